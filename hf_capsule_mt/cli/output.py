@@ -1,0 +1,19 @@
+"""How a command writes its output: whole or not at all."""
+
+import os
+from pathlib import Path
+
+
+def check_output_file(path: Path) -> None:
+    """Raise an OSError if a file cannot be written at `path`, before the work that would fill it is done."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write `text` to `path` in UTF-8; an interruption leaves the old file, or none."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)

@@ -1,0 +1,197 @@
+"""Train a translation model from scratch, or fine-tune one.
+
+From scratch, on two aligned text files, with a tokenizer made by train_tokenizer:
+
+    accelerate launch scripts/train.py --method em-routing --size tiny --tokenizer_name tokenizer \
+        --train_file train.en train.de --validation_file val.en val.de \
+        --output_dir run --max_tokens_per_batch 4096 --max_steps 8000 --eval_strategy epoch --save_strategy epoch
+
+Warm-started from a Marian checkpoint:
+
+    accelerate launch scripts/train.py --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \
+        --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
+
+A killed run goes on with --resume_from_checkpoint run/checkpoint-1234.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import report_user_errors
+
+if TYPE_CHECKING:
+    import numpy as np
+    from transformers import EvalPrediction, HfArgumentParser, PreTrainedModel, PreTrainedTokenizerBase
+
+    from hf_capsule_mt.data.parallel_text import ParallelText
+    from hf_capsule_mt.data.tokenized import TokenizedPairs
+    from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+    from hf_capsule_mt.training.trainer import TranslationTrainer
+
+
+def build_parser() -> "HfArgumentParser":
+    """The parser of the command line."""
+    from argparse import RawDescriptionHelpFormatter
+
+    from transformers import HfArgumentParser
+
+    from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+
+    return HfArgumentParser(
+        (ModelArguments, DataArguments, TranslationTrainingArguments),
+        description=__doc__,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train, evaluate, and save the model, the tokenizer and `run_record.json` in the output folder."""
+    model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
+    _check_checkpoint(args)
+
+    from transformers import set_seed
+
+    from hf_capsule_mt.data.tokenizer import check_tokenizer, load_tokenizer
+    from hf_capsule_mt.training.build import build_model
+    from hf_capsule_mt.training.record import environment, write_json
+
+    tokenizer = load_tokenizer(model_args.tokenizer_name or model_args.model_name_or_path)
+    set_seed(args.seed)
+    model = build_model(model_args, tokenizer)
+    check_tokenizer(tokenizer, model.config)
+    train_text = _read(data_args, "train", args)
+    validation_text = _read(data_args, "validation", args)
+    with args.main_process_first(desc="tokenisation"):
+        train_pairs = _tokenize(train_text, tokenizer, data_args, args, "training")
+        validation_pairs = _tokenize(validation_text, tokenizer, data_args, args, "validation")
+    trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs)
+    started, made_by = time.time(), environment()
+    result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    trainer.save_model()
+    trainer.save_state()
+    metrics = {**result.metrics, **(trainer.evaluate() if validation_pairs is not None else {})}
+    if trainer.is_world_process_zero():
+        record = _record(trainer, model_args, data_args, train_text, metrics)
+        record |= {"seconds_of_this_call": round(time.time() - started, 1), "environment": made_by}
+        write_json(Path(args.output_dir) / "run_record.json", record)
+
+
+def _check_checkpoint(args: "TranslationTrainingArguments") -> None:
+    folder = args.resume_from_checkpoint
+    if folder is not None and not (Path(folder) / "trainer_state.json").is_file():
+        raise ValueError(
+            f"resume_from_checkpoint is {folder!r}, which holds no trainer_state.json; name a checkpoint folder"
+        )
+    if args.eval_strategy != "no" and args.do_eval is False:
+        raise ValueError(f"eval_strategy is {args.eval_strategy!r} with --do_eval false; choose one")
+
+
+def _read(
+    data_args: "DataArguments", split: str, args: "TranslationTrainingArguments"
+) -> "ParallelText | None":
+    from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_parallel_text
+
+    languages = data_args.source_lang, data_args.target_lang
+    files = getattr(data_args, f"{split}_file")
+    if files:
+        text = read_parallel_text(files, *languages, name=f"{split} data")
+    elif data_args.dataset_name is not None and (split == "train" or args.eval_strategy != "no"):
+        text = load_hub_parallel_text(
+            data_args.dataset_name, data_args.dataset_config_name, split, *languages
+        )
+    elif args.eval_strategy != "no":
+        raise ValueError(f"eval_strategy is {args.eval_strategy.value!r}, but there is no --validation_file")
+    else:
+        return None
+    if args.process_index == 0:
+        print(f"{split}: {text.report}")
+    return text
+
+
+def _tokenize(
+    text: "ParallelText | None",
+    tokenizer: "PreTrainedTokenizerBase",
+    data_args: "DataArguments",
+    args: "TranslationTrainingArguments",
+    name: str,
+) -> "TokenizedPairs | None":
+    from hf_capsule_mt.data.tokenized import tokenize_pairs
+
+    if text is None:
+        return None
+    pairs = tokenize_pairs(text, tokenizer, data_args.max_source_length, data_args.max_target_length)
+    if args.process_index == 0:
+        print(f"{name}: {len(pairs)} pairs tokenised, {pairs.too_long} over the length limit left out")
+    return pairs
+
+
+def _build_trainer(
+    model: "PreTrainedModel",
+    args: "TranslationTrainingArguments",
+    tokenizer: "PreTrainedTokenizerBase",
+    train_pairs: "TokenizedPairs",
+    validation_pairs: "TokenizedPairs | None",
+) -> "TranslationTrainer":
+    from transformers import DataCollatorForSeq2Seq
+
+    from hf_capsule_mt.training.trainer import TranslationTrainer
+
+    return TranslationTrainer(
+        model=model,
+        args=args,
+        train_dataset=train_pairs,
+        eval_dataset=validation_pairs,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        processing_class=tokenizer,
+        compute_metrics=_bleu(tokenizer) if args.predict_with_generate else None,
+    )
+
+
+def _bleu(tokenizer: "PreTrainedTokenizerBase") -> "Callable[[EvalPrediction], dict[str, float]]":
+    """BLEU of the decoded text, with sacreBLEU's default tokenizer."""
+    import numpy as np
+
+    from hf_capsule_mt.evaluation.scores import score_translations
+
+    def decode(ids: "np.ndarray") -> list[str]:
+        return tokenizer.batch_decode(
+            np.where(ids == -100, tokenizer.pad_token_id, ids), skip_special_tokens=True
+        )
+
+    def compute(prediction: "EvalPrediction") -> dict[str, float]:
+        scores = score_translations(
+            decode(prediction.predictions), [decode(prediction.label_ids)], metrics=("bleu",)
+        )
+        return {"bleu": scores["bleu"]["score"]}
+
+    return compute
+
+
+def _record(
+    trainer: "TranslationTrainer",
+    model_args: "ModelArguments",
+    data_args: "DataArguments",
+    text: "ParallelText",
+    metrics: dict[str, float],
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from hf_capsule_mt.training.record import text_hash
+
+    return {
+        "model": asdict(model_args),
+        "data": asdict(data_args),
+        "training": trainer.args.to_sanitized_dict(),
+        "config": trainer.model.config.to_diff_dict(),
+        "parameters": trainer.model.num_parameters(),
+        "data_sha256": {"source": text_hash(text.sources), "target": text_hash(text.targets)},
+        "data_report": asdict(text.report),
+        "processes": trainer.args.world_size,
+        "updates": trainer.state.global_step,
+        "best_checkpoint": trainer.state.best_model_checkpoint,
+        "best_metric": trainer.state.best_metric,
+        "metrics": metrics,
+    }

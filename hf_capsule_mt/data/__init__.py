@@ -1,0 +1,1 @@
+"""Parallel text, tokenizers, tokenised pairs and batches of a token budget."""

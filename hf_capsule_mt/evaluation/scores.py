@@ -1,0 +1,62 @@
+"""sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus, with the signatures that make a score comparable."""
+
+from collections.abc import Callable, Sequence
+
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
+
+METRICS: dict[str, Callable[[str, bool], Metric]] = {
+    "bleu": lambda tokenize, lowercase: BLEU(tokenize=tokenize, lowercase=lowercase),
+    "chrf": lambda tokenize, lowercase: CHRF(lowercase=lowercase),
+    "chrf++": lambda tokenize, lowercase: CHRF(lowercase=lowercase, word_order=2),
+    "ter": lambda tokenize, lowercase: TER(),
+}
+
+
+def score_translations(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    metrics: Sequence[str] = ("bleu", "chrf", "ter"),
+) -> dict[str, dict[str, float | str]]:
+    """Score a corpus of translations with sacreBLEU.
+
+    Args:
+        hypotheses: the translations, one segment each; an empty one counts as empty.
+        references: one or more reference streams, each with one segment for every hypothesis.
+        tokenize: BLEU's tokenizer. `"none"` on tokenized text gives the scores of `multi-bleu.perl`, `"13a"` and
+            `"intl"` those of NIST's `mteval-v13a` and `mteval-v14` (with `lowercase`, their case-insensitive ones).
+        lowercase: BLEU and chrF of lower-cased text. TER is always case-insensitive, sacreBLEU's and Tercom's default.
+        metrics: names among `METRICS`.
+
+    Returns:
+        For every metric its `score` (0 to 100; lower is better for `ter`) and sacreBLEU `signature`.
+
+    Raises:
+        ValueError: if a reference stream differs in length from the hypotheses, a metric or the tokenizer is
+            unknown, or there is nothing to score.
+    """
+    _check_streams(hypotheses, references)
+    for name in metrics:
+        if name not in METRICS:
+            raise ValueError(f"unknown metric {name!r}; there are {', '.join(METRICS)}")
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(f"unknown tokenizer {tokenize!r}; sacreBLEU has {', '.join(BLEU.TOKENIZERS)}")
+    scores = {}
+    for name in metrics:
+        metric = METRICS[name](tokenize, lowercase)
+        score = metric.corpus_score(hypotheses, references).score
+        scores[name] = {"score": score, "signature": metric.get_signature().format()}
+    return scores
+
+
+def _check_streams(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if not hypotheses or not references:
+        raise ValueError(f"nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams")
+    for number, stream in enumerate(references, start=1):
+        if len(stream) != len(hypotheses):
+            raise ValueError(
+                f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}; they must be line-aligned"
+            )

@@ -1,0 +1,18 @@
+"""The models, and the routing they are made of."""
+
+from .capsule_aggregated_marian import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianModel,
+    CapsuleAggregatedMarianPreTrainedModel,
+)
+from .routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
+
+__all__ = [
+    "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianModel",
+    "CapsuleAggregatedMarianPreTrainedModel",
+    "RoutingOutput",
+    "dynamic_routing",
+    "em_routing",
+    "simple_routing",
+]

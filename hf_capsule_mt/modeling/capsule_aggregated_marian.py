@@ -1,0 +1,327 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+"""The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, GenerationMixin, MarianMTModel, PreTrainedConfig
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.marian.modeling_marian import (
+    MarianDecoder,
+    MarianDecoderLayer,
+    MarianEncoder,
+    MarianEncoderLayer,
+    MarianModel,
+    MarianPreTrainedModel,
+)
+from transformers.utils import can_return_tuple, logging
+
+from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .layer_aggregation import OutputRouting, build_layer_aggregation
+from .losses import label_smoothed_cross_entropy
+from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+
+logger = logging.get_logger(__name__)
+
+
+class CapsuleAggregatedMarianPreTrainedModel(MarianPreTrainedModel):
+    """Weight initialisation and loading, shared by the models of the family."""
+
+    config: CapsuleAggregatedMarianConfig
+    config_class = CapsuleAggregatedMarianConfig
+    _no_split_modules = ("RecordedEncoderLayer", "RecordedDecoderLayer", "LayerAggregation")
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
+            module.init_weights(self.config.init_std)
+
+
+class _Recorded:
+    """A layer that appends its output to `layer_outputs`, outside of what gradient checkpointing runs again."""
+
+    def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
+        output = super().__call__(*args, **kwargs)
+        if layer_outputs is not None:
+            layer_outputs.append(output)
+        return output
+
+
+class RecordedEncoderLayer(_Recorded, MarianEncoderLayer):
+    """Marian's encoder layer, recorded."""
+
+
+class RecordedDecoderLayer(_Recorded, MarianDecoderLayer):
+    """Marian's decoder layer, recorded."""
+
+
+class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
+    """Marian's encoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(RecordedEncoderLayer(config) for _ in range(config.encoder_layers))
+        aggregates = config.aggregates_layers("encoder")
+        self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Any,
+    ) -> RoutedEncoderOutput:
+        """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        outputs = super().forward(
+            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
+        )
+        if self.aggregation is None:
+            return RoutedEncoderOutput(**outputs)
+        outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing)
+
+
+class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
+    """Marian's decoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(
+            RecordedDecoderLayer(config, layer_idx=i) for i in range(config.decoder_layers)
+        )
+        aggregates = config.aggregates_layers("decoder")
+        self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Any,
+    ) -> RoutedDecoderOutput:
+        """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        outputs = super().forward(
+            input_ids,
+            attention_mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache=use_cache,
+            layer_outputs=layers,
+            return_dict=True,
+            **kwargs,
+        )
+        if self.aggregation is None:
+            return RoutedDecoderOutput(**outputs)
+        outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing)
+
+
+class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+    """The encoder-decoder without a language model head."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsuleAggregatedMarianEncoder(config)
+        self.decoder = CapsuleAggregatedMarianDecoder(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Any,
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            past_key_values: cache of the decoder.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            use_cache: whether to return the cache.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = RoutedEncoderOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs.last_hidden_state,
+            attention_mask,
+            past_key_values,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing=output_routing,
+            **kwargs,
+        )
+        return RoutedSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
+            decoder_layer_routing=decoder_outputs.layer_routing,
+        )
+
+
+class CapsuleAggregatedMarianForConditionalGeneration(
+    CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+):
+    """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleAggregatedMarianModel(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> RoutedSeq2SeqLMOutput:
+        """Run the model; with labels, compute the loss.
+
+        Args:
+            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
+                right, if there are no others.
+            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
+
+        The other arguments are those of [`CapsuleAggregatedMarianModel.forward`].
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: RoutedSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
+        loss = None
+        if labels is not None:
+            loss = label_smoothed_cross_entropy(
+                logits, labels, self.config.label_smoothing, num_items_in_batch
+            )
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return RoutedSeq2SeqLMOutput(loss=loss, logits=logits, lm_loss=loss, **others)
+
+    @classmethod
+    def from_marian(
+        cls, marian: str | MarianMTModel, **config_overrides: Any
+    ) -> "CapsuleAggregatedMarianForConditionalGeneration":
+        """Warm-start from a Marian translation model, with the same logits until the first update.
+
+        Args:
+            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it.
+            **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` is
+                "residual" unless given: its scale starts at zero.
+
+        Raises:
+            ValueError: if `marian` is a model of another type, or an override is not allowed.
+        """
+        if not isinstance(marian, MarianMTModel):
+            _check_model_type(marian)
+            marian = MarianMTModel.from_pretrained(marian)
+        fields = {
+            key: value
+            for key, value in marian.config.to_dict().items()
+            if key not in ("model_type", "architectures")
+        }
+        config = CapsuleAggregatedMarianConfig(
+            **{**fields, "layer_aggregation_output": "residual", **config_overrides}
+        )
+        model = cls(config).to(marian.dtype)
+        report = model.load_state_dict(marian.state_dict(), strict=False)
+        strange = [key for key in report.missing_keys if ".aggregation." not in key] + report.unexpected_keys
+        if strange:
+            raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
+        model.tie_weights()
+        model.generation_config = marian.generation_config
+        return model.train(marian.training)
+
+
+def _check_model_type(name_or_path: str) -> None:
+    model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    if model_type != "marian":
+        raise ValueError(
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type 'marian' "
+            "(models of this package load with from_pretrained)"
+        )
+
+
+__all__ = [
+    "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianModel",
+    "CapsuleAggregatedMarianPreTrainedModel",
+]

@@ -1,0 +1,236 @@
+"""EM routing with a hand-written backward pass: the forward keeps only its inputs, the backward recomputes the rest.
+
+Every function works on flat tensors: P positions, I input capsules, N output capsules of width D.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+VARIANCE_FLOOR = 1e-4  # added to the variance of the votes, so that identical votes stay finite
+EPSILON = 1e-8  # added to sums of assignments that are divided by
+_CPU_CHUNK = 1 << 17  # votes in a chunk: its temporaries stay in a core's cache
+_ENTROPY_CONSTANT = 0.5 * (1 + math.log(2 * math.pi))
+
+
+class EMState(NamedTuple):
+    """One iteration of EM routing: what its M-step used and found."""
+
+    coefficients: Tensor  # c [P, I, N]
+    assigned: Tensor  # r = c * A_in [P, I, N]
+    assigned_sum: Tensor  # sum_i r [P, N]
+    mean: Tensor  # [P, N, D]
+    variance: Tensor  # [P, N, D]
+    deviation: Tensor  # V - mean [P, I, N, D]
+    squared_deviation: Tensor  # [P, I, N, D]
+    activation_logits: Tensor  # [P, N]
+
+
+def em_iterations(
+    votes: Tensor, input_activations: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+) -> list[EMState]:
+    """Run EM routing: votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]`, one inverse temperature an iteration."""
+    coefficients = votes.new_full(votes.shape[:-1], 1 / votes.shape[-2])
+    states = []
+    for inverse_temperature in schedule:
+        if states:
+            coefficients = _e_step(states[-1])
+        states.append(_m_step(coefficients, votes, input_activations, beta_a, beta_u, inverse_temperature))
+    return states
+
+
+def _m_step(
+    coefficients: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    temperature: float,
+) -> EMState:
+    """Eq. 11-14: mean, variance and activation of every output capsule."""
+    assigned = coefficients * input_activations
+    assigned_sum = assigned.sum(-2)
+    divisor = (assigned_sum + EPSILON).unsqueeze(-1)
+    mean = (assigned.unsqueeze(-1) * votes).sum(-3) / divisor
+    deviation = votes - mean.unsqueeze(-3)
+    squared_deviation = deviation.square()
+    variance = (assigned.unsqueeze(-1) * squared_deviation).sum(-3) / divisor + VARIANCE_FLOOR
+    cost = _cost_per_assignment(variance) * assigned_sum
+    logits = temperature * (beta_a - beta_u * assigned_sum - cost)
+    return EMState(coefficients, assigned, assigned_sum, mean, variance, deviation, squared_deviation, logits)
+
+
+def _cost_per_assignment(variance: Tensor) -> Tensor:
+    """Eq. 13 summed over the width, for one unit of assignment: `[P, N]`."""
+    return _sum_width(0.5 * variance.log()) + variance.shape[-1] * _ENTROPY_CONSTANT
+
+
+def _e_step(state: EMState) -> Tensor:
+    """Eq. 15-16: the assignment from the Gaussian log density of every vote and the activations (constants cancel)."""
+    per_output = torch.nn.functional.logsigmoid(state.activation_logits) - _sum_width(
+        0.5 * state.variance.log()
+    )
+    precision = (-0.5 / state.variance).unsqueeze(-3)
+    if precision.shape[-1] == 1:
+        logits = torch.addcmul(
+            per_output.unsqueeze(-2), state.squared_deviation.squeeze(-1), precision.squeeze(-1)
+        )
+    else:
+        logits = (state.squared_deviation * precision).sum(-1) + per_output.unsqueeze(-2)
+    return logits.softmax(-1)
+
+
+def _sum_width(tensor: Tensor) -> Tensor:
+    # A sum over one element is a view: with D = 1, the papers' setting, it costs nothing.
+    return tensor.squeeze(-1) if tensor.shape[-1] == 1 else tensor.sum(-1)
+
+
+class EMRoutingFunction(torch.autograd.Function):
+    """Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]` -> capsules `[P, N, D]`; c, A without gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        votes: Tensor,
+        input_activations: Tensor,
+        beta_a: Tensor,
+        beta_u: Tensor,
+        schedule: tuple[float, ...],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Route chunk by chunk, keeping nothing but the result."""
+        ctx.save_for_backward(votes, input_activations, beta_a, beta_u)
+        ctx.schedule = schedule
+        betas = [beta.to(_compute_dtype(votes)) for beta in (beta_a, beta_u)]
+        results = []
+        for part in _chunks(votes):
+            parts = [tensor[part].to(_compute_dtype(votes)) for tensor in (votes, input_activations)]
+            state = em_iterations(*parts, *betas, schedule)[-1]
+            activations = state.activation_logits.sigmoid()
+            capsules = activations.unsqueeze(-1) * state.mean
+            results.append([tensor.to(votes.dtype) for tensor in (capsules, state.coefficients, activations)])
+        capsules, coefficients, activations = _concatenate(results)
+        ctx.mark_non_differentiable(coefficients, activations)
+        return capsules, coefficients, activations
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Differentiate every iteration, last to first."""
+        votes, input_activations, beta_a, beta_u = ctx.saved_tensors
+        dtype = _compute_dtype(votes)
+        betas = [beta.to(dtype) for beta in (beta_a, beta_u)]
+        results = []
+        for part in _chunks(votes):
+            parts = [tensor[part].to(dtype) for tensor in (votes, input_activations)]
+            results.append(_chunk_gradients(grad_capsules[part].to(dtype), *parts, *betas, ctx.schedule))
+        grad_votes, grad_activations = _concatenate([result[:2] for result in results])
+        grad_beta_a, grad_beta_u = (sum(result[index] for result in results) for index in (2, 3))
+        return (
+            grad_votes.to(votes.dtype),
+            grad_activations.to(input_activations.dtype),
+            grad_beta_a.to(beta_a.dtype),
+            grad_beta_u.to(beta_u.dtype),
+            None,
+        )
+
+
+def _chunk_gradients(
+    grad_capsules: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    schedule: tuple[float, ...],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of votes, input activations, beta_a and beta_u, from that of the capsules."""
+    states = em_iterations(votes, input_activations, beta_a, beta_u, schedule)
+    last = states[-1]
+    probability = last.activation_logits.sigmoid()
+    # The output is A * mean.
+    grad_mean = probability.unsqueeze(-1) * grad_capsules
+    grad_variance = None
+    grad_logits = _sum_width(grad_capsules * last.mean) * probability * (1 - probability)
+    grad_votes, grad_activations = torch.zeros_like(votes), torch.zeros_like(input_activations)
+    grad_beta_a, grad_beta_u = torch.zeros_like(beta_a), torch.zeros_like(beta_u)
+    for iteration in reversed(range(len(schedule))):
+        state = states[iteration]
+        scaled = grad_logits * schedule[iteration]
+        grad_beta_a += scaled.sum(0)
+        grad_beta_u -= (scaled * state.assigned_sum).sum(0)
+        grad_assigned = _m_step_backward(state, scaled, beta_u, grad_mean, grad_variance, grad_votes)
+        contribution = grad_assigned * state.coefficients
+        grad_activations += (
+            contribution.sum(-1, keepdim=True) if input_activations.shape[-1] == 1 else contribution
+        )
+        if iteration:
+            grad_coefficients = grad_assigned.mul_(input_activations)
+            grad_mean, grad_variance, grad_logits = _e_step_backward(
+                states[iteration - 1], state.coefficients, grad_coefficients, grad_votes
+            )
+    return grad_votes, grad_activations, grad_beta_a, grad_beta_u
+
+
+def _m_step_backward(
+    state: EMState,
+    scaled: Tensor,
+    beta_u: Tensor,
+    grad_mean: Tensor,
+    grad_variance: Tensor | None,
+    grad_votes: Tensor,
+) -> Tensor:
+    """Gradient of `assigned` [P, I, N]; adds that of the votes to `grad_votes`. `scaled` is lambda * d/d activation logits."""
+    divisor = (state.assigned_sum + EPSILON).unsqueeze(-1)
+    from_cost = (scaled * state.assigned_sum).unsqueeze(-1) * (-0.5 / state.variance)
+    grad_variance = from_cost if grad_variance is None else grad_variance + from_cost
+    # variance = (sum_i r * deviation^2) / divisor + floor, mean = (sum_i r * V) / divisor
+    grad_squares = grad_variance / divisor
+    # sum_i r * deviation is EPSILON * mean, not exactly zero
+    grad_mean = grad_mean - 2 * EPSILON * grad_squares * state.mean
+    grad_weighted = grad_mean / divisor
+    grad_divisor = _sum_width(-grad_squares * (state.variance - VARIANCE_FLOOR) - grad_weighted * state.mean)
+    grad_sum = grad_divisor - scaled * (beta_u + _cost_per_assignment(state.variance))
+    # With V = mean + deviation, d/dr = grad_squares * deviation^2 + grad_weighted * (mean + deviation) + grad_sum
+    constant = _sum_width(grad_weighted * state.mean) + grad_sum
+    bend = grad_squares.unsqueeze(-3) * state.deviation
+    slope = bend + grad_weighted.unsqueeze(-3)
+    grad_assigned = _sum_width(slope * state.deviation) + constant.unsqueeze(-2)
+    # d/dV = r * (2 * grad_squares * deviation + grad_weighted)
+    grad_votes.addcmul_(bend.add_(slope), state.assigned.unsqueeze(-1))
+    return grad_assigned
+
+
+def _e_step_backward(
+    state: EMState, coefficients: Tensor, grad_coefficients: Tensor, grad_votes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of mean, variance and activation logits of the iteration that `coefficients` were computed from."""
+    inner = (grad_coefficients * coefficients).sum(-1, keepdim=True)
+    grad_scores = (grad_coefficients - inner).mul_(coefficients)
+    summed = grad_scores.sum(-2)
+    precision = 1 / state.variance
+    weighted = grad_scores.unsqueeze(-1) * state.deviation
+    grad_mean = weighted.sum(-3) * precision
+    squares = (weighted * state.deviation).sum(-3)
+    grad_variance = 0.5 * precision * (squares * precision - summed.unsqueeze(-1))
+    grad_votes.addcmul_(weighted, precision.unsqueeze(-3), value=-1)
+    grad_logits = summed * torch.sigmoid(-state.activation_logits)
+    return grad_mean, grad_variance, grad_logits
+
+
+def _compute_dtype(votes: Tensor) -> torch.dtype:
+    return torch.float64 if votes.dtype == torch.float64 else torch.float32
+
+
+def _chunks(votes: Tensor) -> list[slice]:
+    """Slices of the positions: one for all on an accelerator or under compilation, cache-sized ones on a CPU."""
+    positions = votes.shape[0]
+    if votes.device.type != "cpu" or torch.compiler.is_compiling() or positions == 0:
+        return [slice(None)]
+    size = max(1, _CPU_CHUNK // votes[0].numel())
+    return [slice(start, start + size) for start in range(0, positions, size)]
+
+
+def _concatenate(results: list) -> list[Tensor]:
+    return list(results[0]) if len(results) == 1 else [torch.cat(tensors) for tensors in zip(*results)]
