@@ -7,7 +7,8 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of the Marian family with capsule routing."""
 
-from dataclasses import field
+import math
+from dataclasses import field, fields
 from numbers import Real
 from typing import Any
 
@@ -86,12 +87,18 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
     inverse_temperature: float | int = 0.01
     label_smoothing: float | int = 0.0
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self._validate_layer_aggregation()
         self._validate_routing()
         if not isinstance(self.label_smoothing, Real) or not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing is {self.label_smoothing!r}; allowed are numbers in [0, 1)")
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "CapsuleAggregatedMarianConfig":
+        """Build the configuration; fields among `kwargs` replace those of `config_dict` and are checked with them."""
+        overrides = {field.name: kwargs[field.name] for field in fields(cls) if field.name in kwargs}
+        return super().from_dict({**config_dict, **overrides}, **kwargs)
 
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""
@@ -107,9 +114,9 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
         )
         check_choice("layer_aggregation_output", self.layer_aggregation_output, ("replace", "residual"))
         sides = self.layer_aggregation_sides
-        if not isinstance(sides, (list, tuple)) or not sides or len(set(sides)) < len(sides):
+        if not isinstance(sides, (list, tuple)) or not sides or any(sides.count(side) > 1 for side in sides):
             raise ValueError(
-                f"layer_aggregation_sides is {sides!r}; allowed are lists of one or both of {', '.join(map(repr, SIDES))}"
+                f"layer_aggregation_sides is {sides!r}; allowed are lists of one or both of 'encoder' and 'decoder'"
             )
         for side in sides:
             check_choice("layer_aggregation_sides has an entry that", side, SIDES)
@@ -120,16 +127,14 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
         layerdrop = getattr(self, f"{side}_layerdrop")
         if self.aggregates_layers(side) and layerdrop > 0:
             raise ValueError(
-                f"{side}_layerdrop is {layerdrop!r} while layer_aggregation={self.layer_aggregation!r} needs the output "
-                f"of every {side} layer; allowed is 0.0 (or take {side!r} out of layer_aggregation_sides)"
+                f"{side}_layerdrop is {layerdrop!r} while layer_aggregation={self.layer_aggregation!r} needs the "
+                f"output of every {side} layer; allowed is 0.0 (or take {side!r} out of layer_aggregation_sides)"
             )
 
     def _validate_routing(self) -> None:
         check_positive_integer("routing_iterations", self.routing_iterations)
-        if not isinstance(self.inverse_temperature, Real) or not self.inverse_temperature > 0:
-            raise ValueError(
-                f"inverse_temperature is {self.inverse_temperature!r}; allowed are positive numbers"
-            )
+        if not isinstance(self.inverse_temperature, Real) or not 0 < self.inverse_temperature < math.inf:
+            raise ValueError(f"inverse_temperature is {self.inverse_temperature!r}; allowed are positive numbers")
         if self.num_output_capsules is not None:
             check_positive_integer("num_output_capsules", self.num_output_capsules)
             if self.d_model % self.num_output_capsules:

@@ -104,9 +104,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        self.layers = nn.ModuleList(
-            RecordedDecoderLayer(config, layer_idx=i) for i in range(config.decoder_layers)
-        )
+        self.layers = nn.ModuleList(RecordedDecoderLayer(config, layer_idx=i) for i in range(config.decoder_layers))
         aggregates = config.aggregates_layers("decoder")
         self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
         self.post_init()
@@ -270,9 +268,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
         loss = None
         if labels is not None:
-            loss = label_smoothed_cross_entropy(
-                logits, labels, self.config.label_smoothing, num_items_in_batch
-            )
+            loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return RoutedSeq2SeqLMOutput(loss=loss, logits=logits, lm_loss=loss, **others)
 
@@ -294,13 +290,9 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             _check_model_type(marian)
             marian = MarianMTModel.from_pretrained(marian)
         fields = {
-            key: value
-            for key, value in marian.config.to_dict().items()
-            if key not in ("model_type", "architectures")
+            key: value for key, value in marian.config.to_dict().items() if key not in ("model_type", "architectures")
         }
-        config = CapsuleAggregatedMarianConfig(
-            **{**fields, "layer_aggregation_output": "residual", **config_overrides}
-        )
+        config = CapsuleAggregatedMarianConfig(**{**fields, "layer_aggregation_output": "residual", **config_overrides})
         model = cls(config).to(marian.dtype)
         report = model.load_state_dict(marian.state_dict(), strict=False)
         strange = [key for key in report.missing_keys if ".aggregation." not in key] + report.unexpected_keys

@@ -32,7 +32,7 @@ class EMState(NamedTuple):
 def em_iterations(
     votes: Tensor, input_activations: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[EMState]:
-    """Run EM routing: votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]`, one inverse temperature an iteration."""
+    """Run EM routing: votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]`, a temperature an iteration."""
     coefficients = votes.new_full(votes.shape[:-1], 1 / votes.shape[-2])
     states = []
     for inverse_temperature in schedule:
@@ -70,14 +70,10 @@ def _cost_per_assignment(variance: Tensor) -> Tensor:
 
 def _e_step(state: EMState) -> Tensor:
     """Eq. 15-16: the assignment from the Gaussian log density of every vote and the activations (constants cancel)."""
-    per_output = torch.nn.functional.logsigmoid(state.activation_logits) - _sum_width(
-        0.5 * state.variance.log()
-    )
+    per_output = torch.nn.functional.logsigmoid(state.activation_logits) - _sum_width(0.5 * state.variance.log())
     precision = (-0.5 / state.variance).unsqueeze(-3)
     if precision.shape[-1] == 1:
-        logits = torch.addcmul(
-            per_output.unsqueeze(-2), state.squared_deviation.squeeze(-1), precision.squeeze(-1)
-        )
+        logits = torch.addcmul(per_output.unsqueeze(-2), state.squared_deviation.squeeze(-1), precision.squeeze(-1))
     else:
         logits = (state.squared_deviation * precision).sum(-1) + per_output.unsqueeze(-2)
     return logits.softmax(-1)
@@ -89,7 +85,7 @@ def _sum_width(tensor: Tensor) -> Tensor:
 
 
 class EMRoutingFunction(torch.autograd.Function):
-    """Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]` -> capsules `[P, N, D]`; c, A without gradient."""
+    """Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]` -> capsules `[P, N, D]`, and c and A for show."""
 
     @staticmethod
     def forward(
@@ -162,9 +158,7 @@ def _chunk_gradients(
         grad_beta_u -= (scaled * state.assigned_sum).sum(0)
         grad_assigned = _m_step_backward(state, scaled, beta_u, grad_mean, grad_variance, grad_votes)
         contribution = grad_assigned * state.coefficients
-        grad_activations += (
-            contribution.sum(-1, keepdim=True) if input_activations.shape[-1] == 1 else contribution
-        )
+        grad_activations += contribution.sum(-1, keepdim=True) if input_activations.shape[-1] == 1 else contribution
         if iteration:
             grad_coefficients = grad_assigned.mul_(input_activations)
             grad_mean, grad_variance, grad_logits = _e_step_backward(
@@ -181,7 +175,10 @@ def _m_step_backward(
     grad_variance: Tensor | None,
     grad_votes: Tensor,
 ) -> Tensor:
-    """Gradient of `assigned` [P, I, N]; adds that of the votes to `grad_votes`. `scaled` is lambda * d/d activation logits."""
+    """Gradient of `assigned` [P, I, N]; that of the votes is added to `grad_votes`.
+
+    `scaled` is lambda times the gradient of the activation logits.
+    """
     divisor = (state.assigned_sum + EPSILON).unsqueeze(-1)
     from_cost = (scaled * state.assigned_sum).unsqueeze(-1) * (-0.5 / state.variance)
     grad_variance = from_cost if grad_variance is None else grad_variance + from_cost

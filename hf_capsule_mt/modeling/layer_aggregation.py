@@ -101,16 +101,12 @@ class RoutedAggregation(nn.Module):
         self.num_iterations = num_iterations
         self.inverse_temperature = inverse_temperature
         self.inputs = (
-            nn.Linear(concatenated, concatenated)
-            if context == "all"
-            else BlockLinear(num_layers, width, width)
+            nn.Linear(concatenated, concatenated) if context == "all" else BlockLinear(num_layers, width, width)
         )
         self.votes = nn.Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
         if algorithm == "em_routing":
             self.activations = (
-                nn.Linear(concatenated, num_layers * num_capsules)
-                if joint
-                else BlockLinear(num_layers, width, 1)
+                nn.Linear(concatenated, num_layers * num_capsules) if joint else BlockLinear(num_layers, width, 1)
             )
             self.beta_a = nn.Parameter(torch.zeros(num_capsules))
             self.beta_u = nn.Parameter(torch.zeros(num_capsules))
@@ -135,9 +131,7 @@ class RoutedAggregation(nn.Module):
 
     def _route(self, capsules: Tensor, votes: Tensor, return_all_coefficients: bool) -> RoutingOutput:
         if self.algorithm == "dynamic_routing":
-            return dynamic_routing(
-                votes, self.num_iterations, return_all_coefficients=return_all_coefficients
-            )
+            return dynamic_routing(votes, self.num_iterations, return_all_coefficients=return_all_coefficients)
         return em_routing(
             votes,
             self.beta_a,
@@ -175,9 +169,7 @@ class LayerAggregation(nn.Module):
         if self.gamma is not None:
             init.zeros_(self.gamma)
 
-    def forward(
-        self, layers: list[Tensor], output_routing: OutputRouting = False
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, layers: list[Tensor], output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
         """Aggregate the outputs of the layers, bottom to top.
 
         Args:

@@ -96,9 +96,7 @@ def em_routing(
     *batch, num_inputs, num_outputs, width = votes.shape
     for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
         if beta.shape != (num_outputs,):
-            raise ValueError(
-                f"{name} has shape {tuple(beta.shape)}; votes for {num_outputs} capsules need one each"
-            )
+            raise ValueError(f"{name} has shape {tuple(beta.shape)}; votes for {num_outputs} capsules need one each")
     if input_activations is None:
         input_activations = votes.new_ones(*batch, num_inputs, 1)
     elif input_activations.shape not in ((*batch, num_inputs, 1), (*batch, num_inputs, num_outputs)):
@@ -161,9 +159,7 @@ def _check_votes(votes: Tensor, num_iterations: int, mask: Tensor | None) -> Non
     if num_iterations < 1:
         raise ValueError(f"num_iterations is {num_iterations}; routing needs at least 1")
     if mask is not None and mask.shape != votes.shape[:-2]:
-        raise ValueError(
-            f"mask has shape {tuple(mask.shape)}; votes of this shape need {tuple(votes.shape[:-2])}"
-        )
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; votes of this shape need {tuple(votes.shape[:-2])}")
 
 
 def _hide_missing(coefficients: Tensor, mask: Tensor | None) -> Tensor:

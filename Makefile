@@ -1,0 +1,41 @@
+# Everything is made in .venv; `make clean` removes it.
+PYTHON ?= python3
+# One exact version, so that an installed or local build of it is taken as it is. On a machine with a GPU the package
+# index's build of it uses the GPU; for another build: make TORCH="torch==2.13.0 --index-url ..."
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+OLDEST := .venv-oldest/bin
+
+.PHONY: quickstart test test-oldest lint clean
+
+quickstart: .venv/.installed
+	$(BIN)/python scripts/demo.py --output_dir outputs/quickstart
+
+test: .venv/.installed-test lint
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+lint: .venv/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
+test-oldest: .venv-oldest/.installed
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n 2
+
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "$(word 1,$(TORCH))" $(wordlist 2,9,$(TORCH))
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/.installed-test: .venv/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+.venv-oldest/.installed: pyproject.toml tests/oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	$(OLDEST)/python -m pip install --quiet --requirement tests/oldest.txt --editable ".[test]"
+	touch $@
+
+clean:
+	rm -rf .venv .venv-oldest .cache build *.egg-info

@@ -1,0 +1,129 @@
+"""Presets, and the rejection of wrong configurations."""
+
+import pytest
+
+from hf_capsule_mt.configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, preset_config
+
+AGGREGATION_OF_METHOD = {
+    "transformer": None,
+    "linear-combination": "linear",
+    "dynamic-combination": "dynamic",
+    "dynamic-routing": "dynamic_routing",
+    "em-routing": "em_routing",
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_preset_survives_saving(method, size, tmp_path):
+    config = preset_config(method, size)
+    config.save_pretrained(tmp_path)
+    assert CapsuleAggregatedMarianConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
+
+
+@pytest.mark.parametrize(("method", "aggregation"), AGGREGATION_OF_METHOD.items())
+def test_method_chooses_the_aggregation(method, aggregation):
+    config = preset_config(method, "tiny")
+    assert config.layer_aggregation == aggregation
+    assert config.aggregates_layers("encoder") == config.aggregates_layers("decoder") == (aggregation is not None)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [("tiny", (4, 128, 256, 4, 0.3)), ("base", (6, 512, 2048, 8, 0.1)), ("big", (6, 1024, 4096, 16, 0.3))],
+)
+def test_sizes(size, expected):
+    config = preset_config("transformer", size)
+    for side in ("encoder", "decoder"):
+        layers, ffn, heads = (getattr(config, f"{side}_{field}") for field in ("layers", "ffn_dim", "attention_heads"))
+        assert (layers, config.d_model, ffn, heads, config.dropout) == expected
+
+
+def test_overrides_reach_the_config(tmp_path):
+    overrides = {
+        "layer_aggregation_sides": ["decoder"],
+        "layer_aggregation_context": "own",
+        "layer_aggregation_parameterization": "joint",
+        "layer_aggregation_output": "residual",
+        "num_output_capsules": 16,
+        "routing_iterations": 2,
+        "inverse_temperature": 1,
+        "label_smoothing": 0.1,
+        "vocab_size": 77,
+        "encoder_layerdrop": 0.2,
+    }
+    config = preset_config("em-routing", "tiny", **overrides)
+    config.save_pretrained(tmp_path)
+    for made in (config, CapsuleAggregatedMarianConfig.from_pretrained(tmp_path)):
+        assert {name: getattr(made, name) for name in overrides} == overrides
+        assert made.layer_aggregation == "em_routing"
+        assert made.aggregates_layers("decoder")
+        assert not made.aggregates_layers("encoder")
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(ValueError, match="method is 'em'.*" + ".*".join(METHODS)):
+        preset_config("em", "tiny")
+    with pytest.raises(ValueError, match="size is 'huge'.*" + ".*".join(SIZES)):
+        preset_config("em-routing", "huge")
+    with pytest.raises(ValueError, match=r"'layer_agregation'.*layer_aggregation"):
+        preset_config("em-routing", "tiny", layer_agregation="linear")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("layer_aggregation", "foo", "None, 'linear', 'dynamic', 'dynamic_routing', 'em_routing'"),
+        ("layer_aggregation_sides", [], "'encoder', 'decoder'"),
+        ("layer_aggregation_sides", "encoder", "'encoder', 'decoder'"),
+        ("layer_aggregation_sides", ["encoder", "middle"], "'encoder', 'decoder'"),
+        ("layer_aggregation_sides", ["encoder", "encoder"], "'encoder', 'decoder'"),
+        ("layer_aggregation_context", "some", "'all', 'own'"),
+        ("layer_aggregation_parameterization", "shared", "'factored', 'joint'"),
+        ("layer_aggregation_output", "add", "'replace', 'residual'"),
+        ("num_output_capsules", 0, "integers of at least 1"),
+        ("num_output_capsules", 3, "divisors of d_model=128"),
+        ("num_output_capsules", 256, "divisors of d_model=128"),
+        ("routing_iterations", 0, "integers of at least 1"),
+        ("routing_iterations", True, "integers of at least 1"),
+        ("inverse_temperature", 0.0, "positive"),
+        ("inverse_temperature", -0.01, "positive"),
+        ("inverse_temperature", float("nan"), "positive"),
+        ("label_smoothing", 1.0, r"\[0, 1\)"),
+        ("label_smoothing", -0.1, r"\[0, 1\)"),
+        ("label_smoothing", float("nan"), r"\[0, 1\)"),
+        ("encoder_layerdrop", 0.1, "0.0"),
+        ("decoder_layerdrop", 0.1, "0.0"),
+    ],
+)
+def test_a_wrong_value_is_rejected_by_name(field, value, allowed):
+    value_text = "middle" if field == "layer_aggregation_sides" and "middle" in value else repr(value)
+    with pytest.raises(ValueError, match=f"{field}.*{allowed}") as caught:
+        preset_config("em-routing", "tiny", **{field: value})
+    assert value_text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("routing_iterations", 2.5), ("label_smoothing", "0.1"), ("layer_aggregation", 3)]
+)
+def test_a_wrong_type_is_rejected_by_name(field, value):
+    with pytest.raises(ValueError, match=f"{field}"):
+        preset_config("em-routing", "tiny", **{field: value})
+
+
+def test_a_wrong_value_in_a_saved_config_is_rejected(tmp_path):
+    preset_config("em-routing", "tiny").save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace('"routing_iterations": 3', '"routing_iterations": 0'))
+    with pytest.raises(ValueError, match="routing_iterations is 0"):
+        CapsuleAggregatedMarianConfig.from_pretrained(tmp_path)
+
+
+def test_a_wrong_override_of_a_saved_config_is_rejected(tmp_path):
+    preset_config("em-routing", "tiny").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="routing_iterations is 0"):
+        CapsuleAggregatedMarianConfig.from_pretrained(tmp_path, routing_iterations=0)
+
+
+def test_layerdrop_is_accepted_where_no_layer_is_aggregated():
+    assert preset_config("transformer", "tiny", encoder_layerdrop=0.1).encoder_layerdrop == 0.1

@@ -1,0 +1,86 @@
+"""Layer aggregation (Dou et al. 2019) as loops over positions and layers, given a module's parameters."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig
+
+from .routing import RoutingOutput, dynamic_routing, em_routing
+
+
+def aggregate_layers(
+    config: PretrainedConfig, parameters: Mapping[str, Tensor], layers: Sequence[Tensor]
+) -> tuple[Tensor, Tensor | None]:
+    """The aggregate [..., d] of layers [..., d], and for routing the assignment [..., iterations, L, N]."""
+    leading = layers[0].shape[:-1]
+    aggregates, assignments = [], []
+    for position in itertools.product(*map(range, leading)):
+        vectors = [layer[position] for layer in layers]
+        aggregate, assignment = _aggregate(config, parameters, vectors)
+        aggregate = _layer_norm(aggregate, parameters["layer_norm.weight"], parameters["layer_norm.bias"])
+        if config.layer_aggregation_output == "residual":
+            aggregate = vectors[-1] + parameters["gamma"] * aggregate
+        aggregates.append(aggregate)
+        assignments.append(assignment)
+    aggregates = torch.stack(aggregates).reshape(*leading, -1)
+    if assignments[0] is None:
+        return aggregates, None
+    return aggregates, torch.stack(assignments).reshape(*leading, *assignments[0].shape)
+
+
+def _aggregate(
+    config: PretrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]
+) -> tuple[Tensor, Tensor | None]:
+    """One position: vectors H^1..H^L [d] to one [d], and the assignment [iterations, L, N]."""
+    if config.layer_aggregation == "linear":
+        # Eq. 3
+        weights = list(parameters["aggregator.weight"])
+    elif config.layer_aggregation == "dynamic":
+        # Eq. 4
+        hidden = _linear(parameters, "aggregator.fc1", torch.cat(vectors)).relu()
+        weights = _linear(parameters, "aggregator.fc2", hidden).chunk(len(vectors))
+    else:
+        routed = _route(config, parameters, vectors)
+        return torch.cat(list(routed.capsules)), routed.all_coefficients
+    return sum(weight * vector for weight, vector in zip(weights, vectors)), None
+
+
+def _route(config: PretrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]) -> RoutingOutput:
+    num_capsules = config.num_output_capsules or config.d_model
+    joint = config.layer_aggregation_parameterization == "joint"
+    # Eq. 8
+    capsules = _transform(parameters, "aggregator.inputs", vectors, joint=config.layer_aggregation_context == "all")
+    # Eq. 7
+    votes = _transform(parameters, "aggregator.votes", capsules, joint)
+    votes = torch.stack([vote.reshape(num_capsules, -1) for vote in votes])
+    if config.layer_aggregation == "dynamic_routing":
+        return dynamic_routing(votes, config.routing_iterations)
+    # Eq. 10, with the sigmoid it omits
+    activations = _transform(parameters, "aggregator.activations", capsules, joint)
+    return em_routing(
+        votes,
+        parameters["aggregator.beta_a"],
+        parameters["aggregator.beta_u"],
+        config.routing_iterations,
+        torch.stack([activation.sigmoid() for activation in activations]),
+        config.inverse_temperature,
+    )
+
+
+def _transform(parameters: Mapping[str, Tensor], name: str, vectors: list[Tensor], joint: bool) -> list[Tensor]:
+    """One result a layer: part l of one map of the concatenated vectors, or layer l's own map of vector l."""
+    if joint:
+        return list(_linear(parameters, name, torch.cat(vectors)).chunk(len(vectors)))
+    weights, biases = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+    return [vector @ weight + bias for vector, weight, bias in zip(vectors, weights, biases)]
+
+
+def _linear(parameters: Mapping[str, Tensor], name: str, vector: Tensor) -> Tensor:
+    return parameters[f"{name}.weight"] @ vector + parameters[f"{name}.bias"]
+
+
+def _layer_norm(vector: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    variance = ((vector - vector.mean()) ** 2).mean()
+    return weight * (vector - vector.mean()) / (variance + 1e-5).sqrt() + bias
