@@ -58,5 +58,5 @@ def _check_streams(hypotheses: Sequence[str], references: Sequence[Sequence[str]
     for number, stream in enumerate(references, start=1):
         if len(stream) != len(hypotheses):
             raise ValueError(
-                f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}; they must be line-aligned"
+                f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}; align them by line"
             )

@@ -1,0 +1,51 @@
+"""Average the weights of several checkpoints.
+
+python scripts/average_checkpoints.py --run_dir outputs/run --last 10 --output_dir outputs/average
+python scripts/average_checkpoints.py --run_dir outputs/run --best 5 --metric bleu --output_dir outputs/average
+python scripts/average_checkpoints.py --checkpoints outputs/run/checkpoint-* --output_dir outputs/average
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import report_user_errors
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--checkpoints", type=Path, nargs="+", help="folders to average")
+    source.add_argument("--run_dir", type=Path, help="a training run's output folder, with --last or --best")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--last", type=int, metavar="N", help="the N newest checkpoints of the run")
+    choice.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the best evaluation results")
+    parser.add_argument("--metric", help="bleu, loss, ... for --best (default: the run's metric_for_best_model)")
+    parser.add_argument(
+        "--greater_is_better",
+        action=argparse.BooleanOptionalAction,
+        help="direction of --metric (default: the run's own, else less is better for names that end in loss)",
+    )
+    parser.add_argument("--output_dir", type=Path, required=True, help="the folder to make; it must not exist")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Average the chosen checkpoints into a new folder."""
+    args = build_parser().parse_args(argv)
+    if (args.run_dir is None) != (args.last is None and args.best is None):
+        raise ValueError("--run_dir needs --last N or --best N, and --checkpoints takes neither")
+    if args.best is None and (args.metric is not None or args.greater_is_better is not None):
+        raise ValueError("--metric and --greater_is_better belong to --best N")
+
+    from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+
+    checkpoints = args.checkpoints
+    if args.last is not None:
+        checkpoints = last_checkpoints(args.run_dir, args.last)
+    elif args.best is not None:
+        checkpoints = best_checkpoints(args.run_dir, args.best, args.metric, args.greater_is_better)
+    average_checkpoints(checkpoints, args.output_dir)
+    print(f"{args.output_dir} is the average of {', '.join(map(str, checkpoints))}")

@@ -1,0 +1,79 @@
+"""Finished translations beside an output file, from which an interrupted run continues.
+
+Process r appends to `OUT.partial.r.jsonl`. Each run begins with a line that says what it translates and how; then
+comes a line for every batch.
+"""
+
+import glob
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+
+class Journal:
+    """Appends one process's translations, a batch at a time."""
+
+    def __init__(self, output_file: Path, process: int, header: Mapping[str, Any]) -> None:
+        self._file = open(f"{output_file}.partial.{process}.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        # An interrupted run may have left half a line.
+        self._file.write("\n")
+        self._append({"header": header})
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._file.close()
+
+    def append(self, translations: Mapping[int, str]) -> None:
+        """Keep a batch's translations by index."""
+        self._append(translations)
+
+    def _append(self, entry: Mapping) -> None:
+        self._file.write(json.dumps(entry) + "\n")
+        self._file.flush()
+
+
+def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, str]:
+    """The translations, by index, that interrupted runs left beside `output_file`.
+
+    Raises:
+        ValueError: if one of these runs had another header.
+    """
+    translations = {}
+    for journal in _journals(output_file):
+        for entry in map(_parse, journal.read_text(encoding="utf-8").split("\n")):
+            if "header" in entry:
+                _check_header(journal, entry["header"], header)
+            else:
+                translations.update({int(index): text for index, text in entry.items()})
+    return translations
+
+
+def remove_journals(output_file: Path) -> None:
+    """Delete the journals of a finished output."""
+    for journal in _journals(output_file):
+        journal.unlink()
+
+
+def _journals(output_file: Path) -> list[Path]:
+    return sorted(output_file.parent.glob(f"{glob.escape(output_file.name)}.partial.*.jsonl"))
+
+
+def _parse(line: str) -> dict:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        # Half a line: that batch is translated again.
+        return {}
+
+
+def _check_header(journal: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    different = [name for name in expected if found.get(name) != expected[name]]
+    if different:
+        raise ValueError(
+            f"{journal} is from an interrupted run with another {', '.join(different)}; repeat that run to finish it, "
+            "or delete the journal to start afresh"
+        )

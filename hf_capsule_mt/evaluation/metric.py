@@ -1,0 +1,76 @@
+"""The scores as a metric of the `evaluate` library; importing this module imports that library."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from .scores import METRICS, score_translations
+
+# `python scripts/NAME.py` puts scripts/ first on sys.path, where `evaluate` is our command and not the library.
+_search_path = sys.path[:]
+sys.path[:] = [folder for folder in _search_path if not Path(folder, "evaluate.py").is_file()]
+try:
+    import datasets
+    import evaluate
+finally:
+    sys.path[:] = _search_path
+
+_DESCRIPTION = "sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus of translations, with their signatures."
+_INPUTS = f"""
+Args:
+    predictions (`list[str]`): the translations.
+    references (`list[str]` or `list[list[str]]`): the reference of every translation, or its several references.
+    tokenize (`str`, *optional*, defaults to `"13a"`): BLEU's tokenizer.
+    lowercase (`bool`, *optional*, defaults to `False`): BLEU and chrF of lower-cased text.
+    metrics (`list[str]`, *optional*, defaults to `["bleu", "chrf", "ter"]`): among {", ".join(METRICS)}.
+
+Returns:
+    For every metric a dictionary of its `score` and its `signature`.
+"""
+_CITATION = """
+@inproceedings{post-2018-call,
+    title = "A Call for Clarity in Reporting {BLEU} Scores",
+    author = "Post, Matt",
+    booktitle = "Proceedings of the Third Conference on Machine Translation: Research Papers",
+    year = "2018",
+    url = "https://aclanthology.org/W18-6319",
+}
+"""
+
+
+class TranslationScores(evaluate.Metric):
+    """`score_translations` as an `evaluate.Metric` that needs no network.
+
+    ```python
+    >>> scores = TranslationScores().compute(predictions=["Ein Hund ."], references=[["Ein Hund .", "Der Hund ."]])
+    >>> scores["ter"]["score"]
+    0.0
+    ```
+
+    Raises:
+        ValueError: from `compute`, as from `score_translations`, and if not every translation has the same
+            number of references.
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        text = datasets.Value("string")
+        return evaluate.MetricInfo(
+            description=_DESCRIPTION,
+            citation=_CITATION,
+            inputs_description=_INPUTS,
+            features=[
+                datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),
+                datasets.Features({"predictions": text, "references": text}),
+            ],
+            reference_urls=["https://github.com/mjpost/sacrebleu"],
+        )
+
+    def _compute(self, predictions: list[str], references: list, **options: Any) -> dict[str, dict[str, float | str]]:
+        if isinstance(references[0], str):
+            references = [[reference] for reference in references]
+        counts = {len(group) for group in references}
+        if len(counts) > 1:
+            raise ValueError(
+                f"translations have {min(counts)} to {max(counts)} references; all must have the same number"
+            )
+        return score_translations(predictions, list(zip(*references)), **options)

@@ -1,0 +1,183 @@
+"""Translate lines of text in batches of similar length."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def translate_lines(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    lines: Sequence[str],
+    *,
+    max_tokens_per_batch: int = 4096,
+    on_batch: Callable[[dict[int, str]], None] | None = None,
+    **options: Any,
+) -> list[str]:
+    """Translate every line. Which lines share a batch changes nothing but the rounding.
+
+    Args:
+        model: any encoder-decoder that has `generate()`.
+        tokenizer: the model's.
+        lines: one segment each. A blank one is not shown to the model; its translation is empty.
+        max_tokens_per_batch: the most source tokens in a batch, padding included.
+        on_batch: called after each batch with its translations by index of the line.
+        **options: `max_new_tokens` (see `translate_batches`) and options of `generate()`, such as `num_beams=5`.
+
+    Returns:
+        The translations in the order of `lines`, each without line breaks.
+
+    Raises:
+        ValueError: if a line has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.
+    """
+    encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer))
+    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
+    translations = {}
+    for batch in translate_batches(model, tokenizer, encoded, batches, **options):
+        translations.update(batch)
+        if on_batch is not None:
+            on_batch(batch)
+    return [translations.get(index, "") for index in range(len(lines))]
+
+
+def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The longest source, in tokens, that model and tokenizer take."""
+    return min(tokenizer.model_max_length, _positions(config) or tokenizer.model_max_length)
+
+
+def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
+    """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning."""
+    texts = {index: line for index, line in enumerate(lines) if line.strip()}
+    encoded = [[] for _ in lines]
+    if texts:
+        # verbose=False: the library's own warning of long texts names neither their number nor the lines.
+        for index, ids in zip(texts, tokenizer(list(texts.values()), verbose=False)["input_ids"]):
+            encoded[index] = ids
+    too_long = [index for index in texts if len(encoded[index]) > max_length]
+    for index in too_long:
+        encoded[index] = tokenizer(texts[index], truncation=True, max_length=max_length)["input_ids"]
+    if too_long:
+        logger.warning(
+            "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
+            len(too_long),
+            max_length,
+            too_long[0] + 1,
+        )
+    return encoded
+
+
+def batch_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Indices in batches of similar length, the longest first; those of length 0 are in none.
+
+    A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
+
+    Raises:
+        ValueError: if a single line is longer than `max_tokens`.
+    """
+    order = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
+    if order and lengths[order[0]] > max_tokens:
+        raise ValueError(
+            f"max_tokens_per_batch is {max_tokens}, but line {order[0] + 1} has {lengths[order[0]]} tokens; raise it"
+        )
+    batches = []
+    start = 0
+    while start < len(order):
+        size = max_tokens // lengths[order[start]]
+        batches.append(order[start : start + size])
+        start += size
+    return batches
+
+
+def translate_batches(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Sequence[Sequence[int]],
+    batches: Iterable[Sequence[int]],
+    *,
+    max_new_tokens: int | None = None,
+    **generate_options: Any,
+) -> Iterator[dict[int, str]]:
+    """Translate encoded lines, yielding after each batch its translations by index.
+
+    Args:
+        model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
+        tokenizer: decodes the translations, without special tokens.
+        encoded: source tokens of every line.
+        batches: indices into `encoded`.
+        max_new_tokens: limit to the length of a translation; by default each line's own, twice its source tokens
+            plus 20, within the model's positions and what its generation config says.
+        **generate_options: of `generate()`; the generation config's where not given.
+
+    Raises:
+        ValueError: if `max_new_tokens` exceeds the model's positions.
+    """
+    limit = _new_tokens_limit(model, max_new_tokens)
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in batches:
+            sources = [torch.tensor(encoded[index]) for index in batch]
+            limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
+            generated = _generate(model, sources, torch.tensor(limits), **generate_options)
+            texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
+            # One segment stays one line.
+            yield {index: re.sub(r"[\r\n]+", " ", text) for index, text in zip(batch, texts)}
+    finally:
+        model.train(was_training)
+
+
+class _NewTokensCriteria(StoppingCriteria):
+    """`MaxNewTokensCriteria` with a limit for each sentence, so that a limit does not depend on the batch's others."""
+
+    def __init__(self, limits: torch.Tensor) -> None:
+        self.limits = limits
+
+    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs) -> torch.BoolTensor:
+        candidates_per_sentence = len(input_ids) // len(self.limits)
+        # The decoder's start token is not a new one.
+        return input_ids.shape[1] - 1 >= self.limits.repeat_interleave(candidates_per_sentence)
+
+
+def _generate(
+    model: PreTrainedModel, sources: Sequence[torch.Tensor], limits: torch.Tensor, **generate_options: Any
+) -> torch.Tensor:
+    """Token ids [batch, length] for sources padded on the right and limits [batch] of new tokens."""
+    lengths = torch.tensor([len(source) for source in sources])
+    input_ids = pad_sequence(sources, batch_first=True, padding_value=model.config.pad_token_id or 0)
+    attention_mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
+    return model.generate(
+        input_ids=input_ids.to(model.device),
+        attention_mask=attention_mask.to(model.device),
+        stopping_criteria=StoppingCriteriaList([_NewTokensCriteria(limits.to(model.device))]),
+        # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
+        max_length=int(limits.max()) + 2,
+        max_new_tokens=None,
+        **generate_options,
+    )
+
+
+def _positions(config: PreTrainedConfig) -> int | None:
+    return getattr(config, "max_position_embeddings", None)
+
+
+def _new_tokens_limit(model: PreTrainedModel, max_new_tokens: int | None) -> int | float:
+    positions = _positions(model.config)
+    # The start token takes a position too.
+    if max_new_tokens is not None and positions is not None and max_new_tokens >= positions:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; the model's positions allow {positions - 1} at most")
+    generation = model.generation_config
+    limits = [limit - 1 for limit in (positions, generation.max_length) if limit is not None]
+    return min([*limits, generation.max_new_tokens or float("inf")], default=float("inf"))

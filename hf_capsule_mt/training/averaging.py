@@ -1,0 +1,223 @@
+"""Average the weights of several checkpoints of a run, tensor by tensor."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+RECORD = "averaging.json"
+# The weights, which are averaged, and the state of the run they were taken from.
+_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", "trainer_state.json", RECORD)
+
+
+def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Path) -> None:
+    """Write a checkpoint whose weights are the mean of those of `checkpoints`, and a record of what is in it.
+
+    Sums are taken in float64 and rounded once, to the dtype of the newest checkpoint; integer and boolean tensors are
+    the newest's. So are config, tokenizer, source files and the division of the weights into files. In memory are
+    one file of averaged weights and one tensor of a checkpoint at a time.
+
+    Args:
+        checkpoints: folders with `config.json` and safetensors weights, in one file or several. The newest is the one
+            with the largest number if all are named `checkpoint-<step>`, else the last.
+        output_dir: the folder to make; it appears when complete, with the list of checkpoints in `averaging.json`.
+
+    Raises:
+        FileNotFoundError: if a folder or a file in it is missing.
+        FileExistsError: if `output_dir` exists.
+        ValueError: if there is no checkpoint, one is damaged, or they differ in model type or in a tensor's name or
+            shape.
+    """
+    folders = _oldest_first([Path(folder) for folder in checkpoints])
+    output_dir = Path(output_dir)
+    if not folders:
+        raise ValueError("there are no checkpoints to average")
+    if output_dir.exists():
+        raise FileExistsError(f"{output_dir} exists; name another folder, or delete it first")
+    _check_model_types(folders)
+    files = [_files_of_tensors(folder) for folder in folders]
+    _check_tensors(folders, files)
+    with _finished_folder(output_dir) as temporary:
+        _copy_model_files(folders[-1], temporary)
+        for file in sorted(set(files[-1].values())):
+            _write_averaged(files, file, temporary)
+        record = {"checkpoints": [str(folder) for folder in folders]}
+        (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
+    """The `count` newest `checkpoint-<step>` folders of a run, the oldest of them first.
+
+    Raises:
+        ValueError: if the run has fewer.
+    """
+    folders = [folder for folder in Path(run_dir).glob("checkpoint-*") if _step(folder) is not None]
+    return _oldest_first(_at_least(count, folders, f"checkpoints in {run_dir}"))[-count:]
+
+
+def best_checkpoints(
+    run_dir: str | Path, count: int, metric: str | None = None, greater_is_better: bool | None = None
+) -> list[Path]:
+    """The `count` checkpoints of a run with the best evaluation results, among those still there, the best first.
+
+    Args:
+        run_dir: the Trainer's output folder; the history is that of the newest checkpoint's `trainer_state.json`.
+        count: how many.
+        metric: name of an evaluation metric, with or without `eval_`; default: the run's `metric_for_best_model`.
+        greater_is_better: default: as the run had it for its own metric; else False for names that end in `loss`.
+
+    Raises:
+        FileNotFoundError: if the newest checkpoint has no `trainer_state.json`.
+        ValueError: if fewer checkpoints were evaluated, or the run tracked no best model and no metric is named.
+    """
+    state = json.loads((last_checkpoints(run_dir, 1)[0] / "trainer_state.json").read_text(encoding="utf-8"))
+    metric, greater_is_better = _ranking(state, metric, greater_is_better)
+    values = _values(state, metric)
+    folders = [folder for folder in Path(run_dir).glob("checkpoint-*") if _step(folder) in values]
+    _at_least(count, folders, f"checkpoints with {metric} in {run_dir}")
+    folders.sort(key=lambda folder: (values[_step(folder)], _step(folder)), reverse=greater_is_better)
+    return folders[:count]
+
+
+def _step(folder: Path) -> int | None:
+    match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+    return int(match[1]) if match else None
+
+
+def _oldest_first(folders: list[Path]) -> list[Path]:
+    return folders if None in map(_step, folders) else sorted(folders, key=_step)
+
+
+def _at_least(count: int, folders: list[Path], what: str) -> list[Path]:
+    if not 1 <= count <= len(folders):
+        raise ValueError(f"{count} asked for, but there are {len(folders)} {what}")
+    return folders
+
+
+def _values(state: Mapping, metric: str) -> dict[int, float]:
+    return {entry["step"]: entry[metric] for entry in state["log_history"] if metric in entry}
+
+
+def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None) -> tuple[str, bool]:
+    """The metric's name in the history and its direction, from the run where they are not given."""
+    tracked = _tracked_metric(state)
+    if metric is None and tracked is None:
+        names = {name for entry in state["log_history"] for name in entry if name.startswith("eval_")}
+        raise ValueError(f"the run tracked no best model; name a metric among {', '.join(sorted(names)) or 'none'}")
+    metric = tracked if metric is None else f"eval_{metric.removeprefix('eval_')}"
+    if greater_is_better is None:
+        values = set(_values(state, metric).values())
+        if metric == tracked and len(values) > 1:
+            greater_is_better = state["best_metric"] == max(values)
+        else:
+            greater_is_better = not metric.endswith("loss")
+    return metric, greater_is_better
+
+
+def _tracked_metric(state: Mapping) -> str | None:
+    """The run's `metric_for_best_model`, of which its state records only the best value and when it was reached."""
+    for entry in state["log_history"]:
+        if entry["step"] == state["best_global_step"]:
+            for name, value in entry.items():
+                if name.startswith("eval_") and value == state["best_metric"]:
+                    return name
+    return None
+
+
+def _check_model_types(folders: Sequence[Path]) -> None:
+    types = [json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type") for folder in folders]
+    for folder, model_type in zip(folders, types):
+        if model_type != types[-1]:
+            raise ValueError(f"{folder} is a {model_type} model, but {folders[-1]} is a {types[-1]} model")
+
+
+def _files_of_tensors(folder: Path) -> dict[str, Path]:
+    """The file that holds each tensor of a checkpoint."""
+    if (folder / WEIGHTS).is_file():
+        with _open(folder / WEIGHTS) as file:
+            return dict.fromkeys(file.keys(), folder / WEIGHTS)
+    if not (folder / WEIGHTS_INDEX).is_file():
+        raise FileNotFoundError(f"{folder} has neither {WEIGHTS} nor {WEIGHTS_INDEX}; only safetensors are averaged")
+    weight_map = json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"]
+    return {tensor: folder / name for tensor, name in weight_map.items()}
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[safe_open]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing")
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _check_tensors(folders: Sequence[Path], files: Sequence[Mapping[str, Path]]) -> None:
+    newest = _shapes(files[-1])
+    for folder, checkpoint in zip(folders[:-1], files):
+        shapes = _shapes(checkpoint)
+        for tensor in sorted(shapes.keys() | newest.keys()):
+            if shapes.get(tensor) != newest.get(tensor):
+                raise ValueError(
+                    f"{tensor} has shape {shapes.get(tensor, 'none')} in {folder} but {newest.get(tensor, 'none')} in "
+                    f"{folders[-1]}"
+                )
+
+
+def _shapes(files: Mapping[str, Path]) -> dict[str, list[int]]:
+    shapes = {}
+    for path in set(files.values()):
+        with _open(path) as file:
+            shapes.update({tensor: file.get_slice(tensor).get_shape() for tensor in file.keys()})  # noqa: SIM118
+    return shapes
+
+
+@contextmanager
+def _finished_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder that becomes `folder` if all goes well, and disappears if not."""
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary)
+        raise
+
+
+def _copy_model_files(source: Path, target: Path) -> None:
+    for file in source.iterdir():
+        if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
+            shutil.copy2(file, target)
+
+
+def _write_averaged(files: Sequence[Mapping[str, Path]], file: Path, target: Path) -> None:
+    """Write to `target` the averages of the tensors in `file`, a file of the newest checkpoint."""
+    tensors = [tensor for tensor, path in files[-1].items() if path == file]
+    averages = {tensor: _average([checkpoint[tensor] for checkpoint in files], tensor) for tensor in tensors}
+    save_file(averages, target / file.name, metadata={"format": "pt"})
+
+
+def _average(paths: Sequence[Path], tensor: str) -> torch.Tensor:
+    newest = _read(paths[-1], tensor)
+    if not newest.is_floating_point():
+        return newest
+    total = newest.double()
+    for path in paths[:-1]:
+        total += _read(path, tensor)
+    return (total / len(paths)).to(newest.dtype)
+
+
+def _read(path: Path, tensor: str) -> torch.Tensor:
+    with _open(path) as file:
+        return file.get_tensor(tensor)

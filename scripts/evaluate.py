@@ -1,0 +1,6 @@
+"""Score translations with sacreBLEU; see --help."""
+
+from hf_capsule_mt.cli.evaluate import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+"""Translate with a trained model; see --help."""
+
+from hf_capsule_mt.cli.translate import main
+
+if __name__ == "__main__":
+    main()

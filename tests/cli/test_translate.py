@@ -1,0 +1,215 @@
+"""The translation command: files and pipes, several processes, continuing after an interruption, mistakes."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+from transformers import BertConfig
+
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.evaluation import translator
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "translate.py"
+LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
+OPTIONS = ["--num_beams", "3", "--max_tokens_per_batch", "12"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_tiny_marian(tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return translator.translate_lines(tiny_model(), tiny_tokenizer(), LINES, num_beams=3)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.en"
+    path.write_text("".join(f"{line}\n" for line in LINES))
+    return path
+
+
+def translate(checkpoint, source, target, *options):
+    main(["--model", checkpoint, "--input_file", str(source), "--output_file", str(target), *OPTIONS, *options])
+
+
+def lines_of(path):
+    text = path.read_text()
+    assert text.endswith("\n")
+    return text.removesuffix("\n").split("\n")
+
+
+def interrupt_after(monkeypatch, batches):
+    """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
+    original = translator.translate_batches
+
+    def interrupted(*arguments, **options):
+        for number, batch in enumerate(original(*arguments, **options)):
+            if number == batches:
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(translator, "translate_batches", interrupted)
+    return monkeypatch.undo
+
+
+def count_lines(monkeypatch):
+    """The indices that the next runs show to the model."""
+    original = translator.translate_batches
+    seen = []
+
+    def counting(model, tokenizer, encoded, batches, **options):
+        seen.extend(index for batch in batches for index in batch)
+        return original(model, tokenizer, encoded, batches, **options)
+
+    monkeypatch.setattr(translator, "translate_batches", counting)
+    return seen
+
+
+def test_file_to_file(checkpoint, source, tmp_path, expected):
+    translate(checkpoint, source, tmp_path / "out.de")
+    assert lines_of(tmp_path / "out.de") == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
+
+
+def test_compressed_input_and_options(checkpoint, source, tmp_path):
+    compressed = tmp_path / "in.en.gz"
+    compressed.write_bytes(gzip.compress(source.read_bytes()))
+    options = ["--num_beams", "2", "--length_penalty", "-1", "--max_new_tokens", "5", "--dtype", "float32"]
+    translate(checkpoint, compressed, tmp_path / "out.de", *options, "--device", "cpu")
+    options = {"num_beams": 2, "length_penalty": -1.0, "max_new_tokens": 5}
+    assert lines_of(tmp_path / "out.de") == translator.translate_lines(tiny_model(), tiny_tokenizer(), LINES, **options)
+
+
+def test_standard_input_to_standard_output(checkpoint, source, expected):
+    result = subprocess.run(
+        [sys.executable, str(SCRIPT), "--model", checkpoint, *OPTIONS],
+        input=source.read_bytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert result.stdout.decode() == "".join(f"{line}\n" for line in expected)
+    assert b"6/6" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piped", [True, False], ids=["pipes", "files"])
+def test_two_processes(checkpoint, source, tmp_path, expected, piped):
+    target = tmp_path / "out.de"
+    # On CPUs it is --multi_gpu that starts the processes.
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    files = [] if piped else ["--input_file", str(source), "--output_file", str(target)]
+    result = subprocess.run(
+        [*launch, str(SCRIPT), "--model", checkpoint, "--device", "cpu", *OPTIONS, *files],
+        input=source.read_bytes() if piped else b"",
+        capture_output=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    if piped:
+        target.write_bytes(result.stdout)
+    assert lines_of(target) == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
+
+
+@pytest.mark.parametrize("half_a_line", [False, True])
+def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, monkeypatch, half_a_line):
+    target = tmp_path / "out [1].de"
+    undo = interrupt_after(monkeypatch, batches=2)
+    with pytest.raises(KeyboardInterrupt):
+        translate(checkpoint, source, target)
+    undo()
+    assert not target.exists()
+    journal = tmp_path / "out [1].de.partial.0.jsonl"
+    content = journal.read_text()
+    done = [int(index) for line in content.splitlines()[2:] for index in json.loads(line)]
+    assert done == [7, 3]
+    if half_a_line:
+        journal.write_text(content[:-5])
+        done.pop()
+    # As if another process had done a line.
+    journal.with_name("out [1].de.partial.1.jsonl").write_text(
+        content.splitlines()[1] + "\n" + json.dumps({4: expected[4]}) + "\n"
+    )
+    seen = count_lines(monkeypatch)
+    translate(checkpoint, source, target)
+    assert sorted([*seen, *done, 4]) == [0, 2, 3, 4, 6, 7]
+    assert lines_of(target) == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", target.name}
+
+
+def test_a_twice_interrupted_run_continues_with_other_batches(checkpoint, source, tmp_path, expected, monkeypatch):
+    target = tmp_path / "out.de"
+    for options in ([], ["--max_tokens_per_batch", "30"]):
+        undo = interrupt_after(monkeypatch, batches=1)
+        with pytest.raises(KeyboardInterrupt):
+            translate(checkpoint, source, target, *options)
+        undo()
+    seen = count_lines(monkeypatch)
+    translate(checkpoint, source, target)
+    assert 0 < len(seen) < 5
+    assert lines_of(target) == expected
+
+
+def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, monkeypatch):
+    target = tmp_path / "out.de"
+    undo = interrupt_after(monkeypatch, batches=1)
+    with pytest.raises(KeyboardInterrupt):
+        translate(checkpoint, source, target)
+    undo()
+    journal = tmp_path / "out.de.partial.0.jsonl"
+    before = journal.read_bytes()
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, target, "--num_beams", "4")
+    assert f"{journal} is from an interrupted run with another num_beams; " in capsys.readouterr().err
+    source.write_text("something else\n")
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, target)
+    assert "with another input; " in capsys.readouterr().err
+    assert journal.read_bytes() == before
+    assert not target.exists()
+
+
+def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
+    tokenizer_only, model_only, encoder_only = (tmp_path / name for name in ("tokenizer", "model", "encoder"))
+    tiny_tokenizer().save_pretrained(tokenizer_only)
+    tiny_model().save_pretrained(model_only)
+    save_tiny_marian(encoder_only)
+    BertConfig().save_pretrained(encoder_only)
+    latin = tmp_path / "latin.en"
+    latin.write_bytes("a\nä\n".encode("latin-1"))
+    capsys.readouterr()
+
+    def fail(*_, **__):
+        raise AssertionError("the weights were loaded")
+
+    monkeypatch.setattr("transformers.AutoModelForSeq2SeqLM.from_pretrained", fail)
+    defaults = {"--model": checkpoint, "--input_file": source, "--output_file": tmp_path / "out.de"}
+    for change, message in (
+        ({"--model": tmp_path / "absent"}, "absent is not a folder"),
+        ({"--model": "runs/absent"}, "--model runs/absent is no folder here, and the Hub does not give it"),
+        ({"--model": tokenizer_only}, "tokenizer holds no config (config.json)"),
+        ({"--model": model_only}, "model holds no tokenizer (tokenizer_config.json or tokenizer.json)"),
+        ({"--model": encoder_only}, "is of type bert, which is not an encoder-decoder"),
+        ({"--input_file": tmp_path / "absent.en"}, "absent.en is not a file"),
+        ({"--input_file": latin}, "latin.en:2"),
+        ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
+        ({"--output_file": tmp_path}, "is a folder; name a file"),
+        ({"--num_beams": 0}, "--num_beams is 0; it must be at least 1"),
+        ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
+        ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),
+        ({"--device": "gpu"}, "--device gpu cannot be used"),
+    ):
+        arguments = [str(argument) for item in {**defaults, **change}.items() for argument in item]
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        assert exit_.value.code == 2
+        assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("out.de*"))

@@ -1,0 +1,153 @@
+"""Translations do not depend on the batch, keep their order, and respect the limits of the model."""
+
+import random
+
+import pytest
+import torch
+from tiny_marian import WORDS, tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.evaluation import translator
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit, translate_lines
+
+BEAM = {"num_beams": 3, "length_penalty": 0.6}
+
+
+def make_lines(count=12, longest=12, seed=0):
+    generator = random.Random(seed)
+    return [" ".join(generator.choices(WORDS, k=generator.randint(1, longest))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny_tokenizer()
+
+
+def alone(model, tokenizer, line, **options):
+    """One line without a batch: `generate()` with the line's own limit as its only one."""
+    inputs = tokenizer(line, return_tensors="pt")
+    limit = 2 * inputs["input_ids"].shape[1] + 20
+    # Without forced_eos_token_id the last token is the model's own choice.
+    generated = model.generate(**inputs, max_new_tokens=limit, forced_eos_token_id=None, **options)
+    return tokenizer.decode(generated[0], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("options", [{}, BEAM], ids=["greedy", "beam"])
+@pytest.mark.parametrize("budget", [13, 30, 4096])
+def test_a_batch_translates_as_its_lines_alone(model, tokenizer, options, budget):
+    lines = make_lines()
+    expected = [alone(model, tokenizer, line, **options) for line in lines]
+    lengths = [len(text.split()) for text in expected]
+    limits = [2 * (len(line.split()) + 1) + 20 for line in lines]
+    assert any(length < limit for length, limit in zip(lengths, limits))
+    assert any(length == limit for length, limit in zip(lengths, limits))
+    assert len(set(expected)) > len(lines) // 2
+    assert translate_lines(model, tokenizer, lines, max_tokens_per_batch=budget, **options) == expected
+
+
+def test_blank_lines_are_not_translated(model, tokenizer):
+    lines = ["", "a b c", " \t", "a"]
+    shown = []
+    translations = translate_lines(model, tokenizer, lines, on_batch=shown.append)
+    assert [bool(text) for text in translations] == [False, True, False, True]
+    assert sorted(index for batch in shown for index in batch) == [1, 3]
+    assert translate_lines(model, tokenizer, []) == []
+    assert translate_lines(model, tokenizer, ["", " "]) == ["", ""]
+
+
+def test_batches_fill_their_budget_and_no_more():
+    lengths = [random.Random(0).randint(0, 9) for _ in range(5)] + [9, 0, 1, 4, 4, 4, 2, 7, 7]
+    batches = batch_by_tokens(lengths, 20)
+    assert sorted(index for batch in batches for index in batch) == [i for i, length in enumerate(lengths) if length]
+    for batch, following in zip(batches, [*batches[1:], None]):
+        longest = lengths[batch[0]]
+        assert longest == max(lengths[index] for index in batch)
+        assert longest * len(batch) <= 20
+        if following is not None:
+            assert longest * (len(batch) + 1) > 20
+            assert lengths[following[0]] <= lengths[batch[-1]]
+
+
+def test_a_line_over_the_budget_is_an_error():
+    with pytest.raises(ValueError, match="max_tokens_per_batch is 20, but line 2 has 21 tokens"):
+        batch_by_tokens([3, 21, 0], 20)
+
+
+def test_long_lines_are_cut_and_counted(caplog):
+    tokenizer = tiny_tokenizer(model_max_length=5)
+    encoded = encode_lines(tokenizer, ["a", "a b c d e f", "", "f e d c b a"], 5)
+    assert tokenizer.convert_ids_to_tokens(encoded[1]) == ["a", "b", "c", "d", "</s>"]
+    assert [len(ids) for ids in encoded] == [2, 5, 0, 5]
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 lines have more than 5 tokens, the model's limit, and were cut (the first is line 2)"
+    ]
+
+
+def test_source_limit_is_the_smaller_one():
+    config = tiny_model(max_position_embeddings=16).config
+    assert source_limit(config, tiny_tokenizer(model_max_length=32)) == 16
+    assert source_limit(config, tiny_tokenizer(model_max_length=8)) == 8
+    del config.max_position_embeddings
+    assert source_limit(config, tiny_tokenizer(model_max_length=32)) == 32
+
+
+@pytest.mark.parametrize("options", [{}, BEAM], ids=["greedy", "beam"])
+def test_max_new_tokens(model, tokenizer, options):
+    lines = make_lines()
+    lengths = [len(text.split()) for text in translate_lines(model, tokenizer, lines, max_new_tokens=7, **options)]
+    assert max(lengths) == 7
+    with pytest.raises(ValueError, match="max_new_tokens is 64; the model's positions allow 63"):
+        translate_lines(model, tokenizer, lines, max_new_tokens=64)
+
+
+@pytest.mark.parametrize(
+    ("positions", "settings", "expected"),
+    [(16, {}, 15), (64, {"max_length": 12}, 11), (64, {"max_new_tokens": 9, "max_length": 12}, 9)],
+)
+def test_default_length_stays_within_the_models(tokenizer, positions, settings, expected):
+    model = tiny_model(max_position_embeddings=positions)
+    model.final_logits_bias[:, 2] = -100
+    model.generation_config.update(**settings)
+    (text,) = translate_lines(model, tokenizer, ["a b c"])
+    assert len(text.split()) == expected
+
+
+def test_generation_config_gives_the_defaults(tokenizer):
+    model = tiny_model()
+    lines = make_lines()
+    greedy, beam = translate_lines(model, tokenizer, lines), translate_lines(model, tokenizer, lines, **BEAM)
+    assert greedy != beam
+    model.generation_config.update(**BEAM)
+    assert translate_lines(model, tokenizer, lines) == beam
+
+
+def test_a_model_in_training_translates_without_dropout_and_goes_on_training(tokenizer):
+    model = tiny_model()
+    lines = make_lines()
+    expected = translate_lines(model, tokenizer, lines)
+    model.train()
+    assert translate_lines(model, tokenizer, lines) == expected
+    assert model.training
+
+
+def test_line_breaks_do_not_split_a_translation(model, tokenizer, monkeypatch):
+    monkeypatch.setattr(type(tokenizer), "batch_decode", lambda self, ids, **_: ["one\r\ntwo\nthree"] * len(ids))
+    assert translate_lines(model, tokenizer, ["a", "b"]) == ["one two three"] * 2
+
+
+def test_padding_is_masked(model, tokenizer, monkeypatch):
+    seen = {}
+    generate = model.generate
+
+    def record(**inputs):
+        seen.update(inputs)
+        return generate(**inputs)
+
+    monkeypatch.setattr(model, "generate", record)
+    list(translator.translate_batches(model, tokenizer, [[3, 4, 2], [5, 2]], [[0, 1]]))
+    assert seen["input_ids"].tolist() == [[3, 4, 2], [5, 2, 0]]
+    assert torch.equal(seen["attention_mask"], torch.tensor([[1, 1, 1], [1, 1, 0]]))

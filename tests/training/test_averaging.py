@@ -1,0 +1,220 @@
+"""Averages are exact, choose the right checkpoints, and are written whole or not at all."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_marian import save_tiny_marian, tiny_model
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from hf_capsule_mt.training import averaging
+from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+
+# Evaluated after 100 and 900 and 1000 updates; the one after 500 is gone.
+HISTORY = [
+    {"step": 50, "loss": 9.0},
+    {"step": 100, "eval_loss": 4.0, "eval_bleu": 10.0},
+    {"step": 500, "eval_loss": 1.0, "eval_bleu": 40.0},
+    {"step": 900, "eval_loss": 2.0, "eval_bleu": 20.0},
+    {"step": 1000, "eval_loss": 3.0, "eval_bleu": 30.0},
+]
+
+
+def write_checkpoint(folder, tensors, model_type="marian"):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def write_run(folder, best_metric=40.0, best_global_step=500):
+    """Checkpoints 100, 900 and 1000 whose only weight is their number."""
+    folder.mkdir()
+    for step in (100, 900, 1000):
+        checkpoint = write_checkpoint(folder / f"checkpoint-{step}", {"w": torch.tensor([float(step)])})
+        history = [entry for entry in HISTORY if entry["step"] <= step]
+        state = {"log_history": history, "best_metric": best_metric, "best_global_step": best_global_step}
+        (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    write_checkpoint(folder / "checkpoint-last", {"w": torch.zeros(1)})
+    return folder
+
+
+def averaged(folder, checkpoints):
+    average_checkpoints(checkpoints, folder / "average")
+    return load_file(folder / "average" / "model.safetensors")
+
+
+def steps(checkpoints):
+    return [int(folder.name.removeprefix("checkpoint-")) for folder in checkpoints]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_copies_average_to_the_original_bit_for_bit(tmp_path, dtype):
+    tiny_model().to(dtype).save_pretrained(tmp_path / "a")
+    for copy in "bcdefg":
+        shutil.copytree(tmp_path / "a", tmp_path / copy)
+    original = load_file(tmp_path / "a" / "model.safetensors")
+    result = averaged(tmp_path, [tmp_path / name for name in "abcdefg"])
+    assert result.keys() == original.keys()
+    for name, tensor in original.items():
+        assert result[name].dtype == dtype
+        assert torch.equal(result[name], tensor), name
+
+
+def test_known_averages_are_rounded_once(tmp_path):
+    # In bfloat16 256 + 1 is 256, so a sum in that dtype would lose both ones.
+    values = [torch.tensor([256.0, -3.0, 0.0]), torch.tensor([1.0, 3.0, 1.0]), torch.tensor([1.0, 3.0, 1.0])]
+    folders = [
+        write_checkpoint(
+            tmp_path / name,
+            {"half": value.bfloat16(), "single": value, "count": torch.tensor([number]), "flag": torch.tensor(True)},
+        )
+        for number, (name, value) in enumerate(zip("abc", values))
+    ]
+    result = averaged(tmp_path, folders)
+    expected = sum(value.double() for value in values) / 3
+    assert torch.equal(result["single"], expected.float())
+    assert torch.equal(result["half"], expected.bfloat16())
+    assert result["count"].tolist() == [2]
+    assert result["flag"].item() is True
+
+
+def test_average_loads_and_keeps_the_newest_files_only(tmp_path):
+    folders = [save_tiny_marian(tmp_path / f"checkpoint-{step}", seed=step) for step in (100, 20)]
+    newest = folders[0]
+    for name in ("optimizer.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", "modeling_own.py"):
+        (newest / name).write_text(f"{name} of the newest")
+    average_checkpoints(folders, tmp_path / "average")
+
+    names = {file.name for file in (tmp_path / "average").iterdir()}
+    copied = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "modeling_own.py"}
+    assert names == copied | {"model.safetensors", "averaging.json"}
+    record = json.loads((tmp_path / "average" / "averaging.json").read_text())
+    assert record["checkpoints"] == [str(folders[1]), str(newest)]
+    model, info = MarianMTModel.from_pretrained(tmp_path / "average", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    weights = [tiny_model(seed).model.shared.weight for seed in (100, 20)]
+    assert torch.allclose(model.model.shared.weight, sum(weights) / 2, rtol=0, atol=1e-7)
+    assert AutoTokenizer.from_pretrained(tmp_path / "average")("a b")["input_ids"] == [3, 4, 2]
+
+
+def test_sharded_checkpoints(tmp_path):
+    tiny_model(0).save_pretrained(tmp_path / "whole")
+    tiny_model(1).save_pretrained(tmp_path / "sharded", max_shard_size="4KB")
+    assert len(list((tmp_path / "sharded").glob("model-*.safetensors"))) > 1
+    average_checkpoints([tmp_path / "whole", tmp_path / "sharded"], tmp_path / "into shards")
+    average_checkpoints([tmp_path / "sharded", tmp_path / "whole"], tmp_path / "into one")
+    one, shards = (MarianMTModel.from_pretrained(tmp_path / name).state_dict() for name in ("into one", "into shards"))
+    assert not (tmp_path / "into shards" / "model.safetensors").exists()
+    assert (tmp_path / "into one" / "model.safetensors").exists()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, shards[name]), name
+
+
+def test_last(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert steps(last_checkpoints(run, 2)) == [900, 1000]
+    with pytest.raises(ValueError, match="4 asked for, but there are 3 checkpoints in"):
+        last_checkpoints(run, 4)
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "expected"),
+    [
+        ({}, {}, [1000, 900]),
+        ({"best_metric": 1.0}, {}, [900, 1000]),
+        ({}, {"metric": "loss"}, [900, 1000]),
+        ({}, {"metric": "eval_loss", "greater_is_better": True}, [100, 1000]),
+        ({"best_metric": None, "best_global_step": None}, {"metric": "bleu"}, [1000, 900]),
+    ],
+    ids=["the run's BLEU", "the run's loss", "loss", "direction given", "no metric tracked"],
+)
+def test_best(tmp_path, state, options, expected):
+    assert steps(best_checkpoints(write_run(tmp_path / "run", **state), 2, **options)) == expected
+
+
+def test_direction_of_the_runs_own_metric(tmp_path):
+    # The state of a run with metric_for_best_model="bleu" and greater_is_better=False.
+    run = write_run(tmp_path / "run", best_metric=10.0, best_global_step=100)
+    assert steps(best_checkpoints(run, 2)) == [100, 900]
+
+
+@pytest.mark.parametrize("metric", ["loss", "step_parity"])
+def test_the_state_that_the_trainer_writes(tmp_path, metric):
+    def compute_metrics(_):
+        # 1 after an odd number of updates: not the order of time, nor that of the loss.
+        return {"step_parity": float(trainer.state.global_step % 2)}
+
+    pairs = [{"input_ids": [3, 4, 2], "attention_mask": [1, 1, 1], "labels": [4, 3, 2]}] * 2
+    arguments = Seq2SeqTrainingArguments(
+        tmp_path / "run",
+        max_steps=3,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_steps=1,
+        metric_for_best_model=metric,
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    trainer = Seq2SeqTrainer(
+        tiny_model(), arguments, train_dataset=pairs, eval_dataset=pairs, compute_metrics=compute_metrics
+    )
+    trainer.train()
+    values = {entry["step"]: entry[f"eval_{metric}"] for entry in trainer.state.log_history if "eval_loss" in entry}
+    expected = sorted(values, key=lambda step: (values[step], step), reverse=metric != "loss")
+    assert steps(best_checkpoints(tmp_path / "run", 2)) == expected[:2]
+    average_checkpoints(best_checkpoints(tmp_path / "run", 2), tmp_path / "average")
+    MarianMTModel.from_pretrained(tmp_path / "average")
+
+
+def test_best_needs_a_metric(tmp_path):
+    run = write_run(tmp_path / "run", best_metric=None, best_global_step=None)
+    with pytest.raises(ValueError, match="name a metric among eval_bleu, eval_loss"):
+        best_checkpoints(run, 1)
+    with pytest.raises(ValueError, match="2 asked for, but there are 0 checkpoints with eval_rouge"):
+        best_checkpoints(run, 2, "rouge")
+
+
+def test_mistakes_leave_nothing(tmp_path):
+    good = write_checkpoint(tmp_path / "good", {"w": torch.zeros(2, 3)})
+    other_type = write_checkpoint(tmp_path / "type", {"w": torch.zeros(2, 3)}, model_type="bart")
+    other_shape = write_checkpoint(tmp_path / "shape", {"w": torch.zeros(3, 2)})
+    other_names = write_checkpoint(tmp_path / "names", {"w": torch.zeros(2, 3), "v": torch.zeros(1)})
+    damaged = write_checkpoint(tmp_path / "damaged", {"w": torch.zeros(2, 3)})
+    content = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(content[:-4])
+    no_weights = tmp_path / "no_weights"
+    MarianConfig().save_pretrained(no_weights)
+    before = sorted(tmp_path.rglob("*"))
+    for folder, error, message in (
+        (other_type, ValueError, r"type is a bart model, but .*good is a marian"),
+        (other_shape, ValueError, r"w has shape \[3, 2\] in .*shape but \[2, 3\] in .*good"),
+        (other_names, ValueError, r"v has shape \[1\] in .*names but none in .*good"),
+        (damaged, ValueError, r"damaged.model.safetensors is damaged"),
+        (no_weights, FileNotFoundError, "no_weights has neither model.safetensors nor"),
+        (tmp_path / "absent", FileNotFoundError, "absent"),
+    ):
+        with pytest.raises(error, match=message):
+            average_checkpoints([folder, good], tmp_path / "average")
+    with pytest.raises(FileExistsError, match="good exists"):
+        average_checkpoints([good, good], good)
+    with pytest.raises(ValueError, match="no checkpoints"):
+        average_checkpoints([], tmp_path / "average")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
+    folders = [write_checkpoint(tmp_path / name, {"w": torch.zeros(1)}) for name in "ab"]
+    before = sorted(tmp_path.rglob("*"))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(averaging, "save_file", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        average_checkpoints(folders, tmp_path / "average")
+    assert sorted(tmp_path.rglob("*")) == before
