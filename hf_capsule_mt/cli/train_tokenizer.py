@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument(
         "--train_file",
@@ -35,15 +33,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="source and target text files aligned by line, or one .tsv or .jsonl file; each may be .gz",
     )
-    data.add_argument(
-        "--dataset_name", help="data set of the Hub, or a local folder, with a translation column"
-    )
+    data.add_argument("--dataset_name", help="data set of the Hub, or a local folder, with a translation column")
     parser.add_argument("--dataset_config_name", help="configuration of the data set")
     parser.add_argument("--source_lang", help="key of the source in .jsonl files and data sets, such as en")
     parser.add_argument("--target_lang", help="key of the target, such as de")
-    parser.add_argument(
-        "--vocab_size", type=int, default=32_000, help="number of tokens (default: %(default)s)"
-    )
+    parser.add_argument("--vocab_size", type=int, default=32_000, help="number of tokens (default: %(default)s)")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder to save the tokenizer in")
     parser.add_argument(
         "--overwrite_output_dir", action="store_true", help="write into the folder even if it is not empty"
@@ -68,9 +62,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _check_output_dir(folder: Path, overwrite: bool) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise ValueError(
-            f"--output_dir {folder} is not empty. Choose another, or add --overwrite_output_dir."
-        )
+        raise ValueError(f"--output_dir {folder} is not empty. Choose another, or add --overwrite_output_dir.")
 
 
 def _read(args: argparse.Namespace) -> "ParallelText":

@@ -1,0 +1,107 @@
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from hf_capsule_mt.cli.train_tokenizer import main
+
+ENGLISH = ["the old house", "two dogs", "", "the green house"]
+GERMAN = ["das alte Haus", "zwei Hunde", "nichts", "das grüne Haus"]
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train_tokenizer.py"
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, lines in (("train.en", ENGLISH), ("train.de", GERMAN)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [{"translation": {"en": source, "de": target}} for source, target in zip(ENGLISH, GERMAN)]
+    (tmp_path / "hub").mkdir()
+    for name in ("train.jsonl", "hub/train.jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments):
+    main([str(argument) for argument in arguments])
+
+
+def error_of(capsys, *arguments):
+    with pytest.raises(SystemExit) as failure:
+        run(*arguments)
+    assert failure.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_trains_saves_and_reports(files, capsys):
+    output = files / "new" / "tokenizer"
+    run("--train_file", files / "train.en", files / "train.de", "--vocab_size", 280, "--output_dir", output)
+    assert capsys.readouterr().out == (
+        "4 pairs read, 3 kept, 1 dropped with an empty side, 0 dropped as invalid UTF-8\n"
+        f"280 tokens saved in {output}\n"
+    )
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    assert len(tokenizer) == 280
+    assert tokenizer.decode(tokenizer("grüne dogs")["input_ids"]) == "grüne dogs</s>"
+    assert sorted(file.name for file in output.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+
+
+def test_every_kind_of_data_gives_the_same_tokenizer(files, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(files / "cache"))
+    data = {
+        "text": ["--train_file", files / "train.en", files / "train.de"],
+        "jsonl": ["--train_file", files / "train.jsonl"],
+        "hub": ["--dataset_name", files / "hub"],
+    }
+    for name, arguments in data.items():
+        languages = ["--source_lang", "en", "--target_lang", "de"]
+        run(*arguments, *languages, "--vocab_size", 280, "--output_dir", files / f"of_{name}")
+    assert len({(files / f"of_{name}" / "tokenizer.json").read_text() for name in data}) == 1
+
+
+def test_refuses_to_overwrite(files, capsys):
+    arguments = ["--train_file", files / "train.en", files / "train.de", "--output_dir", files / "tokenizer"]
+    run(*arguments, "--vocab_size", 280)
+    before = (files / "tokenizer" / "tokenizer.json").read_text()
+    error = error_of(capsys, *arguments, "--vocab_size", 270)
+    assert f"--output_dir {files / 'tokenizer'} is not empty" in error
+    assert "--overwrite_output_dir" in error
+    assert (files / "tokenizer" / "tokenizer.json").read_text() == before
+    (files / "tokenizer" / "model.safetensors").touch()
+    run(*arguments, "--vocab_size", 270, "--overwrite_output_dir")
+    assert len(AutoTokenizer.from_pretrained(files / "tokenizer")) == 270
+    assert (files / "tokenizer" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--train_file", "gone.en", "train.de"], "gone.en"),
+        (["--train_file", "train.en"], "give a source and a target file"),
+        (["--train_file", "train.jsonl"], "train.jsonl needs source_lang and target_lang"),
+        (
+            ["--train_file", "train.en", "train.de", "--vocab_size", "100"],
+            "vocab_size is 100; it must be at least 259",
+        ),
+        (["--dataset_name", "hub"], "--dataset_name hub needs --source_lang and --target_lang"),
+        ([], "one of the arguments --train_file --dataset_name is required"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(files, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(files)
+    assert message in error_of(capsys, *arguments, "--output_dir", "tokenizer")
+    assert not (files / "tokenizer").exists()
+
+
+def test_output_dir_that_is_a_file(files, capsys):
+    arguments = ["--train_file", files / "train.en", files / "train.de", "--vocab_size", 280]
+    assert "train.en" in error_of(capsys, *arguments, "--output_dir", files / "train.en")
+    assert (files / "train.en").read_text().splitlines() == ENGLISH
+
+
+def test_the_script_is_a_door_to_the_command(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [str(SCRIPT), "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert "--vocab_size" in capsys.readouterr().out

@@ -1,0 +1,181 @@
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+import torch
+from accelerate import skip_first_batches
+from accelerate.data_loader import prepare_data_loader
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
+
+
+def random_lengths(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [tuple(pair) for pair in torch.randint(1, 30, (count, 2), generator=generator).tolist()]
+
+
+def epoch_of(sampler, epoch):
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def prepared(sampler, num_processes=1, process_index=0):
+    """The dataloader that accelerate makes for one process; its batches are lists of indices."""
+    loader = DataLoader(range(len(sampler.longest)), batch_sampler=sampler, collate_fn=list)
+    return prepare_data_loader(loader, num_processes=num_processes, process_index=process_index)
+
+
+@given(LENGTHS, st.integers(30, 200), st.integers(0, 5), st.booleans())
+def test_every_pair_once_within_the_budget(lengths, max_tokens, seed, shuffle):
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens, seed=seed, shuffle=shuffle)
+    for epoch in range(3):
+        batches = epoch_of(sampler, epoch)
+        assert len(batches) == len(sampler)
+        assert Counter(index for batch in batches for index in batch) == Counter(range(len(lengths)))
+        for batch in batches:
+            longest_source = max(lengths[index][0] for index in batch)
+            longest_target = max(lengths[index][1] for index in batch)
+            assert len(batch) * max(longest_source, longest_target) <= max_tokens
+
+
+@given(LENGTHS, st.integers(30, 200))
+def test_similar_lengths_are_together(lengths, max_tokens):
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens)
+    ranges = sorted(
+        (min(max(lengths[i]) for i in batch), max(max(lengths[i]) for i in batch)) for batch in sampler
+    )
+    assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
+
+
+@given(LENGTHS, st.integers(30, 200))
+def test_no_two_batches_would_fit_in_one(lengths, max_tokens):
+    batches = list(TokenBudgetBatchSampler(lengths, max_tokens, shuffle=False))
+    for batch, following in pairwise(batches):
+        assert max(lengths[batch[0]]) * (len(batch) + 1) > max_tokens
+        assert max(lengths[batch[0]]) >= max(lengths[following[0]])
+
+
+@given(LENGTHS, st.integers(30, 200), st.integers(1, 4))
+def test_replicas_get_the_same_number_of_batches(lengths, max_tokens, num_replicas):
+    fewest = len(TokenBudgetBatchSampler(lengths, max_tokens))
+    enough = -(-fewest // num_replicas) * num_replicas
+    if enough > len(lengths):
+        with pytest.raises(ValueError, match=f"{len(lengths)} pairs .* {num_replicas} processes"):
+            TokenBudgetBatchSampler(lengths, max_tokens, num_replicas=num_replicas)
+        return
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens, num_replicas=num_replicas)
+    shares = [list(prepared(sampler, num_replicas, rank)) for rank in range(num_replicas)]
+    assert [len(share) for share in shares] == [enough // num_replicas] * num_replicas
+    dealt = Counter(index for share in shares for batch in share for index in batch)
+    assert dealt == Counter(range(len(lengths)))
+    assert all(
+        len(batch) * max(max(lengths[i]) for i in batch) <= max_tokens for share in shares for batch in share
+    )
+
+
+def test_the_largest_batches_are_split():
+    lengths = [(20, 1)] * 3 + [(2, 1)] * 30
+    sampler = TokenBudgetBatchSampler(lengths, 60, num_replicas=4, shuffle=False)
+    assert [len(batch) for batch in sampler] == [3, 15, 7, 8]
+
+
+def test_epochs_differ_and_repeat():
+    lengths = random_lengths(300)
+    one, two = (TokenBudgetBatchSampler(lengths, 100, seed=7) for _ in range(2))
+    first, second = epoch_of(one, 0), epoch_of(one, 1)
+    assert first != second
+    assert {frozenset(batch) for batch in first} != {frozenset(batch) for batch in second}
+    assert [len(batch) for batch in first] != sorted(len(batch) for batch in first)
+    assert epoch_of(two, 1) == second
+    assert epoch_of(one, 0) == first
+    assert epoch_of(TokenBudgetBatchSampler(lengths, 100, seed=8), 0) != first
+
+
+def test_order_does_not_depend_on_or_touch_the_global_generator():
+    sampler = TokenBudgetBatchSampler(random_lengths(100), 100)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = list(sampler)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert list(sampler) == first
+
+
+def test_without_shuffling_the_longest_come_first_in_every_epoch():
+    sampler = TokenBudgetBatchSampler([(1, 1), (5, 9), (2, 1), (9, 3), (1, 2)], 18, shuffle=False)
+    assert epoch_of(sampler, 0) == epoch_of(sampler, 4) == [[1, 3], [2, 4, 0]]
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_set_epoch_reaches_the_sampler_through_accelerate(num_processes):
+    lengths = random_lengths(200)
+    sampler = TokenBudgetBatchSampler(lengths, 100, num_replicas=num_processes)
+    loader = prepared(sampler, num_processes)
+    loader.set_epoch(3)
+    expected = epoch_of(TokenBudgetBatchSampler(lengths, 100, num_replicas=num_processes), 3)
+    assert list(loader) == expected[::num_processes]
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_accelerates_own_count_of_epochs_reshuffles(num_processes):
+    """A plain loop over a prepared dataloader, which never calls set_epoch itself."""
+    sampler = TokenBudgetBatchSampler(random_lengths(200), 100, num_replicas=num_processes)
+    loader = prepared(sampler, num_processes)
+    epochs = [list(loader) for _ in range(2)]
+    assert epochs == [epoch_of(sampler, epoch)[::num_processes] for epoch in range(2)]
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("done", [0, 1, 5])
+def test_resuming_in_the_middle_of_an_epoch(num_processes, done):
+    lengths = random_lengths(200)
+    for rank in range(num_processes):
+
+        def fresh_loader(rank=rank):
+            sampler = TokenBudgetBatchSampler(lengths, 100, num_replicas=num_processes, seed=1)
+            return prepared(sampler, num_processes, rank)
+
+        uninterrupted = fresh_loader()
+        epochs = [list(uninterrupted) for _ in range(4)]
+        resumed = fresh_loader()
+        resumed.set_epoch(2)
+        assert list(skip_first_batches(resumed, done)) == epochs[2][done:]
+        resumed.set_epoch(3)
+        assert list(resumed) == epochs[3]
+
+
+def test_set_epoch_after_skipping_reaches_the_sampler_in_one_process():
+    """Trainer's own order of the two calls."""
+    sampler = TokenBudgetBatchSampler(random_lengths(200), 100)
+    skipping = skip_first_batches(prepared(sampler), 5)
+    skipping.set_epoch(2)
+    assert list(skipping) == epoch_of(sampler, 2)[5:]
+
+
+def test_empty_sides_take_a_place():
+    assert list(TokenBudgetBatchSampler([(0, 0)] * 3, 2, shuffle=False)) == [[0, 1], [2]]
+
+
+def test_budget_smaller_than_a_pair():
+    with pytest.raises(ValueError, match=r"max_tokens is 10, .* pair 1 alone has 11 tokens"):
+        TokenBudgetBatchSampler([(3, 4), (2, 11), (5, 5)], 10)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_replicas", "message"),
+    [
+        ([], 1, "no pairs"),
+        ([(1, 1)], 0, "num_replicas is 0"),
+        ([(1, 1)], 2, "1 pairs in 1 batches .* 2 processes"),
+        ([(9, 9)] * 3, 2, "3 pairs in 3 batches .* 2 processes"),
+    ],
+)
+def test_bad_arguments(lengths, num_replicas, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBudgetBatchSampler(lengths, 10, num_replicas=num_replicas)

@@ -1,0 +1,203 @@
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_lines, read_parallel_text
+
+SEGMENT = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
+    lambda text: text.strip() and not text.endswith("\r") and not text.startswith("\ufeff")
+)
+
+
+def write(path, content):
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def jsonl(*pairs, keys=("en", "de")):
+    return "".join(json.dumps({"translation": dict(zip(keys, pair))}) + "\n" for pair in pairs)
+
+
+def pairs_of(text):
+    return list(zip(text.sources, text.targets))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_two_files(tmp_path, suffix):
+    source = write(tmp_path / f"train.en{suffix}", "a house\ntwo dogs\n")
+    target = write(tmp_path / f"train.de{suffix}", "ein Haus\nzwei Hünde 🐕")
+    text = read_parallel_text([source, str(target)])
+    assert pairs_of(text) == [("a house", "ein Haus"), ("two dogs", "zwei Hünde 🐕")]
+    assert (text.report.read, text.report.kept) == (2, 2)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_tsv(tmp_path, suffix):
+    path = write(tmp_path / f"train.tsv{suffix}", "a house\tein Haus\r\n two dogs \tzwei Hunde\n")
+    assert pairs_of(read_parallel_text([path])) == [("a house", "ein Haus"), (" two dogs ", "zwei Hunde")]
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.jsonl.gz", "train.json"])
+def test_jsonl_takes_the_languages_asked_for(tmp_path, name):
+    path = write(tmp_path / name, jsonl(("a", "b", "c"), ("d", "e", "f"), keys=("en", "de", "fr")))
+    assert pairs_of(read_parallel_text([path], "fr", "en")) == [("c", "a"), ("f", "d")]
+
+
+@given(pairs=st.lists(st.tuples(SEGMENT, SEGMENT), min_size=1, max_size=5))
+def test_any_text_survives_in_every_format(tmp_path_factory, pairs):
+    folder = tmp_path_factory.mktemp("text")
+    source = write(folder / "a.en", "".join(source + "\n" for source, _ in pairs))
+    target = write(folder / "a.de.gz", "".join(target + "\r\n" for _, target in pairs))
+    assert pairs_of(read_parallel_text([source, target])) == pairs
+    one = write(folder / "a.jsonl", jsonl(*pairs))
+    assert pairs_of(read_parallel_text([one], "en", "de")) == pairs
+
+
+def test_only_line_feeds_separate_lines(tmp_path):
+    odd = "a\u2028b\x85c\rd\x0be\x0cf\x1cg\u2029h"
+    assert read_lines(write(tmp_path / "odd.txt", f"{odd}\r\n\nend\r\n")) == [odd, "", "end"]
+    assert read_lines(write(tmp_path / "open.txt.gz", "a\nb")) == ["a", "b"]
+    assert read_lines(write(tmp_path / "empty.txt", "")) == []
+
+
+def test_byte_order_mark_is_no_text(tmp_path):
+    assert read_lines(write(tmp_path / "windows.txt", "\ufeffa\r\n\ufeffb\r\n")) == ["a", "\ufeffb"]
+
+
+def test_useless_pairs_are_dropped_as_pairs_and_counted(tmp_path):
+    source = write(tmp_path / "train.en", b"one\n\nthree\nf\xffur\nfive\n \t\nseven\n")
+    target = write(tmp_path / "train.de", b"eins\nzwei\n  \nvier\nf\xc3nf\nsechs\nsieben\n")
+    text = read_parallel_text([source, target])
+    assert pairs_of(text) == [("one", "eins"), ("seven", "sieben")]
+    assert vars(text.report) == {"read": 7, "kept": 2, "empty": 3, "invalid_utf8": 2}
+    assert str(text.report) == (
+        "7 pairs read, 2 kept, 3 dropped with an empty side, 2 dropped as invalid UTF-8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.tsv", b"one\teins\n\ttwo\n\n\xff\tdrei\nfour\t\xff\nfive\tf\xc3\xbcnf\n"),
+        (
+            "train.jsonl",
+            jsonl(("one", "eins"), ("", "two")).encode()
+            + b"\n"
+            + b'{"translation": {"en": "\xff", "de": "drei"}}\n'
+            + b'{"translation": {"en": "four", "de": "\\ud800"}}\n'
+            + jsonl(("five", "fünf")).encode(),
+        ),
+    ],
+)
+def test_useless_pairs_of_one_file(tmp_path, name, content):
+    text = read_parallel_text([write(tmp_path / name, content)], "en", "de")
+    assert pairs_of(text) == [("one", "eins"), ("five", "fünf")]
+    assert vars(text.report) == {"read": 6, "kept": 2, "empty": 2, "invalid_utf8": 2}
+
+
+def test_null_is_an_empty_side(tmp_path):
+    text = read_parallel_text([write(tmp_path / "a.jsonl", jsonl(("a", None), ("b", "c")))], "en", "de")
+    assert pairs_of(text) == [("b", "c")]
+    assert text.report.empty == 1
+
+
+def test_files_of_different_length(tmp_path):
+    source, target = write(tmp_path / "a.en", "a\nb\n"), write(tmp_path / "a.de", "a\nb\n\n")
+    with pytest.raises(ValueError, match=r"validation data: .*a\.en has 2 lines and .*a\.de has 3"):
+        read_parallel_text([source, target], name="validation data")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "a\tb\na\tb\tc\n", r"a\.tsv:2: 3 columns"),
+        ("a.tsv", "a\tb\nc\td\nnothing\n", r"a\.tsv:3: 1 columns"),
+        ("a.jsonl", jsonl(("a", "b"), ("c",)), r'a\.jsonl:2: no language "de", only en'),
+        ("a.jsonl", jsonl(("a", "b"), keys=("cs", "fr")), r'a\.jsonl:1: no language "en", only cs, fr'),
+        ("a.jsonl", jsonl(("a", 7)), r'a\.jsonl:1: "de" must be a string, not 7'),
+        ("a.jsonl", jsonl(("a", "b")) + "{oops\n", r"a\.jsonl:2: not JSON"),
+        ("a.jsonl", '{"en": "a", "de": "b"}\n', r'a\.jsonl:1: expected {"translation"'),
+        ("a.jsonl", '["a", "b"]\n', r'a\.jsonl:1: expected {"translation"'),
+        ("a.tsv", "", r"a\.tsv\) holds no usable pair: 0 pairs read"),
+        ("a.tsv", "\t\n", r"no usable pair: 1 pairs read, 0 kept, 1 dropped with an empty side"),
+    ],
+)
+def test_bad_content(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        read_parallel_text([write(tmp_path / name, content)], "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("names", "langs", "message"),
+    [
+        ([], (), "not nothing"),
+        (["a.en"], (), r"one \.tsv or \.jsonl file .* not a\.en"),
+        (["a.en", "a.de", "a.fr"], (), r"not a\.en, a\.de, a\.fr"),
+        (["a.tsv", "b.tsv.gz"], (), r"not a\.tsv, b\.tsv\.gz"),
+        (["a.jsonl"], (), r"a\.jsonl needs source_lang and target_lang"),
+        (["a.jsonl"], ("en",), r"a\.jsonl needs source_lang and target_lang"),
+    ],
+)
+def test_bad_files(names, langs, message):
+    with pytest.raises(ValueError, match=f"training data: .*{message}"):
+        read_parallel_text(names, *langs)
+
+
+def test_missing_and_unreadable_files(tmp_path):
+    here = write(tmp_path / "here.en", "a\n")
+    with pytest.raises(FileNotFoundError, match=r"gone\.de"):
+        read_parallel_text([here, tmp_path / "gone.de"])
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+        read_parallel_text([here, tmp_path])
+
+
+def test_damaged_gzip_files(tmp_path):
+    whole = gzip.compress(b"some text\n" * 1000)
+    damaged = {"cut": whole[:-9], "flipped": whole[:12] + bytes(4) + whole[16:], "plain": b"a\n"}
+    for name, content in damaged.items():
+        path = tmp_path / f"{name}.gz"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}\.gz is not a whole gzip file"):
+            read_lines(path)
+
+
+def test_read_lines_names_the_line_that_is_not_utf8(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.txt:3: not UTF-8"):
+        read_lines(write(tmp_path / "a.txt", b"a\nb\n\xe4\nc\n"))
+
+
+@pytest.fixture
+def hub_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    write(folder / "train.jsonl", jsonl(("a", "ä"), ("", "b"), ("c", None), ("d\u2028", "D")))
+    write(folder / "validation.jsonl", jsonl(("e", "E")))
+    return str(folder)
+
+
+def test_hub_data_set(hub_folder):
+    text = load_hub_parallel_text(hub_folder, None, "train", "en", "de")
+    assert pairs_of(text) == [("a", "ä"), ("d\u2028", "D")]
+    assert vars(text.report) == {"read": 4, "kept": 2, "empty": 2, "invalid_utf8": 0}
+    assert pairs_of(load_hub_parallel_text(hub_folder, None, "validation", "de", "en")) == [("E", "e")]
+
+
+def test_hub_data_set_errors(hub_folder, tmp_path):
+    with pytest.raises(ValueError, match=r'pairs, split train: no language "fr", only en, de'):
+        load_hub_parallel_text(hub_folder, None, "train", "en", "fr")
+    with pytest.raises(ValueError, match="test"):
+        load_hub_parallel_text(hub_folder, None, "test", "en", "de")
+    with pytest.raises(ValueError, match="de-en"):
+        load_hub_parallel_text(hub_folder, "de-en", "train", "en", "de")
+    with pytest.raises(OSError, match="nobody/nothing"):
+        load_hub_parallel_text("nobody/nothing", None, "train", "en", "de")
+    other = tmp_path / "other"
+    other.mkdir()
+    write(other / "train.jsonl", '{"en": "a", "de": "b"}\n')
+    with pytest.raises(ValueError, match=r'other, split train: no column "translation", only en, de'):
+        load_hub_parallel_text(str(other), None, "train", "en", "de")

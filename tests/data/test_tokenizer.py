@@ -1,0 +1,207 @@
+import copy
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+)
+
+from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, load_tokenizer, train_joint_bpe
+
+TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
+    "house Haus"
+] * 20
+VOCAB_SIZE = 300
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_joint_bpe(TEXTS, VOCAB_SIZE)
+
+
+@pytest.fixture(scope="module")
+def reloaded(tokenizer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def tiny_config(**fields):
+    sizes = {
+        "d_model": 8,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 8,
+        "decoder_ffn_dim": 8,
+    }
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    ids = {"vocab_size": VOCAB_SIZE, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    return MarianConfig(**{**sizes, **heads, **ids, "forced_eos_token_id": None, **fields})
+
+
+@given(st.text())
+@example("the old house")
+@example("  two  dogs ")
+@example("Größe, naïve, Ærøskøbing")
+@example("中文翻译 日本語の文 한국어")
+@example("🐕‍🦺 \U0001f468\u200d\U0001f469\u200d\U0001f466 🇩🇪")
+@example("tab\tnewline\nreturn\r nul\0 separator\u2028 bom\ufeff")
+@example("e\u0301 is not \u00e9")
+@example("don 't , stop . n't")
+@example("a text with </s> and <pad> and <unk> in it")
+def test_any_text_comes_back(tokenizer, text):
+    ids = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert tokenizer.decode(ids) == f"{text}</s>"
+    assert tokenizer.unk_token_id not in ids
+
+
+def test_both_sides_end_in_eos(reloaded):
+    batch = reloaded(["the house", ""], text_target=["das Haus", ""])
+    assert set(batch) == {"input_ids", "attention_mask", "labels"}
+    for ids in batch["input_ids"] + batch["labels"]:
+        assert ids.index(reloaded.eos_token_id) == len(ids) - 1
+    assert batch["input_ids"][1] == [reloaded.eos_token_id]
+
+
+def test_autotokenizer_loads_what_was_trained(tokenizer, reloaded):
+    assert isinstance(reloaded, PreTrainedTokenizerFast)
+    assert reloaded.get_vocab() == tokenizer.get_vocab()
+    assert (reloaded.pad_token_id, reloaded.unk_token_id, reloaded.eos_token_id) == (0, 1, 2)
+    assert reloaded.bos_token_id is None
+    assert reloaded.model_max_length == 512
+    text = " zwei </s>  Hünde 🐕 ."
+    assert reloaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert reloaded.decode(reloaded(text)["input_ids"], skip_special_tokens=True) == text
+
+
+def test_autotokenizer_loads_it_beside_a_marian_config(tokenizer, tmp_path):
+    """Its folder may be a checkpoint's, whose model type has a tokenizer class of its own."""
+    tiny_config().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert load_tokenizer(tmp_path)("das Haus")["input_ids"] == tokenizer("das Haus")["input_ids"]
+
+
+def test_first_word_is_like_any_other(tokenizer):
+    house, eos = tokenizer("house")["input_ids"]
+    assert tokenizer("the house house")["input_ids"][-3:] == [house, house, eos]
+
+
+def test_vocabulary_is_joint_and_of_the_size_asked_for(tokenizer):
+    assert len(tokenizer) == tokenizer.vocab_size == VOCAB_SIZE
+    for word in ("house", "Haus"):
+        assert len(tokenizer(word)["input_ids"]) == 2
+
+
+def test_training_is_deterministic(tokenizer):
+    again = train_joint_bpe(iter(TEXTS), VOCAB_SIZE)
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_language_codes_are_one_token():
+    texts = [f">>pt<< {text}" for text in TEXTS] + [">>cmn_Hans<< two", ">>hello<< two"]
+    tokenizer = train_joint_bpe(texts, 300)
+    assert len(tokenizer) == 300
+    for code in (">>pt<<", ">>cmn_Hans<<"):
+        ids = tokenizer(f"{code} the house")["input_ids"]
+        assert ids[0] == tokenizer.convert_tokens_to_ids(code)
+        assert ids[1:] == tokenizer("the house")["input_ids"]
+        assert tokenizer.decode(ids, skip_special_tokens=True) == f"{code} the house"
+    assert ">>hello<<" not in tokenizer.get_vocab()
+
+
+def test_unknown_language_code_is_unharmed(tokenizer):
+    ids = tokenizer(">>fr<< the house")["input_ids"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == ">>fr<< the house"
+
+
+def test_smallest_vocabulary():
+    tokenizer = train_joint_bpe(TEXTS, 259)
+    assert len(tokenizer) == 259
+    assert tokenizer.decode(tokenizer("grün 🐕")["input_ids"], skip_special_tokens=True) == "grün 🐕"
+
+
+def test_bad_training_arguments():
+    with pytest.raises(ValueError, match="vocab_size is 258; it must be at least 259"):
+        train_joint_bpe(TEXTS, 258)
+    with pytest.raises(ValueError, match=r"at least 260: .* 1 language codes"):
+        train_joint_bpe([">>pt<< house"], 259)
+    with pytest.raises(ValueError, match="no texts"):
+        train_joint_bpe([], 300)
+
+
+@pytest.mark.parametrize("make", [lambda path: path / "gone", lambda path: path], ids=["missing", "empty"])
+def test_load_tokenizer_names_what_is_missing(tmp_path, make):
+    with pytest.raises(ValueError, match=f"'{make(tmp_path)}' is neither a folder with a tokenizer"):
+        load_tokenizer(str(make(tmp_path)))
+
+
+def test_check_accepts_what_fits(tokenizer, marian):
+    check_tokenizer(tokenizer, tiny_config())
+    sizes = {"vocab_size": 200, "decoder_vocab_size": 200}
+    check_tokenizer(marian, tiny_config(**sizes, pad_token_id=2, eos_token_id=0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"pad_token_id": 3}, "pad_token_id is 0 in the tokenizer and 3 in the model's config"),
+        ({"eos_token_id": 1}, "eos_token_id is 2 in the tokenizer and 1 in the model's config"),
+        ({"vocab_size": 299}, r"vocab_size is 299 .* ids up to 299.* vocab_size=300"),
+    ],
+)
+def test_check_refuses_another_models_tokenizer(tokenizer, fields, message):
+    with pytest.raises(ValueError, match=message):
+        check_tokenizer(tokenizer, tiny_config(**fields))
+
+
+def test_check_refuses_a_tokenizer_without_pad_or_final_eos(tokenizer):
+    bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, eos_token="</s>")
+    with pytest.raises(ValueError, match="The tokenizer has no pad_token"):
+        check_tokenizer(bare, tiny_config(pad_token_id=None))
+    endless = copy.deepcopy(tokenizer)
+    endless.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+    with pytest.raises(ValueError, match="does not end a target with its eos token '</s>'"):
+        check_tokenizer(endless, tiny_config())
+
+
+def test_check_looks_at_the_target_vocabulary(two_vocabularies):
+    fields = {"vocab_size": 200, "pad_token_id": 2, "eos_token_id": 0}
+    size = len(two_vocabularies.target_encoder)
+    check_tokenizer(two_vocabularies, tiny_config(**fields, decoder_vocab_size=size))
+    with pytest.raises(ValueError, match=f"decoder_vocab_size is {size - 1} .* decoder_vocab_size={size}"):
+        check_tokenizer(two_vocabularies, tiny_config(**fields, decoder_vocab_size=size - 1))
+
+
+def test_marian_keeps_language_codes_whole(marian):
+    for code in (">>de<<", ">>pt_BR<<"):
+        ids = marian(f"{code} the old house")["input_ids"]
+        assert ids[0] == marian.encoder[code]
+        assert marian.unk_token_id not in ids
+        assert ids[1:] == marian("the old house")["input_ids"]
+
+
+def test_forbid_pad_keeps_generate_from_choosing_pad():
+    torch.manual_seed(0)
+    model = MarianMTModel(tiny_config(vocab_size=10, decoder_vocab_size=10)).eval()
+    model.final_logits_bias[0, 0] = 1e4
+    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "max_new_tokens": 4, "num_beams": 2}
+    assert model.generate(**inputs)[0, 1:].eq(0).all()
+    forbid_pad(model.generation_config, 0)
+    assert model.generation_config.bad_words_ids == [[0]]
+    generated = model.generate(**inputs)[0, 1:].tolist()
+    assert 0 not in generated[: generated.index(2) if 2 in generated else None]
+
+
+def test_forbid_pad_keeps_other_bad_words():
+    config = GenerationConfig(bad_words_ids=[[7, 8]])
+    for _ in range(2):
+        forbid_pad(config, 3)
+    assert config.bad_words_ids == [[7, 8], [3]]
