@@ -3,6 +3,7 @@ PYTHON ?= python3
 # One exact version, so that an installed or local build of it is taken as it is. On a machine with a GPU the package
 # index's build of it uses the GPU; for another build: make TORCH="torch==2.13.0 --index-url ..."
 TORCH ?= torch==2.13.0
+OLDEST_TORCH ?= torch==2.8.0
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
 
@@ -24,7 +25,7 @@ test-oldest: .venv-oldest/.installed
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet "$(word 1,$(TORCH))" $(wordlist 2,9,$(TORCH))
+	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
@@ -34,6 +35,7 @@ test-oldest: .venv-oldest/.installed
 
 .venv-oldest/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv .venv-oldest
+	$(OLDEST)/python -m pip install --quiet $(OLDEST_TORCH)
 	$(OLDEST)/python -m pip install --quiet --requirement tests/oldest.txt --editable ".[test]"
 	touch $@
 

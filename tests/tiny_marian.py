@@ -1,12 +1,17 @@
-"""A tiny random MarianMTModel with a word-level tokenizer, for tests that need some translator."""
+"""A tiny random MarianMTModel with a word-level tokenizer, and tiny MarianTokenizers, for tests that need some."""
 
+import io
+import json
 import string
 
+import sentencepiece
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+from transformers import MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerFast
 
 WORDS = list(string.ascii_lowercase)
+ENGLISH = ["the old house is green", "two dogs see the house", "a child sees two old dogs"] * 3
+GERMAN = ["das alte Haus ist grün", "zwei Hunde sehen das Haus", "ein Kind sieht zwei alte Hunde"] * 3
 
 
 def tiny_tokenizer(model_max_length=32):
@@ -55,3 +60,34 @@ def save_tiny_marian(folder, seed=0):
     tiny_model(seed).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def write_sentencepiece(path, texts):
+    """Train a model at `path`; returns its pieces without the three that every model begins with."""
+    model = io.BytesIO()
+    options = {"vocab_size": 60, "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(texts), model_writer=model, **options)
+    path.write_bytes(model.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    return [processor.id_to_piece(i) for i in range(3, len(processor))]
+
+
+def write_vocabulary(path, pieces):
+    tokens = dict.fromkeys(["</s>", "<unk>", "<pad>", *pieces])
+    path.write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    return str(path)
+
+
+def marian_tokenizer(folder, separate_vocabs):
+    """A real MarianTokenizer with its two SentencePiece models, laid out as OPUS-MT checkpoints are."""
+    source_pieces = [">>de<<", ">>pt_BR<<", *write_sentencepiece(folder / "source.spm", ENGLISH)]
+    target_pieces = write_sentencepiece(folder / "target.spm", GERMAN)
+    if not separate_vocabs:
+        source_pieces = target_pieces = source_pieces + target_pieces
+    return MarianTokenizer(
+        source_spm=str(folder / "source.spm"),
+        target_spm=str(folder / "target.spm"),
+        vocab=write_vocabulary(folder / "vocab.json", source_pieces),
+        target_vocab_file=write_vocabulary(folder / "target_vocab.json", target_pieces),
+        separate_vocabs=separate_vocabs,
+    )

@@ -38,12 +38,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print a table of scores and signatures; write the record if asked."""
     args = build_parser().parse_args(argv)
 
-    import json
-
     from hf_capsule_mt.data.parallel_text import read_lines
     from hf_capsule_mt.evaluation.scores import score_translations
 
-    from .output import check_output_file, replace_text
+    from .output import check_output_file, write_json
 
     if args.output_file is not None:
         check_output_file(args.output_file)
@@ -52,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(_table(scores))
     if args.output_file is not None:
         record = {"scores": scores, "settings": settings, **_provenance(args.hypotheses, args.references)}
-        replace_text(args.output_file, json.dumps(record, indent=2) + "\n")
+        write_json(args.output_file, record)
 
 
 def _table(scores: Mapping[str, Mapping[str, float | str]]) -> str:

@@ -1,7 +1,10 @@
 """How a command writes its output: whole or not at all."""
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def check_output_file(path: Path) -> None:
@@ -17,3 +20,8 @@ def replace_text(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8", newline="\n")
     os.replace(temporary, path)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write `record` as JSON, as [`replace_text`] writes; what JSON does not know, such as a path, becomes text."""
+    replace_text(path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")

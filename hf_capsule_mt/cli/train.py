@@ -2,28 +2,37 @@
 
 From scratch, on two aligned text files, with a tokenizer made by train_tokenizer:
 
-    accelerate launch scripts/train.py --method em-routing --size tiny --tokenizer_name tokenizer \
-        --train_file train.en train.de --validation_file val.en val.de \
+    accelerate launch scripts/train.py --method em-routing --size tiny --tokenizer_name tokenizer \\
+        --train_file train.en train.de --validation_file val.en val.de \\
         --output_dir run --max_tokens_per_batch 4096 --max_steps 8000 --eval_strategy epoch --save_strategy epoch
 
 Warm-started from a Marian checkpoint:
 
-    accelerate launch scripts/train.py --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \
+    accelerate launch scripts/train.py --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
 
-A killed run goes on with --resume_from_checkpoint run/checkpoint-1234.
+A killed run goes on with --resume_from_checkpoint run/checkpoint-1234. Several processes share each update's batch:
+accelerate launch --num_processes 8 on GPUs; on CPUs, torchrun --nproc_per_node 2 scripts/train.py ... --use_cpu.
 """
 
 import time
+from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .output import write_json
 
 if TYPE_CHECKING:
     import numpy as np
-    from transformers import EvalPrediction, HfArgumentParser, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        EvalPrediction,
+        HfArgumentParser,
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
 
     from hf_capsule_mt.data.parallel_text import ParallelText
     from hf_capsule_mt.data.tokenized import TokenizedPairs
@@ -31,18 +40,21 @@ if TYPE_CHECKING:
     from hf_capsule_mt.training.trainer import TranslationTrainer
 
 
+class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
+    """The description as it is, and a default with every option."""
+
+
 def build_parser() -> "HfArgumentParser":
     """The parser of the command line."""
-    from argparse import RawDescriptionHelpFormatter
-
     from transformers import HfArgumentParser
 
     from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 
     return HfArgumentParser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
+        usage="%(prog)s --option value ...",
         description=__doc__,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
     )
 
 
@@ -50,25 +62,26 @@ def build_parser() -> "HfArgumentParser":
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save the model, the tokenizer and `run_record.json` in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
-    _check_checkpoint(args)
+    _check_arguments(data_args, args)
 
     from transformers import set_seed
 
     from hf_capsule_mt.data.tokenizer import check_tokenizer, load_tokenizer
     from hf_capsule_mt.training.build import build_model
-    from hf_capsule_mt.training.record import environment, write_json
+    from hf_capsule_mt.training.record import environment
 
+    started, made_by = time.time(), environment()
     tokenizer = load_tokenizer(model_args.tokenizer_name or model_args.model_name_or_path)
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
     check_tokenizer(tokenizer, model.config)
+    _check_positions(model.config, data_args, args)
     train_text = _read(data_args, "train", args)
     validation_text = _read(data_args, "validation", args)
-    with args.main_process_first(desc="tokenisation"):
-        train_pairs = _tokenize(train_text, tokenizer, data_args, args, "training")
-        validation_pairs = _tokenize(validation_text, tokenizer, data_args, args, "validation")
+    train_pairs = _tokenize(train_text, tokenizer, data_args, args, "training")
+    validation_pairs = _tokenize(validation_text, tokenizer, data_args, args, "validation")
+    _check_budget(train_pairs, args)
     trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs)
-    started, made_by = time.time(), environment()
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     trainer.save_model()
     trainer.save_state()
@@ -79,19 +92,50 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_json(Path(args.output_dir) / "run_record.json", record)
 
 
-def _check_checkpoint(args: "TranslationTrainingArguments") -> None:
+def _check_arguments(data_args: "DataArguments", args: "TranslationTrainingArguments") -> None:
+    """What can be wrong with arguments together, and with folders."""
     folder = args.resume_from_checkpoint
     if folder is not None and not (Path(folder) / "trainer_state.json").is_file():
         raise ValueError(
             f"resume_from_checkpoint is {folder!r}, which holds no trainer_state.json; name a checkpoint folder"
         )
-    if args.eval_strategy != "no" and args.do_eval is False:
-        raise ValueError(f"eval_strategy is {args.eval_strategy!r} with --do_eval false; choose one")
+    if Path(args.output_dir).is_file():
+        raise ValueError(f"output_dir is {args.output_dir!r}, which is a file; name a folder")
+    if args.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
+        raise ValueError(f"eval_strategy is {args.eval_strategy.value!r}, but there is no --validation_file")
+    metrics = ("bleu", "loss") if args.predict_with_generate else ("loss",)
+    if args.metric_for_best_model.removeprefix("eval_") not in metrics:
+        raise ValueError(
+            f"metric_for_best_model is {args.metric_for_best_model!r}; with predict_with_generate "
+            f"{args.predict_with_generate} there is {' and '.join(metrics)}"
+        )
 
 
-def _read(
-    data_args: "DataArguments", split: str, args: "TranslationTrainingArguments"
-) -> "ParallelText | None":
+def _check_positions(
+    config: "PreTrainedConfig", data_args: "DataArguments", args: "TranslationTrainingArguments"
+) -> None:
+    lengths = {
+        "max_source_length": data_args.max_source_length,
+        "max_target_length": data_args.max_target_length,
+        "generation_max_length": args.generation_max_length or 0,
+    }
+    for name, length in lengths.items():
+        if length > config.max_position_embeddings:
+            raise ValueError(
+                f"{name} is {length}, but the model has {config.max_position_embeddings} positions; lower it to that"
+            )
+
+
+def _check_budget(pairs: "TokenizedPairs", args: "TranslationTrainingArguments") -> None:
+    longest = max(map(max, pairs.lengths))
+    if 0 < args.max_tokens_per_batch < longest:
+        raise ValueError(
+            f"max_tokens_per_batch is {args.max_tokens_per_batch}, but the longest training text has {longest} tokens; "
+            "raise it, or lower max_source_length and max_target_length"
+        )
+
+
+def _read(data_args: "DataArguments", split: str, args: "TranslationTrainingArguments") -> "ParallelText | None":
     from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_parallel_text
 
     languages = data_args.source_lang, data_args.target_lang
@@ -99,11 +143,7 @@ def _read(
     if files:
         text = read_parallel_text(files, *languages, name=f"{split} data")
     elif data_args.dataset_name is not None and (split == "train" or args.eval_strategy != "no"):
-        text = load_hub_parallel_text(
-            data_args.dataset_name, data_args.dataset_config_name, split, *languages
-        )
-    elif args.eval_strategy != "no":
-        raise ValueError(f"eval_strategy is {args.eval_strategy.value!r}, but there is no --validation_file")
+        text = load_hub_parallel_text(data_args.dataset_name, data_args.dataset_config_name, split, *languages)
     else:
         return None
     if args.process_index == 0:
@@ -157,14 +197,10 @@ def _bleu(tokenizer: "PreTrainedTokenizerBase") -> "Callable[[EvalPrediction], d
     from hf_capsule_mt.evaluation.scores import score_translations
 
     def decode(ids: "np.ndarray") -> list[str]:
-        return tokenizer.batch_decode(
-            np.where(ids == -100, tokenizer.pad_token_id, ids), skip_special_tokens=True
-        )
+        return tokenizer.batch_decode(np.where(ids == -100, tokenizer.pad_token_id, ids), skip_special_tokens=True)
 
     def compute(prediction: "EvalPrediction") -> dict[str, float]:
-        scores = score_translations(
-            decode(prediction.predictions), [decode(prediction.label_ids)], metrics=("bleu",)
-        )
+        scores = score_translations(decode(prediction.predictions), [decode(prediction.label_ids)], metrics=("bleu",))
         return {"bleu": scores["bleu"]["score"]}
 
     return compute
@@ -179,8 +215,11 @@ def _record(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from hf_capsule_mt.evaluation.scores import score_translations
     from hf_capsule_mt.training.record import text_hash
 
+    # It names the settings and the version, not the text.
+    signature = score_translations(["-"], [["-"]], metrics=("bleu",))["bleu"]["signature"]
     return {
         "model": asdict(model_args),
         "data": asdict(data_args),
@@ -194,4 +233,5 @@ def _record(
         "best_checkpoint": trainer.state.best_model_checkpoint,
         "best_metric": trainer.state.best_metric,
         "metrics": metrics,
+        "bleu_signature": signature if "eval_bleu" in metrics else None,
     }

@@ -2,37 +2,39 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import Seq2SeqTrainingArguments
+
+from hf_capsule_mt.configuration import METHODS, SIZES
 
 
 @dataclass
 class ModelArguments:
     """Which model to train, from scratch or from a checkpoint."""
 
+    _argument_group_name = "model"
+
     method: str | None = field(
         default=None,
-        metadata={"help": "System to train: transformer, em-routing, ... (wrong names list them all)."},
+        metadata={"help": f"System to train: {', '.join(METHODS)}."},
     )
     size: str | None = field(
         default=None,
-        metadata={"help": "tiny, base or big; from scratch only, where it is 'base' unless given."},
+        metadata={"help": f"{', '.join(SIZES)}; from scratch only, where it is base unless given."},
     )
     model_name_or_path: str | None = field(
         default=None,
-        metadata={
-            "help": "Checkpoint to start from: one of this package, or any Marian model (then with --method)."
-        },
+        metadata={"help": "Checkpoint to start from: one of this package, or any Marian model (then with --method)."},
     )
     tokenizer_name: str | None = field(
         default=None, metadata={"help": "Name or folder of the tokenizer; that of the checkpoint by default."}
     )
     config_overrides: list[str] = field(
         default_factory=list,
-        metadata={
-            "help": "Fields of the model's configuration, as name=value with a JSON value or plain text."
-        },
+        metadata={"help": "Fields of the model's configuration, as name=value with a JSON value or plain text."},
     )
     label_smoothing: float = field(default=0.1, metadata={"help": "Label smoothing of the model's own loss."})
 
@@ -42,9 +44,7 @@ class ModelArguments:
                 "neither method nor model_name_or_path is given; give --method, --model_name_or_path or both"
             )
         if self.size is not None and self.model_name_or_path is not None:
-            raise ValueError(
-                f"size is {self.size!r}, but {self.model_name_or_path} has one already; leave out --size"
-            )
+            raise ValueError(f"size is {self.size!r}, but {self.model_name_or_path} has one already; leave out --size")
         if self.tokenizer_name is None and self.model_name_or_path is None:
             raise ValueError(
                 "tokenizer_name is missing; make a tokenizer with scripts/train_tokenizer.py and name its folder"
@@ -54,11 +54,16 @@ class ModelArguments:
         """The fields that the command line sets in the model's configuration."""
         return {
             "label_smoothing": self.label_smoothing,
-            **dict(_parse_override(text) for text in self.config_overrides),
+            **dict(parse_override(text) for text in self.config_overrides),
         }
 
 
-def _parse_override(text: str) -> tuple[str, Any]:
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `name=value`, of which the value is JSON or plain text.
+
+    Raises:
+        ValueError: if there is no equals sign.
+    """
     name, separator, value = text.partition("=")
     if not separator:
         raise ValueError(f"config_overrides has {text!r}; write name=value")
@@ -72,78 +77,109 @@ def _parse_override(text: str) -> tuple[str, Any]:
 class DataArguments:
     """Which parallel text to train on and to validate with."""
 
+    _argument_group_name = "data"
+
     train_file: list[str] = field(
         default_factory=list,
-        metadata={
-            "help": "Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."
-        },
+        metadata={"help": "Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."},
     )
     validation_file: list[str] = field(default_factory=list, metadata={"help": "The same for validation."})
-    dataset_name: str | None = field(
-        default=None, metadata={"help": "Data set of the Hub, instead of files."}
-    )
-    dataset_config_name: str | None = field(
-        default=None, metadata={"help": "Configuration of that data set."}
-    )
-    source_lang: str | None = field(
-        default=None, metadata={"help": "Source language, as the data names it (en)."}
-    )
-    target_lang: str | None = field(
-        default=None, metadata={"help": "Target language, as the data names it (de)."}
-    )
-    max_source_length: int = field(
-        default=256, metadata={"help": "Tokens; pairs with a longer source are left out."}
-    )
-    max_target_length: int = field(
-        default=256, metadata={"help": "Tokens; pairs with a longer target are left out."}
-    )
+    dataset_name: str | None = field(default=None, metadata={"help": "Data set of the Hub, instead of files."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
+    source_lang: str | None = field(default=None, metadata={"help": "Source language, as the data names it (en)."})
+    target_lang: str | None = field(default=None, metadata={"help": "Target language, as the data names it (de)."})
+    max_source_length: int = field(default=256, metadata={"help": "Tokens; pairs with a longer source are left out."})
+    max_target_length: int = field(default=256, metadata={"help": "Tokens; pairs with a longer target are left out."})
 
     def __post_init__(self) -> None:
         if bool(self.train_file) == (self.dataset_name is not None):
             raise ValueError("give either --train_file or --dataset_name")
+        for name in ("train_file", "validation_file"):
+            for file in getattr(self, name):
+                if not Path(file).is_file():
+                    raise ValueError(f"{name} names {file}, which is not a file; check the path")
         if self.dataset_name is not None and not (self.source_lang and self.target_lang):
-            raise ValueError(
-                f"dataset_name is {self.dataset_name!r}; it needs --source_lang and --target_lang"
-            )
+            raise ValueError(f"dataset_name is {self.dataset_name!r}; it needs --source_lang and --target_lang")
 
 
-@dataclass
-class TranslationTrainingArguments(Seq2SeqTrainingArguments):
-    """[`Seq2SeqTrainingArguments`] with token-budget batches and the defaults of machine translation."""
+@dataclass(kw_only=True)
+class _TranslationArguments:
+    """The training arguments that Transformers does not have: in front of its own in --help, and only by name."""
 
-    max_tokens_per_batch: int | None = field(
+    max_tokens_per_batch: int = field(
         default=4096,
         metadata={
             "help": "Tokens in a training batch on one device: pairs times the longest side of any, padding included. "
-            "None: per_device_train_batch_size pairs."
+            "0: batches of per_device_train_batch_size pairs."
         },
     )
     early_stopping_patience: int | None = field(
         default=None,
         metadata={"help": "Evaluations without a better metric_for_best_model before training stops."},
     )
+
+
+@dataclass
+class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArguments):
+    """[`Seq2SeqTrainingArguments`] with token-budget batches and the defaults of machine translation.
+
+    Raises:
+        ValueError: if a value is not allowed, or contradicts another.
+    """
+
+    _argument_group_name = "training"
+
     lr_scheduler_type: str = field(default="inverse_sqrt", metadata={"help": "Learning rate schedule."})
-    warmup_steps: float = field(default=4000, metadata={"help": "Updates of linear warm-up."})
+    warmup_steps: float = field(
+        default=4000, metadata={"help": "Updates of linear warm-up; below 1, their share of the run."}
+    )
     learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate."})
     adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (Vaswani et al. 2017)."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (Vaswani et al. 2017)."})
     predict_with_generate: bool = field(default=True, metadata={"help": "Evaluate with generate() and BLEU."})
-    generation_max_length: int | None = field(
-        default=128, metadata={"help": "Longest translation in evaluation."}
-    )
+    generation_max_length: int | None = field(default=128, metadata={"help": "Longest translation in evaluation."})
     generation_num_beams: int | None = field(default=1, metadata={"help": "Beams in evaluation."})
     metric_for_best_model: str | None = field(
-        default="bleu", metadata={"help": "What the best checkpoint is best in."}
+        default=None,
+        metadata={"help": "What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."},
     )
-    report_to: str | list[str] = field(
-        default="tensorboard", metadata={"help": "Loggers; 'none' for no logger."}
+    report_to: str = field(default="tensorboard", metadata={"help": "Loggers; 'none' for no logger."})
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Whether an update may leave out parameters; with LayerDrop it does."}
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_tokens_per_batch is not None and self.max_tokens_per_batch < 1:
-            raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 1")
-        if self.early_stopping_patience is not None and not self.load_best_model_at_end:
+        if self.metric_for_best_model is None:
+            self.metric_for_best_model = "bleu" if self.predict_with_generate else "loss"
+        self._check_numbers()
+        self._check_early_stopping()
+        if self.label_smoothing_factor > 0:
             raise ValueError(
-                "early_stopping_patience needs --load_best_model_at_end true, to know what is best"
+                f"label_smoothing_factor is {self.label_smoothing_factor}: with it the Trainer drops the model's own "
+                "loss; set label_smoothing in the model's configuration instead (--label_smoothing)"
+            )
+        super().__post_init__()
+        # Pinned memory without an accelerator does nothing but warn, every time a loader is made.
+        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+
+    def _check_numbers(self) -> None:
+        for name in ("gradient_accumulation_steps", "generation_num_beams", "early_stopping_patience"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_tokens_per_batch < 0:
+            raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
+        size = self.per_device_train_batch_size
+        if self.max_tokens_per_batch and size != Seq2SeqTrainingArguments.per_device_train_batch_size:
+            raise ValueError(
+                f"per_device_train_batch_size is {size}, but batches are filled to "
+                f"max_tokens_per_batch={self.max_tokens_per_batch}; set that to 0 for batches of {size} pairs"
+            )
+
+    def _check_early_stopping(self) -> None:
+        if self.early_stopping_patience is None:
+            return
+        if self.eval_strategy == "no" or not self.load_best_model_at_end:
+            raise ValueError(
+                f"early_stopping_patience is {self.early_stopping_patience}; it needs an --eval_strategy and "
+                "--load_best_model_at_end true, to know what is best"
             )

@@ -1,10 +1,20 @@
 """The model that a training run starts from."""
 
+import dataclasses
 from typing import Any
 
-from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    MarianMTModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, method_fields, preset_config
+from hf_capsule_mt.configuration.capsule_aggregated_marian import check_choice
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
 
@@ -14,28 +24,23 @@ BEAMS = 4  # of generate() with a model trained from scratch, as in the papers
 
 
 def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Build a model from scratch, load one of this package, or warm-start one from a Marian model.
+    """Build a model from scratch, load one of this package, or warm-start one from a Marian model, in float32.
 
     Raises:
-        ValueError: if the method, the size or a field is unknown, or the checkpoint is of another type or, being one of
-            this package, is to become another method.
+        ValueError: if the method, the size or a field is unknown, a field's value is impossible or does not fit the
+            checkpoint, or the checkpoint is of another type or, being one of this package, is to become another method.
+        OSError: if there is no such checkpoint.
     """
-    if args.model_name_or_path is None:
-        return _from_scratch(args, tokenizer)
-    model_type = PreTrainedConfig.get_config_dict(args.model_name_or_path)[0].get("model_type")
-    if model_type == "marian":
-        fields = {**method_fields(args.method or "transformer"), **args.config_fields()}
-        return CapsuleAggregatedMarianForConditionalGeneration.from_marian(args.model_name_or_path, **fields)
-    if model_type == CapsuleAggregatedMarianConfig.model_type:
-        if args.method is not None:
-            raise ValueError(
-                f"method is {args.method!r}, but {args.model_name_or_path} has one already; leave out --method"
-            )
-        return AutoModelForSeq2SeqLM.from_pretrained(args.model_name_or_path, **args.config_fields())
-    raise ValueError(
-        f"{args.model_name_or_path} holds a model of type {model_type!r}; training starts from a Marian model or one of this "
-        f"package ({CapsuleAggregatedMarianConfig.model_type!r})"
-    )
+    try:
+        return _from_scratch(args, tokenizer) if args.model_name_or_path is None else _from_checkpoint(args)
+    # A field of another type, an activation function that does not exist, weights of another shape.
+    except (StrictDataclassError, KeyError, RuntimeError) as error:
+        if not args.config_overrides:
+            raise
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise ValueError(
+            f"no model can be made with config_overrides {' '.join(args.config_overrides)}: {reason}"
+        ) from error
 
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -52,4 +57,35 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
     model.generation_config.num_beams = BEAMS
     model.generation_config.max_length = config.max_position_embeddings
     forbid_pad(model.generation_config, config.pad_token_id)
+    return model
+
+
+def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
+    path, fields = args.model_name_or_path, args.config_fields()
+    model_type = PreTrainedConfig.get_config_dict(path)[0].get("model_type")
+    if model_type not in ("marian", CapsuleAggregatedMarianConfig.model_type):
+        raise ValueError(
+            f"{path} holds a model of type {model_type!r}; training starts from a Marian model or one of this "
+            f"package ({CapsuleAggregatedMarianConfig.model_type!r})"
+        )
+    if model_type == "marian":
+        # Many OPUS-MT checkpoints are in float16, in which Adam fails.
+        marian = MarianMTModel.from_pretrained(path, dtype=torch.float32)
+        fields = {**method_fields(args.method or "transformer"), **fields}
+        return CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **fields)
+    if args.method is not None:
+        raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
+    return _load(path, fields)
+
+
+def _load(path: str, fields: dict[str, Any]) -> PreTrainedModel:
+    known = tuple(sorted(field.name for field in dataclasses.fields(CapsuleAggregatedMarianConfig)))
+    for name in fields:
+        check_choice("an overriding field", name, known)
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True, **fields)
+    strange = [*report["missing_keys"], *report["unexpected_keys"]]
+    if strange:
+        raise ValueError(
+            f"the weights in {path} do not fit its configuration with {fields}: {', '.join(sorted(strange))}"
+        )
     return model

@@ -1,8 +1,6 @@
 """The JSON record of a run: what was trained on what, with which versions, and what came out."""
 
 import hashlib
-import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -15,9 +13,14 @@ import torch
 _PACKAGES = ("hf-capsule-mt", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
 
 
-def environment() -> dict[str, Any]:
-    """Versions, device, processor count and source commit of this process."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else _processor()
+def environment(device_type: str | None = None) -> dict[str, Any]:
+    """Versions, device, thread count and source commit of this process.
+
+    Args:
+        device_type: "cuda" or "cpu", whichever did the work; by default "cuda" where there is one.
+    """
+    on_gpu = torch.cuda.is_available() if device_type is None else device_type == "cuda"
+    device = torch.cuda.get_device_name() if on_gpu else _processor()
     return {
         "python": platform.python_version(),
         "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
@@ -33,16 +36,6 @@ def text_hash(lines: Iterable[str]) -> str:
     for line in lines:
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()
-
-
-def write_json(path: str | Path, record: dict[str, Any]) -> None:
-    """Write `record` so that the file is whole or absent."""
-    path = Path(path)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(
-        json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8"
-    )
-    os.replace(temporary, path)
 
 
 def _version(name: str) -> str | None:

@@ -2,14 +2,47 @@
 
 from typing import Any
 
+import torch
 from accelerate.data_loader import DataLoaderShard
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, PreTrainedModel, Seq2SeqTrainer
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    Seq2SeqTrainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.utils import logging
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 from .arguments import TranslationTrainingArguments
+
+logger = logging.get_logger(__name__)
+
+
+class _EpochBeforeSkipping(TrainerCallback):
+    """Tells the sampler the epoch before a resumed run skips the batches it has had.
+
+    The Trainer tells it afterwards, through wrappers that hide the sampler when there are several processes.
+    """
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: DataLoader,
+        **kwargs: Any,
+    ) -> None:
+        batches = train_dataloader.batch_sampler
+        while hasattr(batches, "batch_sampler"):
+            batches = batches.batch_sampler
+        if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
+            batches.sampler.set_epoch(int(state.epoch))
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -17,10 +50,6 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     Its training data set has `lengths`: a (source, target) pair of token counts for each item, as
     [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has.
-
-    Raises:
-        ValueError: if `label_smoothing_factor` is set: the Trainer would then compute a loss of its own and drop the
-            model's, auxiliary terms included.
     """
 
     def __init__(
@@ -29,22 +58,14 @@ class TranslationTrainer(Seq2SeqTrainer):
         args: TranslationTrainingArguments | None = None,
         **kwargs: Any,
     ) -> None:
-        if args is not None and args.label_smoothing_factor > 0:
-            raise ValueError(
-                f"label_smoothing_factor is {args.label_smoothing_factor}: with it the Trainer drops the model's own loss; "
-                "set label_smoothing in the model's configuration instead (--label_smoothing)"
-            )
-        if args is not None and args.max_tokens_per_batch is not None:
-            # A batch sampler without a batch size has nothing to fill the last batches up to;
-            # TokenBudgetBatchSampler gives every process the same number of batches itself.
-            args.accelerator_config.even_batches = False
         super().__init__(model=model, args=args, **kwargs)
-        if args is not None and args.early_stopping_patience is not None:
-            self.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
+        self.add_callback(_EpochBeforeSkipping())
+        if self.args.early_stopping_patience is not None:
+            self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
 
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
         """The training batches of this process."""
-        if self.args.max_tokens_per_batch is None:
+        if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
         sampler = TokenBudgetBatchSampler(
             self.train_dataset.lengths,
@@ -57,7 +78,26 @@ class TranslationTrainer(Seq2SeqTrainer):
             batch_sampler=sampler,
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
         )
-        return self.accelerator.prepare(loader)
+        # accelerate cannot fill up batches of no fixed size, and need not: the sampler has as many for every process.
+        # In evaluation it must, or there would be nothing to gather from a process without a last batch.
+        even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
+        try:
+            return self.accelerator.prepare(loader)
+        finally:
+            self.accelerator.even_batches = even_batches
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """The learning rate schedule; a warning if the run ends before its warm-up does."""
+        warmup_steps = self.args.get_warmup_steps(num_training_steps)
+        if warmup_steps >= num_training_steps and self.args.should_log:
+            logger.warning(
+                f"warmup_steps is {warmup_steps}, but the run has {num_training_steps} updates: it ends before the "
+                f"learning rate reaches {self.args.learning_rate}; lower warmup_steps for a run this short"
+            )
+        return super().create_scheduler(num_training_steps, optimizer)

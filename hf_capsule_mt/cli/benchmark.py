@@ -1,0 +1,228 @@
+"""Compare the training and decoding speed of methods with plain transformers.MarianMTModel of the same size.
+
+    python scripts/benchmark.py --methods transformer em-routing --size tiny --rounds 3
+    python scripts/benchmark.py --size base --output_file benchmarks/speed_base.json > table.md
+    python scripts/benchmark.py --methods em-routing --config_overrides layer_aggregation_parameterization=joint
+
+Weights and sentences are random. Each method and the plain model take turns on the same batches in this process; the
+table, in Markdown, has the medians over the rounds and, in brackets, the smallest and the largest ratio.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from .errors import report_user_errors
+
+if TYPE_CHECKING:
+    import torch
+
+    from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
+    from hf_capsule_mt.evaluation.speed import Comparison, Rates
+
+METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
+# Dou et al. 2019, Table 1: steps and sentences per second of the plain model, and of the methods.
+_PAPER_PLAIN = (1.79, 1.43)
+_PAPER = {
+    "linear-combination": (1.57, 1.36),
+    "dynamic-combination": (1.50, 1.30),
+    "dynamic-routing": (1.37, 1.24),
+    "em-routing": (1.10, 1.15),
+}
+_LINEAR_NOTE = (
+    "Table 1's +14.7M for linear combination is not Eq. 3, which has one weight for each layer and unit: it is "
+    "the size of a feed-forward network from all layers' outputs to one, in encoder and decoder."
+)
+_FACTORED_NOTE = (
+    "Table 1's +37.8M for dynamic routing and +56.8M for EM routing are the sizes of "
+    '`layer_aggregation_parameterization="joint"`; here it is "factored", the equations as printed.'
+)
+# Option: default, what it is.
+_WORKLOAD = {
+    "max_tokens": (1024, "padded tokens of a training batch"),
+    "batch_size": (16, "sentences decoded together"),
+    "num_beams": (4, "beams in decoding"),
+    "new_tokens": (24, "length of every translation, in tokens"),
+    "rounds": (5, "timed turns of each model"),
+    "warmup_rounds": (1, "turns before them that do not count"),
+    "seed": (0, "of weights and sentences"),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help=f"default: {' '.join(METHODS)}")
+    parser.add_argument("--size", default="base", help="tiny, base (default) or big")
+    parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
+    parser.add_argument(
+        "--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="fields of the configurations"
+    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one)")
+    parser.add_argument(
+        "--dtype",
+        choices=["float32", "bfloat16"],
+        default="float32",
+        help="bfloat16: training with autocast, decoding with weights of it",
+    )
+    for name, (default, description) in _WORKLOAD.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{description} (default: %(default)s)")
+    parser.add_argument("--output_file", type=Path, help="a JSON record of every measurement")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print the table and write the record if asked."""
+    args = build_parser().parse_args(argv)
+
+    from datetime import date
+
+    import torch
+    from tqdm import tqdm
+    from transformers import logging
+
+    from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
+    from hf_capsule_mt.training.record import environment
+
+    from .output import check_output_file, write_json
+
+    workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})
+    configs = _configs(args)
+    device = _device(args.device)
+    if args.output_file is not None:
+        check_output_file(args.output_file)
+    logging.set_verbosity_error()
+    comparisons = {
+        method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
+        for method, config in tqdm(configs.items(), unit=" methods")
+    }
+    made_by = {"date": date.today().isoformat(), **environment(device.type)}
+    print(report(args, configs, comparisons, made_by))
+    if args.output_file is not None:
+        write_json(args.output_file, _record(args, comparisons, made_by))
+
+
+def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConfig"]:
+    from hf_capsule_mt.configuration import preset_config
+    from hf_capsule_mt.training.arguments import parse_override
+
+    if args.vocab_size < 4:
+        raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
+    overrides = dict(parse_override(text) for text in args.config_overrides)
+    if "vocab_size" in overrides:
+        raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")
+    return {
+        method: preset_config(method, args.size, vocab_size=args.vocab_size, **overrides) for method in args.methods
+    }
+
+
+def _device(name: str | None) -> "torch.device":
+    import torch
+
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device {name} cannot be used: {error}") from error
+    return device
+
+
+def report(
+    args: argparse.Namespace,
+    configs: Mapping[str, "CapsuleAggregatedMarianConfig"],
+    comparisons: Mapping[str, "Comparison"],
+    made_by: Mapping[str, Any],
+) -> str:
+    """The table in Markdown, and under it how it was measured."""
+    table = "\n".join(_table(comparisons, with_paper=args.size == "base"))
+    return "\n\n".join([table, _caption(args, made_by), *_notes(configs)])
+
+
+def _caption(args: argparse.Namespace, made_by: Mapping[str, Any]) -> str:
+    from hf_capsule_mt.evaluation.speed import MEDIAN_LENGTH
+
+    packages = made_by["packages"]
+    overrides = ["with " + ", ".join(args.config_overrides)] if args.config_overrides else []
+    where = [
+        *(f"`{args.size}`", *overrides, f"vocabulary of {args.vocab_size}", args.dtype, made_by["device"]),
+        *(f"{made_by['cpu_threads']} threads", f"torch {packages['torch']}"),
+        *(f"transformers {packages['transformers']}", made_by["date"]),
+    ]
+    return (
+        f"{', '.join(where)}. Medians of {args.rounds} rounds; in brackets the smallest and the largest ratio. In "
+        "every round plain `transformers.MarianMTModel` and the method take turns on the same batch in one process. "
+        "Training: forward, backward, AdamW step and cleared gradients, in target tokens without padding, on batches "
+        f"of up to {args.max_tokens} padded tokens. Decoding: {args.batch_size} sentences of similar length at a time, "
+        f"{args.num_beams} beams, every translation {args.new_tokens} tokens long. Weights and words are "
+        f"random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {args.seed}."
+    )
+
+
+def _table(comparisons: Mapping[str, "Comparison"], with_paper: bool) -> list[str]:
+    columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
+    rows = [_plain_row(list(comparisons.values()))]
+    rows += [[method, *_cells(comparison)] for method, comparison in comparisons.items()]
+    if with_paper:
+        columns += ["paper: training", "paper: decoding"]
+        rows = [[*row, *_paper_cells(row[0])] for row in rows]
+    alignment = ["---", *["---:"] * (len(columns) - 1)]
+    return [f"| {' | '.join(row)} |" for row in (columns, alignment, *rows)]
+
+
+def _plain_row(comparisons: Sequence["Comparison"]) -> list[str]:
+    training = [rate for comparison in comparisons for rate in comparison.training.plain]
+    decoding = [rate for comparison in comparisons for rate in comparison.decoding.plain]
+    parameters = _millions(comparisons[0].plain_parameters)
+    return ["plain Marian", parameters, "", f"{median(training):.0f}", "1", f"{median(decoding):.2f}", "1"]
+
+
+def _cells(comparison: "Comparison") -> list[str]:
+    added = comparison.parameters - comparison.plain_parameters
+    training, decoding = comparison.training, comparison.decoding
+    return [
+        _millions(comparison.parameters),
+        f"+{_millions(added)}",
+        f"{median(training.method):.0f}",
+        _ratio(training),
+        f"{median(decoding.method):.2f}",
+        _ratio(decoding),
+    ]
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e6:.2f}M"
+
+
+def _ratio(rates: "Rates") -> str:
+    return f"{median(rates.ratios):.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
+
+
+def _paper_cells(method: str) -> list[str]:
+    return [f"{speed / plain:.2f}" for speed, plain in zip(_PAPER.get(method, ()), _PAPER_PLAIN)] or ["", ""]
+
+
+def _notes(configs: Mapping[str, "CapsuleAggregatedMarianConfig"]) -> list[str]:
+    notes = [_LINEAR_NOTE] if "linear-combination" in configs else []
+    routed = [config for method, config in configs.items() if method in ("dynamic-routing", "em-routing")]
+    if any(config.layer_aggregation_parameterization == "factored" for config in routed):
+        notes.append(_FACTORED_NOTE)
+    return notes
+
+
+def _record(
+    args: argparse.Namespace, comparisons: Mapping[str, "Comparison"], made_by: Mapping[str, Any]
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    results = {
+        method: {
+            **asdict(comparison),
+            "training_ratio": median(comparison.training.ratios),
+            "decoding_ratio": median(comparison.decoding.ratios),
+        }
+        for method, comparison in comparisons.items()
+    }
+    return {"settings": vars(args), "results": results, "environment": made_by}

@@ -1,0 +1,215 @@
+"""Training and decoding speed next to that of plain Marian: Train and Decode of Dou et al. 2019, Table 1.
+
+The two models take turns on the same batches in the same process, so that whatever slows the machine slows both.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
+
+from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+
+# Word pieces in a sentence: about those of newstest under 32,000 joint merges.
+MEDIAN_LENGTH, LENGTH_SPREAD, LENGTH_LIMITS = 24, 0.5, (4, 96)
+_LENGTH_RATIO_SPREAD = 0.15
+_FIRST_WORD = 3  # the ids before it are special tokens
+_POOL = 2000  # pairs that training batches are cut from
+
+Batch = dict[str, Tensor]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is timed.
+
+    Attributes:
+        max_tokens: padded tokens of a training batch, see [`TokenBudgetBatchSampler`].
+        batch_size: sentences that are decoded together.
+        num_beams: of decoding.
+        new_tokens: exact length of every translation, so that all models do the same work.
+        rounds: timed turns of each model.
+        warmup_rounds: turns before them that do not count.
+        seed: of weights, lengths and words.
+
+    Raises:
+        ValueError: if a number is too small.
+    """
+
+    max_tokens: int
+    batch_size: int
+    num_beams: int
+    new_tokens: int
+    rounds: int
+    warmup_rounds: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        least = {"max_tokens": LENGTH_LIMITS[1], "warmup_rounds": 0, "seed": 0}
+        for name, value in dataclasses.asdict(self).items():
+            if value < least.get(name, 1):
+                raise ValueError(f"{name} is {value}; it must be at least {least.get(name, 1)}")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Work done per second, round by round, by the plain model and by the other right after it."""
+
+    plain: list[float]
+    method: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """The method's rate over the plain model's, of every round."""
+        return [method / plain for plain, method in zip(self.plain, self.method)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Trainable parameters, target tokens (without padding) trained on per second, and sentences decoded per second."""
+
+    plain_parameters: int
+    parameters: int
+    training: Rates
+    decoding: Rates
+
+
+def plain_config(config: CapsuleAggregatedMarianConfig) -> MarianConfig:
+    """The configuration of `transformers.MarianMTModel` with the same value in every field that it has."""
+    known = {field.name for field in dataclasses.fields(MarianConfig)}
+    fields = {name: value for name, value in config.to_dict().items() if name in known}
+    return MarianConfig(**{**fields, "architectures": None})
+
+
+def compare_with_plain(
+    config: CapsuleAggregatedMarianConfig,
+    workload: Workload,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> Comparison:
+    """Time the model of `config` and plain Marian of its size, both with random weights.
+
+    Args:
+        config: what is compared, with a vocabulary of more than 3 words.
+        workload: batches and rounds.
+        device: where both run.
+        dtype: float32, or a lower precision: training then autocasts float32 weights to it, decoding has weights of it.
+    """
+    torch.manual_seed(workload.seed)
+    models = (MarianMTModel(plain_config(config)), AutoModelForSeq2SeqLM.from_config(config))
+    plain, method = (model.to(device) for model in models)
+    batches = training_batches(workload, config.vocab_size, device)
+    counts = [int((batch["labels"] >= 0).sum()) for batch in batches]
+    seconds = _take_turns(_trainer(plain, dtype), _trainer(method, dtype), batches, device)
+    training = _rates(seconds, counts, workload.warmup_rounds)
+    batches = decoding_batches(workload, config.vocab_size, device)
+    counts = [workload.batch_size] * len(batches)
+    seconds = _take_turns(_decoder(plain, dtype, workload), _decoder(method, dtype, workload), batches, device)
+    decoding = _rates(seconds, counts, workload.warmup_rounds)
+    sizes = [model.num_parameters(only_trainable=True) for model in (plain, method)]
+    return Comparison(*sizes, training, decoding)
+
+
+def training_batches(workload: Workload, vocab_size: int, device: torch.device) -> list[Batch]:
+    """Batches of random words for every round, cut as the training command cuts them."""
+    generator = torch.Generator().manual_seed(workload.seed)
+    lengths = _draw_lengths(_POOL, generator)
+    sampler = TokenBudgetBatchSampler(lengths, workload.max_tokens, seed=workload.seed)
+    batches = islice(cycle(sampler), workload.warmup_rounds + workload.rounds)
+    return [_batch([lengths[index] for index in indices], vocab_size, generator, device) for indices in batches]
+
+
+def decoding_batches(workload: Workload, vocab_size: int, device: torch.device) -> list[Batch]:
+    """Sources of random words for every round, similar lengths together as the translation command puts them."""
+    generator = torch.Generator().manual_seed(workload.seed)
+    size = workload.batch_size
+    lengths = sorted(_draw_lengths(size * (workload.warmup_rounds + workload.rounds), generator))
+    batches = []
+    for start in range(0, len(lengths), size):
+        batch = _batch(lengths[start : start + size], vocab_size, generator, device)
+        del batch["labels"]
+        batches.append(batch)
+    return batches
+
+
+def _draw_lengths(count: int, generator: torch.Generator) -> list[tuple[int, int]]:
+    """Source and target lengths: log-normal, and so is the ratio of the two."""
+    median = torch.tensor(float(MEDIAN_LENGTH)).log()
+    source = torch.empty(count).log_normal_(median, LENGTH_SPREAD, generator=generator)
+    target = source * torch.empty(count).log_normal_(0, _LENGTH_RATIO_SPREAD, generator=generator)
+    return torch.stack([source, target], 1).round().clamp(*LENGTH_LIMITS).int().tolist()
+
+
+def _batch(
+    lengths: Sequence[tuple[int, int]], vocab_size: int, generator: torch.Generator, device: torch.device
+) -> Batch:
+    sources, targets = (
+        [torch.randint(_FIRST_WORD, vocab_size, (length,), generator=generator) for length in side]
+        for side in zip(*lengths)
+    )
+    input_ids = pad_sequence(sources, batch_first=True).to(device)
+    labels = pad_sequence(targets, batch_first=True, padding_value=-100).to(device)
+    return {"input_ids": input_ids, "attention_mask": (input_ids > 0).long(), "labels": labels}
+
+
+def _trainer(model: PreTrainedModel, dtype: torch.dtype) -> Callable[[Batch], None]:
+    """A full update: forward, backward, the Trainer's default optimizer, gradients cleared."""
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def update(batch: Batch) -> None:
+        with torch.autocast(model.device.type, dtype, enabled=dtype != torch.float32):
+            loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return update
+
+
+def _decoder(model: PreTrainedModel, dtype: torch.dtype, workload: Workload) -> Callable[[Batch], Tensor]:
+    """Beam search that no end-of-sentence word ends early."""
+    model.to(dtype).eval()
+    model.generation_config.update(
+        num_beams=workload.num_beams,
+        max_length=None,
+        min_new_tokens=workload.new_tokens,
+        max_new_tokens=workload.new_tokens,
+        forced_eos_token_id=None,
+    )
+    return lambda batch: model.generate(**batch)
+
+
+def _take_turns(
+    plain: Callable[[T], object], method: Callable[[T], object], batches: Sequence[T], device: torch.device
+) -> list[tuple[float, float]]:
+    """Seconds of both on every batch, plain, method, plain, method ..."""
+    return [(_seconds(plain, batch, device), _seconds(method, batch, device)) for batch in batches]
+
+
+def _seconds(run: Callable[[T], object], batch: T, device: torch.device) -> float:
+    _synchronize(device)
+    start = time.perf_counter()
+    run(batch)
+    _synchronize(device)
+    return time.perf_counter() - start
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _rates(seconds: Sequence[tuple[float, float]], counts: Sequence[int], warmup_rounds: int) -> Rates:
+    counted = [(count / plain, count / method) for count, (plain, method) in zip(counts, seconds)][warmup_rounds:]
+    plain, method = zip(*counted)
+    return Rates(list(plain), list(method))

@@ -1,0 +1,118 @@
+"""The benchmark command: its table, its record, and what it refuses."""
+
+import json
+
+import pytest
+import torch
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.cli.benchmark import build_parser, main, report
+from hf_capsule_mt.evaluation.speed import Comparison, Rates
+
+SMALL = ["d_model=16", "encoder_layers=1", "decoder_layers=1", "max_position_embeddings=128"]
+QUICK = ["--vocab_size", "40", "--max_tokens", "96", "--batch_size", "1", "--new_tokens", "2", "--rounds", "1"]
+MADE_BY = {
+    "packages": {"torch": "2.13.0", "transformers": "5.23.0"},
+    "device": "Some Processor",
+    "cpu_threads": 2,
+    "date": "2026-01-31",
+}
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def parse(*argv):
+    args = build_parser().parse_args(argv)
+    configs = {method: preset_config(method, args.size) for method in args.methods}
+    return args, configs
+
+
+def test_table_has_medians_and_spreads():
+    args, configs = parse("--methods", "transformer", "em-routing")
+    transformer = Comparison(60_500_000, 60_500_000, Rates([100, 200, 400], [100, 200, 400]), Rates([3.0], [3.0]))
+    routed = Comparison(60_500_000, 82_500_000, Rates([300, 200, 100], [120, 120, 80]), Rates([2, 4, 8], [1, 3, 4]))
+    text = report(args, configs, {"transformer": transformer, "em-routing": routed}, MADE_BY)
+    header, _, plain, same, em, _, caption, *notes = text.splitlines()
+    columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
+    assert cells(header) == [*columns, "paper: training", "paper: decoding"]
+    assert cells(plain) == ["plain Marian", "60.50M", "", "200", "1", "3.50", "1", "", ""]
+    assert cells(same)[2:7] == ["+0.00M", "200", "1.00 (1.00–1.00)", "3.00", "1.00 (1.00–1.00)"]
+    expected = [
+        "em-routing",
+        "82.50M",
+        "+22.00M",
+        "120",
+        "0.60 (0.40–0.80)",
+        "3.00",
+        "0.50 (0.50–0.75)",
+        "0.61",
+        "0.80",
+    ]
+    assert cells(em) == expected
+    for part in ("Some Processor", "2 threads", "torch 2.13.0", "transformers 5.23.0", "2026-01-31", "float32"):
+        assert part in caption
+    assert notes[1].startswith("Table 1's +37.8M for dynamic routing and +56.8M for EM")
+    assert "14.7M" not in text
+
+
+def test_notes_go_with_the_methods_shown():
+    comparison = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]))
+    args, configs = parse("--methods", "linear-combination", "dynamic-combination", "--size", "tiny")
+    text = report(args, configs, dict.fromkeys(configs, comparison), MADE_BY)
+    assert "+14.7M for linear combination is not Eq. 3" in text
+    assert "factored" not in text
+    assert "paper" not in text
+    args, _ = parse("--methods", "em-routing")
+    joint = {"em-routing": preset_config("em-routing", "base", layer_aggregation_parameterization="joint")}
+    assert "factored" not in report(args, joint, {"em-routing": comparison}, MADE_BY)
+
+
+def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
+    record_file = tmp_path / "record.json"
+    methods = ["--methods", "dynamic-routing", "em-routing", "--size", "tiny", "--config_overrides", *SMALL]
+    main([*methods, *QUICK, "--device", "cpu", "--output_file", str(record_file)])
+    table = [cells(line) for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row[0] for row in table] == ["system", "---", "plain Marian", "dynamic-routing", "em-routing"]
+    assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
+    record = json.loads(record_file.read_text())
+    assert record["settings"]["methods"] == ["dynamic-routing", "em-routing"]
+    assert record["environment"]["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert record["environment"]["date"]
+    for row in table[3:]:
+        result = record["results"][row[0]]
+        assert row[1] == f"{result['parameters'] / 1e6:.2f}M"
+        for name, cell in (("training", row[4]), ("decoding", row[6])):
+            [ratio] = [method / plain for plain, method in zip(result[name]["plain"], result[name]["method"])]
+            assert result[f"{name}_ratio"] == ratio
+            assert cell.split()[0] == f"{ratio:.2f}"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--methods", "em-routin"], "em-routin"),
+        (["--size", "huge"], "huge"),
+        (["--device", "gpu"], "--device gpu cannot be used"),
+        (["--rounds", "0"], "rounds is 0; it must be at least 1"),
+        (["--vocab_size", "3"], "--vocab_size is 3; it must be at least 4"),
+        (["--config_overrides", "d_model"], "config_overrides has 'd_model'; write name=value"),
+        (["--config_overrides", "vocab_size=50"], "give it as --vocab_size"),
+        (["--config_overrides", "num_output_capsules=7"], "num_output_capsules"),
+        (["--output_file", "no/such/folder/record.json"], "create it first"),
+    ],
+)
+def test_mistakes_end_it_before_anything_is_measured(argv, message, capsys, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.evaluation.speed.compare_with_plain", None)
+    with pytest.raises(SystemExit) as exit_:
+        main(argv)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there(capsys):
+    with pytest.raises(SystemExit):
+        main(["--device", "cuda"])
+    assert "error: --device cuda cannot be used" in capsys.readouterr().err

@@ -1,0 +1,28 @@
+"""A written file is whole or absent."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hf_capsule_mt.cli.output import write_json
+
+
+def test_write_json(tmp_path):
+    write_json(tmp_path / "record.json", {"path": tmp_path, "text": "grün"})
+    written = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert written == {"path": str(tmp_path), "text": "grün"}
+
+
+def test_a_record_is_not_replaced_by_half_of_another(tmp_path, monkeypatch):
+    write_json(tmp_path / "record.json", {"first": 1})
+    write_text = Path.write_text
+
+    def write_half(path, text, **options):
+        write_text(path, text[: len(text) // 2], **options)
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+    with pytest.raises(OSError, match="no space"):
+        write_json(tmp_path / "record.json", {"second": 2})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"first": 1}

@@ -1,0 +1,334 @@
+"""The training command: what a run leaves behind, how it goes on after a kill, and what it says to wrong input."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_marian import marian_tokenizer, save_tiny_marian
+from tiny_run import SMALL, arguments, files, write_corpus
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, MarianConfig, MarianMTModel
+
+from hf_capsule_mt import METHODS
+from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training import record
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
+EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """A finished run: 6 updates, evaluated and saved every 2."""
+    folder = tmp_path_factory.mktemp("run")
+    options = {"max_steps": 6, "seed": 7, "learning_rate": 0.01, "report_to": "tensorboard", **EVALUATED}
+    main(arguments(corpus, folder, validation_file=files(corpus, "validation"), load_best_model_at_end=True, **options))
+    return folder
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def history(folder, name):
+    state = json.loads((folder / "trainer_state.json").read_text())
+    return [entry[name] for entry in state["log_history"] if name in entry]
+
+
+def test_the_result_loads(run):
+    model = AutoModelForSeq2SeqLM.from_pretrained(run)
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    assert model.config.layer_aggregation == "em_routing"
+    assert model.config.label_smoothing == 0.1
+    assert model.generation_config.bad_words_ids == [[tokenizer.pad_token_id]]
+    assert model.generate(**tokenizer("a b", return_tensors="pt"), max_length=8).shape[0] == 1
+
+
+def test_the_record(run, corpus):
+    written = json.loads((run / "run_record.json").read_text(encoding="utf-8"))
+    assert written["model"]["method"] == "em-routing"
+    assert written["model"]["config_overrides"] == SMALL
+    assert written["data"]["train_file"] == [str(file) for file in files(corpus, "train")]
+    assert (written["training"]["seed"], written["training"]["max_tokens_per_batch"]) == (7, 60)
+    assert written["config"]["d_model"] == 16
+    assert written["parameters"] == AutoModelForSeq2SeqLM.from_pretrained(run).num_parameters()
+    assert written["data_sha256"] == {
+        side: hashlib.sha256((corpus / f"train.{side}").read_bytes()).hexdigest() for side in ("source", "target")
+    }
+    assert written["data_report"] == {"read": 60, "kept": 60, "empty": 0, "invalid_utf8": 0}
+    assert (written["updates"], written["processes"]) == (6, 1)
+    assert written["metrics"]["eval_bleu"] == max(history(run, "eval_bleu"))
+    assert written["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert written["environment"]["packages"]["torch"] == torch.__version__
+    assert written["seconds_of_this_call"] > 0
+
+
+def test_the_record_names_the_commit_the_run_was_started_from(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "_commit", lambda: "before")
+    train = TranslationTrainer.train
+
+    def train_while_somebody_commits(self, **options):
+        monkeypatch.setattr(record, "_commit", lambda: "after")
+        return train(self, **options)
+
+    monkeypatch.setattr(TranslationTrainer, "train", train_while_somebody_commits)
+    main(arguments(corpus, tmp_path))
+    assert json.loads((tmp_path / "run_record.json").read_text())["environment"]["commit"] == "before"
+
+
+def test_the_best_model_is_that_of_the_highest_bleu(run):
+    scores = history(run, "eval_bleu")
+    best = run / f"checkpoint-{2 * (1 + scores.index(max(scores)))}"
+    assert same(weights(run), weights(best))
+    assert not same(weights(run / "checkpoint-2"), weights(run / "checkpoint-4"))
+    assert json.loads((run / "run_record.json").read_text())["best_checkpoint"] == str(best)
+
+
+def test_tensorboard(run):
+    events = b"".join(file.read_bytes() for file in run.glob("runs/*/events*"))
+    assert all(name in events for name in (b"train/loss", b"eval/bleu", b"train/learning_rate"))
+
+
+def test_progress_bars(corpus, tmp_path, capsys):
+    main(arguments(corpus, tmp_path))
+    assert "2/2 [" in capsys.readouterr().err
+
+
+def stop_at(monkeypatch, update):
+    """The next run dies after `update` updates, before the next one."""
+    training_step = TranslationTrainer.training_step
+
+    def step(self, *args, **kwargs):
+        if self.state.global_step == update:
+            raise KeyboardInterrupt
+        return training_step(self, *args, **kwargs)
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", step)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_tokens_per_batch": 30, "gradient_accumulation_steps": 2},
+        {"max_tokens_per_batch": 0, "per_device_train_batch_size": 8},
+        {"predict_with_generate": True, **EVALUATED, "eval_steps": 5},
+    ],
+    ids=["token_budget", "accumulation", "pairs", "evaluated"],
+)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_path, monkeypatch, options):
+    validation = files(corpus, "validation") if "eval_steps" in options else None
+    options = {"max_steps": 14, "validation_file": validation, **options, "save_strategy": "steps", "save_steps": 11}
+
+    def train(folder, **more):
+        main(arguments(corpus, tmp_path / folder, "dropout=0.3", **options, **more))
+
+    train("whole")
+    with monkeypatch.context() as patch:
+        stop_at(patch, update=13)
+        with pytest.raises(KeyboardInterrupt):
+            train("killed")
+    checkpoint = tmp_path / "killed" / "checkpoint-11"
+    epoch = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"]
+    assert epoch > 1
+    assert not epoch.is_integer()
+    train("killed", resume_from_checkpoint=checkpoint)
+    assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+    assert history(tmp_path / "killed", "loss") == history(tmp_path / "whole", "loss")
+    assert not same(weights(tmp_path / "killed"), weights(checkpoint))
+
+
+def test_early_stopping(corpus, tmp_path):
+    """With a learning rate of 0 no evaluation is better than the first."""
+    options = {"max_steps": 20, "learning_rate": 0, "early_stopping_patience": 2, "load_best_model_at_end": True}
+    main(arguments(corpus, tmp_path, validation_file=files(corpus, "validation"), **options, **EVALUATED))
+    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_updates_of_every_method(corpus, tmp_path, method):
+    main(arguments(corpus, tmp_path, method=method, save_strategy="steps", save_steps=1, warmup_steps=0))
+    assert all(0 < loss < 10 for loss in history(tmp_path, "loss"))
+    first, second = weights(tmp_path / "checkpoint-1"), weights(tmp_path)
+    buffers = ("final_logits_bias", "embed_positions.weight")
+    assert not [name for name in second if not name.endswith(buffers) and torch.equal(first[name], second[name])]
+
+
+@pytest.mark.parametrize("option", ["bf16", "gradient_checkpointing"])
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
+def test_precision_and_memory_options(corpus, tmp_path, option):
+    main(arguments(corpus, tmp_path, **{option: "true"}))
+    assert all(0 < loss < 10 for loss in history(tmp_path, "loss"))
+    assert {tensor.dtype for tensor in weights(tmp_path).values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("separate_vocabs", [False, True])
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_warm_start_from_an_opus_mt_checkpoint(tmp_path, separate_vocabs):
+    tokenizer = marian_tokenizer(tmp_path, separate_vocabs)
+    sizes = {"vocab_size": tokenizer.vocab_size}
+    if separate_vocabs:
+        sizes["decoder_vocab_size"] = len(tokenizer.target_encoder)
+        sizes |= {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+    ids = {"pad_token_id": 2, "eos_token_id": 0, "forced_eos_token_id": 0, "decoder_start_token_id": 2}
+    small = {name: int(value) for name, value in (override.split("=") for override in SMALL)}
+    parent = MarianMTModel(MarianConfig(**small, **sizes, **ids))
+    parent.generation_config.bad_words_ids = [[2]]
+    parent.save_pretrained(tmp_path / "marian")
+    tokenizer.save_pretrained(tmp_path / "marian")
+    rows = [("the old house", "das alte Haus"), ("two dogs", "zwei Hunde"), ("a child", "ein Kind")]
+    lines = [json.dumps({"translation": {"en": english, "de": german}}) + "\n" for english, german in rows]
+    (tmp_path / "train.jsonl").write_text("".join(lines))
+    data = {"train_file": tmp_path / "train.jsonl", "validation_file": tmp_path / "train.jsonl"}
+    options = {"model_name_or_path": tmp_path / "marian", "source_lang": "en", "target_lang": "de", **data}
+    main(arguments(tmp_path, tmp_path / "run", **FROM_CHECKPOINT, **options))
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
+    assert (model.config.layer_aggregation, model.config.layer_aggregation_output) == ("em_routing", "residual")
+    assert model.generation_config.bad_words_ids == [[2]]
+    assert AutoTokenizer.from_pretrained(tmp_path / "run")(text_target="Haus") == tokenizer(text_target="Haus")
+
+
+def test_training_goes_on_from_a_finished_run_with_other_fields(run, corpus, tmp_path):
+    options = {"method": None, "size": None, "tokenizer_name": None, "config_overrides": "dropout=0.5"}
+    main(arguments(corpus, tmp_path, model_name_or_path=run, label_smoothing=0, **options))
+    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).config
+    assert (config.layer_aggregation, config.dropout, config.label_smoothing) == ("em_routing", 0.5, 0)
+
+
+def test_data_set_of_the_hub(corpus, tmp_path, monkeypatch):
+    """A local folder stands in for it."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "pairs").mkdir()
+    for split in ("train", "validation"):
+        rows = [{"translation": {"en": f"{split[0]} {letter}", "de": letter}} for letter in "abcd"]
+        (tmp_path / "pairs" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"train_file": None, "dataset_name": tmp_path / "pairs", "source_lang": "en", "target_lang": "de"}
+    main(arguments(corpus, tmp_path / "run", eval_strategy="epoch", **data))
+    assert len(history(tmp_path / "run", "eval_bleu")) == 2
+    assert json.loads((tmp_path / "run" / "run_record.json").read_text())["data_report"]["kept"] == 4
+
+
+def check_error(corpus, folder, changes, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments(corpus, folder / "output", **changes))
+    assert stop.value.code == 2
+    _, _, error = capsys.readouterr().err.rpartition("error: ")
+    assert message in error
+    assert not (folder / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "em"}, "method is 'em'; allowed are 'transformer', 'linear-combination'"),
+        ({"size": "huge"}, "size is 'huge'; allowed are 'tiny', 'base', 'big'"),
+        ({"config_overrides": "d_modle=8"}, "'d_modle'; allowed are"),
+        ({"config_overrides": "d_model=wide"}, "config_overrides d_model=wide: "),
+        ({"config_overrides": "d_model"}, "config_overrides has 'd_model'; write name=value"),
+        ({"config_overrides": "num_output_capsules=3"}, "num_output_capsules is 3; allowed are divisors of d_model"),
+        ({"config_overrides": [*SMALL, "max_position_embeddings=9"]}, "max_source_length is 256, but the model has 9"),
+        ({"config_overrides": [*SMALL, "vocab_size=9"]}, "vocab_size is 9 in the model's config, but the tokenizer"),
+        ({"config_overrides": [*SMALL, "eos_token_id=9"]}, "eos_token_id is 2 in the tokenizer and 9 in the model's"),
+        ({"label_smoothing": 1}, "label_smoothing is 1.0; allowed are numbers in [0, 1)"),
+        ({"label_smoothing_factor": 0.1}, "set label_smoothing in the model's configuration instead"),
+        ({"tokenizer_name": None}, "tokenizer_name is missing; make a tokenizer with scripts/train_tokenizer.py"),
+        ({"tokenizer_name": "absent"}, "'absent' is neither a folder with a tokenizer"),
+        ({"train_file": "absent.tsv"}, "train_file names absent.tsv, which is not a file"),
+        ({"train_file": None}, "give either --train_file or --dataset_name"),
+        ({"train_file": None, "dataset_name": "data"}, "dataset_name is 'data'; it needs --source_lang and"),
+        ({"validation_file": "absent.tsv"}, "validation_file names absent.tsv, which is not a file"),
+        ({"eval_strategy": "epoch"}, "eval_strategy is 'epoch', but there is no --validation_file"),
+        ({"metric_for_best_model": "chrf"}, "metric_for_best_model is 'chrf'; with predict_with_generate True"),
+        ({"predict_with_generate": False, "metric_for_best_model": "bleu"}, "predict_with_generate False there is"),
+        ({"resume_from_checkpoint": "absent"}, "resume_from_checkpoint is 'absent', which holds no trainer_state.json"),
+        ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs an --eval_strategy and"),
+        ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),
+        ({"learning_rate": "high"}, "argument --learning_rate/--learning-rate: invalid float value: 'high'"),
+        ({"max_stepps": 3}, "['--max_stepps', '3']"),
+    ],
+)
+def test_wrong_arguments_are_found_before_the_data_is_read(corpus, tmp_path, monkeypatch, capsys, changes, message):
+    monkeypatch.setattr("hf_capsule_mt.data.parallel_text.read_parallel_text", None)
+    check_error(corpus, tmp_path, changes, message, capsys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": None, "model_name_or_path": "bart"}, "bart holds a model of type 'bart'; training starts from"),
+        ({"method": "em", "model_name_or_path": "marian"}, "method is 'em'; allowed are"),
+        ({"model_name_or_path": "run"}, "method is 'em-routing', but run has one already; leave out --method"),
+        ({"model_name_or_path": "run", "size": "tiny"}, "size is 'tiny', but run has one already; leave out --size"),
+        ({"model_name_or_path": "marian", "config_overrides": "d_modle=8"}, "'d_modle'; allowed are"),
+        ({"model_name_or_path": "marian", "tokenizer_name": "opus"}, "pad_token_id is 2 in the tokenizer and 0 in the"),
+        ({"method": None, "model_name_or_path": "empty", "tokenizer_name": "marian"}, "empty"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_wrong_checkpoints_are_found_before_the_data_is_read(
+    run, corpus, tmp_path, monkeypatch, capsys, changes, message
+):
+    monkeypatch.setattr("hf_capsule_mt.data.parallel_text.read_parallel_text", None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").symlink_to(run)
+    save_tiny_marian(tmp_path / "marian")
+    save_tiny_marian(tmp_path / "bart")
+    BartConfig().save_pretrained(tmp_path / "bart")
+    marian_tokenizer(tmp_path, separate_vocabs=False).save_pretrained(tmp_path / "opus")
+    (tmp_path / "empty").mkdir()
+    check_error(corpus, tmp_path, {**FROM_CHECKPOINT, **changes}, message, capsys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_file": ["three", "two"]}, "three has 3 lines and two has 2; line i of one must translate line i"),
+        ({"train_file": ["empty", "empty"]}, "(empty, empty) holds no usable pair: 0 pairs read"),
+        ({"train_file": ["blank", "blank"]}, "(blank, blank) holds no usable pair: 2 pairs read, 0 kept, 2 dropped"),
+        ({"train_file": ["three"]}, "give a source and a target file"),
+        ({"train_file": ["x.jsonl"]}, "x.jsonl needs source_lang and target_lang"),
+        ({"train_file": ["x.jsonl"], "source_lang": "en", "target_lang": "fr"}, 'x.jsonl:1: no language "fr"'),
+        ({"max_source_length": 1}, "are longer than max_source_length=1 or max_target_length=256 tokens. Raise"),
+        ({"max_tokens_per_batch": 10}, "max_tokens_per_batch is 10, but the longest training text has 11 tokens"),
+    ],
+)
+def test_wrong_data_is_found_before_training(corpus, tmp_path, monkeypatch, capsys, changes, message):
+    monkeypatch.setattr(TranslationTrainer, "__init__", None)
+    monkeypatch.chdir(tmp_path)
+    texts = {"three": "a\nb\nc\n", "two": "a\nb\n", "empty": "", "blank": "\n\n"}
+    texts["x.jsonl"] = '{"translation": {"en": "a", "de": "b"}}\n'
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    check_error(corpus, tmp_path, changes, message, capsys)
+
+
+def test_the_output_folder_is_a_file(corpus, tmp_path, capsys):
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(SystemExit):
+        main(arguments(corpus, tmp_path / "file"))
+    assert "which is a file; name a folder" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_help_begins_with_our_own_options(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "accelerate launch scripts/train.py --method em-routing --size tiny --tokenizer_name tokenizer \\\n" in text
+    options = ["--method ", "--config_overrides ", "--train_file ", "--max_tokens_per_batch ", "--output_dir "]
+    places = [text.index(f"\n  {option}") for option in options]
+    assert places == sorted(places)
+    assert "transformer, linear-combination" in text
+    assert "(default: 4096)" in text

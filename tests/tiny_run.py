@@ -1,0 +1,56 @@
+"""A tiny corpus and the command line of a tiny run, for tests of training."""
+
+import random
+
+from tiny_marian import WORDS, tiny_tokenizer
+
+SMALL = [
+    "d_model=16",
+    "encoder_layers=2",
+    "decoder_layers=2",
+    "encoder_ffn_dim=16",
+    "decoder_ffn_dim=16",
+    "encoder_attention_heads=2",
+    "decoder_attention_heads=2",
+]
+
+
+def write_corpus(folder, pairs=60):
+    """Random letters and their reversals, a validation set and a tokenizer; returns `folder`."""
+    generator = random.Random(0)
+    tiny_tokenizer().save_pretrained(folder / "tokenizer")
+    for name, size in (("train", pairs), ("validation", 12)):
+        sources = [generator.choices(WORDS, k=generator.randint(1, 10)) for _ in range(size)]
+        (folder / f"{name}.source").write_text("".join(" ".join(line) + "\n" for line in sources))
+        (folder / f"{name}.target").write_text("".join(" ".join(reversed(line)) + "\n" for line in sources))
+    return folder
+
+
+def files(corpus, name):
+    """Source and target file of the "train" or "validation" data."""
+    return [corpus / f"{name}.source", corpus / f"{name}.target"]
+
+
+def arguments(corpus, output_dir, *config_overrides, **options):
+    """What to give to `main` of the training command; None leaves an option out."""
+    defaults = {
+        "method": "em-routing",
+        "size": "tiny",
+        "tokenizer_name": corpus / "tokenizer",
+        "train_file": files(corpus, "train"),
+        "config_overrides": [*SMALL, *config_overrides],
+        "output_dir": output_dir,
+        "max_tokens_per_batch": 60,
+        "max_steps": 2,
+        "warmup_steps": 1,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "generation_max_length": 8,
+        "report_to": "none",
+        "use_cpu": True,
+    }
+    words = []
+    for name, value in {**defaults, **options}.items():
+        if value is not None:
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words

@@ -1,0 +1,94 @@
+"""Defaults of the command line, what contradicts what, and the messages that say so."""
+
+import pytest
+
+from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+
+
+def training(**options):
+    return TranslationTrainingArguments("run", use_cpu=True, report_to="none", **options)
+
+
+def test_defaults_are_those_of_the_papers():
+    args = training()
+    assert args.output_dir == "run"
+    assert (args.max_tokens_per_batch, args.lr_scheduler_type, args.warmup_steps) == (4096, "inverse_sqrt", 4000)
+    assert (args.learning_rate, args.adam_beta2, args.adam_epsilon) == (7e-4, 0.98, 1e-9)
+    assert args.predict_with_generate
+    assert TranslationTrainingArguments("run", use_cpu=True).report_to == ["tensorboard"]
+    assert args.report_to == []
+    assert not args.disable_tqdm
+
+
+@pytest.mark.parametrize(
+    ("options", "metric", "greater_is_better"),
+    [
+        ({}, "bleu", True),
+        ({"predict_with_generate": False}, "loss", False),
+        ({"metric_for_best_model": "loss"}, "loss", False),
+    ],
+)
+def test_the_best_model_is_best_in(options, metric, greater_is_better):
+    args = training(**options)
+    assert (args.metric_for_best_model, args.greater_is_better) == (metric, greater_is_better)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0; it must be at least 1"),
+        ({"generation_num_beams": 0}, "generation_num_beams is 0; it must be at least 1"),
+        ({"early_stopping_patience": 0}, "early_stopping_patience is 0; it must be at least 1"),
+        ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs .*--load_best_model_at_end"),
+        ({"per_device_train_batch_size": 16}, "per_device_train_batch_size is 16, but .* max_tokens_per_batch=4096"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1: .* set label_smoothing"),
+    ],
+)
+def test_contradictions(options, message):
+    with pytest.raises(ValueError, match=message):
+        training(**options)
+
+
+def test_batches_of_a_number_of_pairs():
+    assert training(max_tokens_per_batch=0, per_device_train_batch_size=16).train_batch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "neither method nor model_name_or_path"),
+        ({"method": "em-routing"}, "tokenizer_name is missing; make .*train_tokenizer"),
+        ({"model_name_or_path": "folder", "size": "tiny"}, "size is 'tiny', but folder has one already"),
+    ],
+)
+def test_model_arguments_that_miss_something(options, message):
+    with pytest.raises(ValueError, match=message):
+        ModelArguments(**options)
+
+
+def test_config_overrides_are_json_or_plain_text():
+    texts = ["dropout=0.1", 'layer_aggregation_sides=["encoder"]', "activation_function=relu", "name=a=b", "none=null"]
+    assert ModelArguments(model_name_or_path="folder", config_overrides=texts).config_fields() == {
+        "label_smoothing": 0.1,
+        "dropout": 0.1,
+        "layer_aggregation_sides": ["encoder"],
+        "activation_function": "relu",
+        "name": "a=b",
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either --train_file or --dataset_name"),
+        ({"train_file": ["a.tsv"], "dataset_name": "b"}, "either --train_file or --dataset_name"),
+        ({"dataset_name": "b", "source_lang": "en"}, "dataset_name is 'b'; it needs --source_lang and --target_lang"),
+        ({"train_file": ["absent.tsv"]}, "train_file names absent.tsv, which is not a file"),
+        ({"dataset_name": "b", "source_lang": "en", "target_lang": "de", "validation_file": ["c"]}, "validation_file"),
+    ],
+)
+def test_data_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        DataArguments(**options)

@@ -1,0 +1,175 @@
+"""The model a run starts from: from scratch, from this package's checkpoints, from Marian's."""
+
+import pytest
+import torch
+from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
+from tiny_run import SMALL
+from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianConfig, MarianMTModel
+
+from hf_capsule_mt import METHODS, CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
+from hf_capsule_mt.training.arguments import ModelArguments
+from hf_capsule_mt.training.build import build_model
+
+AGGREGATIONS = {
+    "transformer": None,
+    "linear-combination": "linear",
+    "dynamic-combination": "dynamic",
+    "dynamic-routing": "dynamic_routing",
+    "em-routing": "em_routing",
+}
+BATCH = {
+    "input_ids": torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    "decoder_input_ids": torch.tensor([[0, 5, 4], [0, 7, 6]]),
+}
+
+
+def build(tokenizer=None, overrides=(), **options):
+    arguments = ModelArguments(config_overrides=list(overrides), **options)
+    return build_model(arguments, tokenizer or tiny_tokenizer())
+
+
+def from_scratch(*overrides, method="em-routing", size="tiny", tokenizer=None):
+    return build(tokenizer, [*SMALL, *overrides], method=method, size=size, tokenizer_name="tokenizer")
+
+
+def logits(model):
+    with torch.no_grad():
+        return model.eval()(**BATCH).logits
+
+
+@pytest.fixture
+def marian(tmp_path):
+    return str(save_tiny_marian(tmp_path / "marian"))
+
+
+@pytest.fixture
+def own(tmp_path):
+    from_scratch().save_pretrained(tmp_path / "own")
+    return str(tmp_path / "own")
+
+
+def test_from_scratch_takes_the_special_ids_from_the_tokenizer():
+    tokenizer = train_joint_bpe(["some text"], 300)
+    model = from_scratch("dropout=0.25", "num_output_capsules=4", tokenizer=tokenizer)
+    config = model.config
+    assert config.vocab_size == len(tokenizer)
+    assert (config.pad_token_id, config.decoder_start_token_id) == (tokenizer.pad_token_id,) * 2
+    assert (config.eos_token_id, config.forced_eos_token_id) == (tokenizer.eos_token_id,) * 2
+    assert (config.dropout, config.num_output_capsules, config.label_smoothing) == (0.25, 4, 0.1)
+    assert model.generation_config.bad_words_ids == [[tokenizer.pad_token_id]]
+    assert model.generation_config.num_beams == 4
+    check_tokenizer(tokenizer, config)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_from_scratch(method):
+    config = from_scratch(method=method).config
+    assert config.layer_aggregation == AGGREGATIONS[method]
+    assert config.layer_aggregation_output == "replace"
+
+
+def test_size_is_base_unless_given():
+    assert from_scratch(size=None).config.dropout == 0.1
+    assert from_scratch(size="tiny").config.dropout == 0.3
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_warm_start_from_marian_changes_no_logit(marian, method):
+    parent = MarianMTModel.from_pretrained(marian)
+    model = build(method=method, model_name_or_path=marian)
+    assert model.config.layer_aggregation == AGGREGATIONS[method or "transformer"]
+    assert model.config.layer_aggregation_output == "residual"
+    assert torch.equal(logits(model), logits(parent))
+    assert model.generation_config.to_dict() == parent.generation_config.to_dict()
+
+
+def test_warm_start_with_other_fields(marian):
+    model = build(method="em-routing", model_name_or_path=marian, overrides=["routing_iterations=2", "dropout=0.5"])
+    assert (model.config.routing_iterations, model.config.dropout) == (2, 0.5)
+
+
+def test_half_precision_checkpoints_are_trained_in_float32(tmp_path, own):
+    tiny_model().half().save_pretrained(tmp_path / "marian")
+    AutoModelForSeq2SeqLM.from_pretrained(own).half().save_pretrained(own)
+    for path in (tmp_path / "marian", own):
+        assert {weight.dtype for weight in build(model_name_or_path=str(path)).parameters()} == {torch.float32}
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_two_vocabularies(tmp_path):
+    tokenizer = marian_tokenizer(tmp_path, separate_vocabs=True)
+    sizes = {"vocab_size": tokenizer.vocab_size, "decoder_vocab_size": len(tokenizer.target_encoder)}
+    ids = {"pad_token_id": 2, "eos_token_id": 0, "forced_eos_token_id": 0, "decoder_start_token_id": 2}
+    untied = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+    small = {name: int(value) for name, value in (override.split("=") for override in SMALL)}
+    parent = MarianMTModel(MarianConfig(**small, **sizes, **ids, **untied))
+    parent.save_pretrained(tmp_path / "marian")
+    model = build(tokenizer, method="em-routing", model_name_or_path=str(tmp_path / "marian"))
+    assert logits(model).shape[-1] == len(tokenizer.target_encoder)
+    assert torch.equal(logits(model), logits(parent))
+    check_tokenizer(tokenizer, model.config)
+
+
+def test_own_checkpoint(own):
+    model = build(model_name_or_path=own, overrides=["dropout=0.5", "label_smoothing=0"])
+    assert isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
+    assert (model.config.layer_aggregation, model.config.dropout, model.config.label_smoothing) == (
+        "em_routing",
+        0.5,
+        0,
+    )
+    assert torch.equal(logits(model), logits(AutoModelForSeq2SeqLM.from_pretrained(own)))
+    assert model.generation_config.bad_words_ids == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["d_modle=8"], "'d_modle'.* allowed are .*'d_model'"),
+        (["d_model=abc"], "config_overrides .*d_model=abc: .*'d_model' expected int"),
+        (["activation_function=rilu"], "config_overrides .*activation_function=rilu"),
+        (["num_output_capsules=3"], "num_output_capsules is 3; .* d_model=16"),
+        (["dropout"], "config_overrides has 'dropout'; write name=value"),
+    ],
+)
+def test_impossible_fields(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        from_scratch(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("d_modle=8", "'d_modle'; allowed are .*'d_model'"),
+        ("d_model=32", "config_overrides d_model=32|weights do not fit the configuration"),
+        ("d_model=abc", "config_overrides d_model=abc: .* expected int"),
+    ],
+)
+def test_fields_that_do_not_fit_a_checkpoint(marian, own, override, message):
+    for path in (marian, own):
+        with pytest.raises(ValueError, match=message):
+            build(model_name_or_path=path, overrides=[override])
+
+
+def test_a_field_that_leaves_weights_out(own):
+    with pytest.raises(ValueError, match=r"weights in .*own do not fit .*'linear'.*: model\.decoder\.aggregation"):
+        build(model_name_or_path=own, overrides=["layer_aggregation=linear"])
+
+
+def test_own_checkpoint_as_another_method(own):
+    with pytest.raises(ValueError, match=r"method is 'linear-combination', but .*own has one"):
+        build(method="linear-combination", model_name_or_path=own)
+
+
+def test_checkpoint_of_another_type(tmp_path):
+    BartConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="holds a model of type 'bart'; training starts from"):
+        build(model_name_or_path=str(tmp_path))
+
+
+@pytest.mark.parametrize(("option", "message"), [("method", "'em-routing'"), ("size", "'tiny', 'base', 'big'")])
+def test_unknown_names_list_what_there_is(option, message):
+    with pytest.raises(ValueError, match=f"{option} is 'unknown'; allowed are .*{message}"):
+        from_scratch(**{option: "unknown"})

@@ -1,0 +1,129 @@
+"""Batches of a token budget in the Trainer, and training that does not depend on how batches are cut."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_marian import WORDS, save_tiny_marian, tiny_tokenizer
+from tiny_run import SMALL, files, write_corpus
+from transformers import DataCollatorForSeq2Seq, MarianMTModel, set_seed
+
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.data.parallel_text import read_parallel_text
+from hf_capsule_mt.data.tokenized import tokenize_pairs
+from hf_capsule_mt.training.arguments import ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
+    return tokenize_pairs(read_parallel_text(files(corpus, "train")), tiny_tokenizer())
+
+
+def make_trainer(pairs, folder, **options):
+    """A trainer without dropout, whose learning rate of 1 makes the change of a weight its gradient."""
+    tokenizer = tiny_tokenizer()
+    set_seed(0)
+    model_args = ModelArguments(
+        method="em-routing", size="tiny", tokenizer_name="tokenizer", config_overrides=[*SMALL, "dropout=0"]
+    )
+    model = build_model(model_args, tokenizer)
+    defaults = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
+    args = TranslationTrainingArguments(
+        str(folder),
+        **{
+            **defaults,
+            "max_grad_norm": 0,
+            "max_steps": 1,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "use_cpu": True,
+            **options,
+        },
+    )
+    return TranslationTrainer(model, args, train_dataset=pairs, data_collator=DataCollatorForSeq2Seq(tokenizer, model))
+
+
+def loss_and_gradients(trainer):
+    """Of the first update."""
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    trainer.train()
+    gradients = {name: before[name] - weight for name, weight in trainer.model.state_dict().items()}
+    return trainer.state.log_history[0]["loss"], gradients
+
+
+def assert_same(one, other):
+    """Sums in another order differ in the last bits."""
+    assert one[0] == pytest.approx(other[0], rel=1e-6)
+    assert any(gradient.abs().max() > 1e-3 for gradient in one[1].values())
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(gradient, other[1][name], rtol=1e-5, atol=1e-6, msg=lambda text, at=name: at + text)
+
+
+def test_batches_hold_the_budget_and_an_epoch_every_pair(pairs, tmp_path):
+    loader = make_trainer(pairs, tmp_path, max_tokens_per_batch=60).get_train_dataloader()
+    epochs = [list(loader) for _ in range(2)]
+    for batches in epochs:
+        for batch in batches:
+            assert max(batch["input_ids"].numel(), batch["labels"].numel()) <= 60
+        sources = Counter(tuple(row[row != 0].tolist()) for batch in batches for row in batch["input_ids"])
+        assert sources == Counter(tuple(pairs[index]["input_ids"]) for index in range(len(pairs)))
+    assert not all(torch.equal(*both) for both in zip(*([batch["labels"][0] for batch in epoch] for epoch in epochs)))
+
+
+def test_accumulation_is_one_big_batch(pairs, tmp_path):
+    whole = make_trainer(pairs, tmp_path, max_tokens_per_batch=0, per_device_train_batch_size=24)
+    parts = make_trainer(
+        pairs, tmp_path, max_tokens_per_batch=0, per_device_train_batch_size=6, gradient_accumulation_steps=4
+    )
+    assert_same(loss_and_gradients(whole), loss_and_gradients(parts))
+
+
+def test_accumulated_token_budgets_are_one_big_batch(pairs, tmp_path):
+    number = len(make_trainer(pairs, tmp_path, max_tokens_per_batch=60).get_train_dataloader())
+    parts = make_trainer(pairs, tmp_path, max_tokens_per_batch=60, gradient_accumulation_steps=number)
+    whole = make_trainer(pairs, tmp_path, max_tokens_per_batch=11 * len(pairs))
+    assert_same(loss_and_gradients(whole), loss_and_gradients(parts))
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
+def test_gradient_checkpointing_gives_the_same_gradients(pairs, tmp_path):
+    plain = make_trainer(pairs, tmp_path)
+    checkpointed = make_trainer(pairs, tmp_path, gradient_checkpointing=True)
+    assert_same(loss_and_gradients(plain), loss_and_gradients(checkpointed))
+    assert checkpointed.model.is_gradient_checkpointing
+
+
+@pytest.mark.parametrize(("warmup_steps", "warned"), [(1, True), (4000, True), (0.5, False), (0, False)])
+def test_a_run_shorter_than_its_warm_up(pairs, tmp_path, caplog, warmup_steps, warned):
+    make_trainer(pairs, tmp_path, warmup_steps=warmup_steps, max_steps=1).create_scheduler(
+        1 if warned else 10, torch.optim.SGD([torch.zeros(1)])
+    )
+    assert ("it ends before the learning rate reaches 1.0" in caplog.text) == warned
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
+def test_the_ten_lines_of_the_readme(tmp_path, monkeypatch):
+    """A plain Seq2SeqTrainer, as a user writes it."""
+    monkeypatch.chdir(tmp_path)
+    save_tiny_marian("marian")
+    rows = [{"translation": {"en": f"{letter} b c", "de": f"c b {letter}"}} for letter in WORDS]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    [code] = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names = {}
+    exec(code.replace("Helsinki-NLP/opus-mt-en-de", "marian"), names)
+    model = names["model"]
+    assert isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
+    assert model.config.layer_aggregation == "em_routing"
+    parent = MarianMTModel.from_pretrained("marian").state_dict()
+    trained = model.cpu().state_dict()
+    assert not torch.equal(trained["model.shared.weight"], parent["model.shared.weight"])
+    assert trained["model.decoder.aggregation.gamma"].abs().max() > 0
