@@ -1,6 +1,6 @@
 """EM routing with a hand-written backward pass: the forward keeps only its inputs, the backward recomputes the rest.
 
-Every function works on flat tensors: P positions, I input capsules, N output capsules of width D.
+Every function works on flat tensors of one dtype: P positions, I input capsules, N output capsules of width D.
 """
 
 import math
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-VARIANCE_FLOOR = 1e-4  # added to the variance of the votes, so that identical votes stay finite
-EPSILON = 1e-8  # added to sums of assignments that are divided by
+EPSILON = 1e-8  # added to what is divided by, and to the variance
 _CPU_CHUNK = 1 << 17  # votes in a chunk: its temporaries stay in a core's cache
 _ENTROPY_CONSTANT = 0.5 * (1 + math.log(2 * math.pi))
 
@@ -30,15 +29,18 @@ class EMState(NamedTuple):
 
 
 def em_iterations(
-    votes: Tensor, input_activations: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+    votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[EMState]:
-    """Run EM routing: votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]`, a temperature an iteration."""
+    """Run EM routing, with an inverse temperature for every iteration.
+
+    Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, the floor of the variance `[P]`, betas `[N]`.
+    """
     coefficients = votes.new_full(votes.shape[:-1], 1 / votes.shape[-2])
     states = []
     for inverse_temperature in schedule:
         if states:
             coefficients = _e_step(states[-1])
-        states.append(_m_step(coefficients, votes, input_activations, beta_a, beta_u, inverse_temperature))
+        states.append(_m_step(coefficients, votes, input_activations, floor, beta_a, beta_u, inverse_temperature))
     return states
 
 
@@ -46,6 +48,7 @@ def _m_step(
     coefficients: Tensor,
     votes: Tensor,
     input_activations: Tensor,
+    floor: Tensor,
     beta_a: Tensor,
     beta_u: Tensor,
     temperature: float,
@@ -57,7 +60,7 @@ def _m_step(
     mean = (assigned.unsqueeze(-1) * votes).sum(-3) / divisor
     deviation = votes - mean.unsqueeze(-3)
     squared_deviation = deviation.square()
-    variance = (assigned.unsqueeze(-1) * squared_deviation).sum(-3) / divisor + VARIANCE_FLOOR
+    variance = (assigned.unsqueeze(-1) * squared_deviation).sum(-3) / divisor + floor[:, None, None]
     cost = _cost_per_assignment(variance) * assigned_sum
     logits = temperature * (beta_a - beta_u * assigned_sum - cost)
     return EMState(coefficients, assigned, assigned_sum, mean, variance, deviation, squared_deviation, logits)
@@ -85,28 +88,26 @@ def _sum_width(tensor: Tensor) -> Tensor:
 
 
 class EMRoutingFunction(torch.autograd.Function):
-    """Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, betas `[N]` -> capsules `[P, N, D]`, and c and A for show."""
+    """[`em_iterations`], to the capsules `[P, N, D]`; assignment and activations come without gradient."""
 
     @staticmethod
     def forward(
         ctx: Any,
         votes: Tensor,
         input_activations: Tensor,
+        floor: Tensor,
         beta_a: Tensor,
         beta_u: Tensor,
         schedule: tuple[float, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Route chunk by chunk, keeping nothing but the result."""
-        ctx.save_for_backward(votes, input_activations, beta_a, beta_u)
+        ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
         ctx.schedule = schedule
-        betas = [beta.to(_compute_dtype(votes)) for beta in (beta_a, beta_u)]
         results = []
         for part in _chunks(votes):
-            parts = [tensor[part].to(_compute_dtype(votes)) for tensor in (votes, input_activations)]
-            state = em_iterations(*parts, *betas, schedule)[-1]
+            state = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)[-1]
             activations = state.activation_logits.sigmoid()
-            capsules = activations.unsqueeze(-1) * state.mean
-            results.append([tensor.to(votes.dtype) for tensor in (capsules, state.coefficients, activations)])
+            results.append((activations.unsqueeze(-1) * state.mean, state.coefficients, activations))
         capsules, coefficients, activations = _concatenate(results)
         ctx.mark_non_differentiable(coefficients, activations)
         return capsules, coefficients, activations
@@ -115,34 +116,26 @@ class EMRoutingFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Differentiate every iteration, last to first."""
-        votes, input_activations, beta_a, beta_u = ctx.saved_tensors
-        dtype = _compute_dtype(votes)
-        betas = [beta.to(dtype) for beta in (beta_a, beta_u)]
+        votes, input_activations, floor, beta_a, beta_u = ctx.saved_tensors
         results = []
         for part in _chunks(votes):
-            parts = [tensor[part].to(dtype) for tensor in (votes, input_activations)]
-            results.append(_chunk_gradients(grad_capsules[part].to(dtype), *parts, *betas, ctx.schedule))
-        grad_votes, grad_activations = _concatenate([result[:2] for result in results])
-        grad_beta_a, grad_beta_u = (sum(result[index] for result in results) for index in (2, 3))
-        return (
-            grad_votes.to(votes.dtype),
-            grad_activations.to(input_activations.dtype),
-            grad_beta_a.to(beta_a.dtype),
-            grad_beta_u.to(beta_u.dtype),
-            None,
-        )
+            parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
+            results.append(_chunk_gradients(*parts, beta_a, beta_u, ctx.schedule))
+        of_chunks, of_betas = [result[:3] for result in results], [result[3:] for result in results]
+        return *_concatenate(of_chunks), *map(sum, zip(*of_betas)), None
 
 
 def _chunk_gradients(
     grad_capsules: Tensor,
     votes: Tensor,
     input_activations: Tensor,
+    floor: Tensor,
     beta_a: Tensor,
     beta_u: Tensor,
     schedule: tuple[float, ...],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of votes, input activations, beta_a and beta_u, from that of the capsules."""
-    states = em_iterations(votes, input_activations, beta_a, beta_u, schedule)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules."""
+    states = em_iterations(votes, input_activations, floor, beta_a, beta_u, schedule)
     last = states[-1]
     probability = last.activation_logits.sigmoid()
     # The output is A * mean.
@@ -150,13 +143,13 @@ def _chunk_gradients(
     grad_variance = None
     grad_logits = _sum_width(grad_capsules * last.mean) * probability * (1 - probability)
     grad_votes, grad_activations = torch.zeros_like(votes), torch.zeros_like(input_activations)
-    grad_beta_a, grad_beta_u = torch.zeros_like(beta_a), torch.zeros_like(beta_u)
+    grad_floor, grad_beta_a, grad_beta_u = map(torch.zeros_like, (floor, beta_a, beta_u))
     for iteration in reversed(range(len(schedule))):
         state = states[iteration]
         scaled = grad_logits * schedule[iteration]
         grad_beta_a += scaled.sum(0)
         grad_beta_u -= (scaled * state.assigned_sum).sum(0)
-        grad_assigned = _m_step_backward(state, scaled, beta_u, grad_mean, grad_variance, grad_votes)
+        grad_assigned = _m_step_backward(state, floor, scaled, beta_u, grad_mean, grad_variance, grad_votes, grad_floor)
         contribution = grad_assigned * state.coefficients
         grad_activations += contribution.sum(-1, keepdim=True) if input_activations.shape[-1] == 1 else contribution
         if iteration:
@@ -164,30 +157,33 @@ def _chunk_gradients(
             grad_mean, grad_variance, grad_logits = _e_step_backward(
                 states[iteration - 1], state.coefficients, grad_coefficients, grad_votes
             )
-    return grad_votes, grad_activations, grad_beta_a, grad_beta_u
+    return grad_votes, grad_activations, grad_floor, grad_beta_a, grad_beta_u
 
 
 def _m_step_backward(
     state: EMState,
+    floor: Tensor,
     scaled: Tensor,
     beta_u: Tensor,
     grad_mean: Tensor,
     grad_variance: Tensor | None,
     grad_votes: Tensor,
+    grad_floor: Tensor,
 ) -> Tensor:
-    """Gradient of `assigned` [P, I, N]; that of the votes is added to `grad_votes`.
+    """Gradient of `assigned` [P, I, N]; those of votes and floor are added to `grad_votes` and `grad_floor`.
 
     `scaled` is lambda times the gradient of the activation logits.
     """
     divisor = (state.assigned_sum + EPSILON).unsqueeze(-1)
     from_cost = (scaled * state.assigned_sum).unsqueeze(-1) * (-0.5 / state.variance)
     grad_variance = from_cost if grad_variance is None else grad_variance + from_cost
+    grad_floor += grad_variance.sum((-1, -2))
     # variance = (sum_i r * deviation^2) / divisor + floor, mean = (sum_i r * V) / divisor
     grad_squares = grad_variance / divisor
     # sum_i r * deviation is EPSILON * mean, not exactly zero
     grad_mean = grad_mean - 2 * EPSILON * grad_squares * state.mean
     grad_weighted = grad_mean / divisor
-    grad_divisor = _sum_width(-grad_squares * (state.variance - VARIANCE_FLOOR) - grad_weighted * state.mean)
+    grad_divisor = _sum_width(-grad_squares * (state.variance - floor[:, None, None]) - grad_weighted * state.mean)
     grad_sum = grad_divisor - scaled * (beta_u + _cost_per_assignment(state.variance))
     # With V = mean + deviation, d/dr = grad_squares * deviation^2 + grad_weighted * (mean + deviation) + grad_sum
     constant = _sum_width(grad_weighted * state.mean) + grad_sum
@@ -214,10 +210,6 @@ def _e_step_backward(
     grad_votes.addcmul_(weighted, precision.unsqueeze(-3), value=-1)
     grad_logits = summed * torch.sigmoid(-state.activation_logits)
     return grad_mean, grad_variance, grad_logits
-
-
-def _compute_dtype(votes: Tensor) -> torch.dtype:
-    return torch.float64 if votes.dtype == torch.float64 else torch.float32
 
 
 def _chunks(votes: Tensor) -> list[slice]:

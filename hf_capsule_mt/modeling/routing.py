@@ -11,7 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .em_routing_function import EPSILON, VARIANCE_FLOOR, EMRoutingFunction, em_iterations
+from .em_routing_function import EPSILON, EMRoutingFunction, em_iterations
+
+VARIANCE_FLOOR = 0.01
+"""What EM routing adds to the variance of the votes, as a fraction of the mean square of a position's votes.
+
+A capsule can otherwise collapse onto a single vote, there being more capsules than votes, and its gradient, as
+1 / sigma, drowns all others. A fraction keeps the assignment free of the votes' scale, as Eq. 11-16 are.
+"""
 
 
 class RoutingOutput(NamedTuple):
@@ -21,7 +28,7 @@ class RoutingOutput(NamedTuple):
         capsules: the output capsules, `[..., N, D]`.
         coefficients: the assignment that produced them (the last iteration's), `[..., I, N]`, without gradient. They
             sum to 1 over N for an input capsule that exists, and are 0 for one that does not.
-        activations: the activation probabilities of the output capsules, `[..., N]`, without gradient (EM routing only).
+        activations: the activation probabilities of the output capsules, `[..., N]`, without gradient (EM only).
         all_coefficients: the assignment of every iteration, `[num_iterations, ..., I, N]`, where asked for.
     """
 
@@ -104,27 +111,37 @@ def em_routing(
             f"input_activations has shape {tuple(input_activations.shape)}; votes of shape {tuple(votes.shape)} need "
             f"{(*batch, num_inputs, 1)} or {(*batch, num_inputs, num_outputs)}"
         )
+    dtype = votes.dtype
+    votes, input_activations, beta_a, beta_u = _in_compute_dtype(votes, input_activations, beta_a, beta_u)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0.0)
         input_activations = input_activations.masked_fill(~mask[..., None], 0.0)
-    flat_votes = votes.reshape(-1, num_inputs, num_outputs, width)
-    flat_activations = input_activations.reshape(-1, *input_activations.shape[-2:])
+    votes = votes.reshape(-1, num_inputs, num_outputs, width)
+    input_activations = input_activations.reshape(-1, *input_activations.shape[-2:])
     schedule = tuple(inverse_temperature * (1 - 0.95**t) for t in range(1, num_iterations + 1))
-    capsules, coefficients, activations = EMRoutingFunction.apply(
-        flat_votes, flat_activations, beta_a, beta_u, schedule
-    )
+    arguments = votes, input_activations, _variance_floor(votes, mask), beta_a, beta_u, schedule
+    capsules, coefficients, activations = EMRoutingFunction.apply(*arguments)
     every = None
     if return_all_coefficients:
         with torch.no_grad():
-            states = em_iterations(*_in_compute_dtype(flat_votes, flat_activations, beta_a, beta_u), schedule)
-        every = torch.stack([state.coefficients for state in states]).to(votes.dtype)
+            every = torch.stack([state.coefficients for state in em_iterations(*arguments)]).to(dtype)
         every = _hide_missing(every.view(num_iterations, *batch, num_inputs, num_outputs), mask)
     return RoutingOutput(
-        capsules.view(*batch, num_outputs, width),
-        _hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask),
-        activations.view(*batch, num_outputs),
+        capsules.view(*batch, num_outputs, width).to(dtype),
+        _hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask).to(dtype),
+        activations.view(*batch, num_outputs).to(dtype),
         every,
     )
+
+
+def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:
+    """The floor `[P]` for votes `[P, I, N, D]`, from the input capsules that exist."""
+    mean_square = votes.square().mean((-1, -2))
+    if mask is None:
+        mean_square = mean_square.mean(-1)
+    else:
+        mean_square = mean_square.sum(-1) / mask.reshape(mean_square.shape).sum(-1).clamp(min=1)
+    return VARIANCE_FLOOR * mean_square + EPSILON
 
 
 def _agreement_routing(

@@ -318,7 +318,8 @@ def test_one_iteration_by_hand():
     """Uniform coefficients give a closed form; votes 3 and 5 for the first of two outputs of width 1."""
     votes = torch.tensor([[[3.0], [0.0]], [[5.0], [0.0]]], dtype=torch.float64)
     zeros = torch.zeros(2, dtype=torch.float64)
-    total, mean, variance = (3 + 5) / 2, 4.0, 1.0
+    mean_square = (9 + 0 + 25 + 0) / 4
+    total, mean, variance = (3 + 5) / 2, 4.0, 1.0 + 0.01 * mean_square
     dynamic = routing.dynamic_routing(votes, num_iterations=1).capsules[0].item()
     simple = routing.simple_routing(votes, num_iterations=1).capsules[0].item()
     em = routing.em_routing(votes, zeros, zeros, num_iterations=1, inverse_temperature=0.5).activations[0].item()

@@ -88,16 +88,18 @@ def _route_by_em(
     num_iterations: int,
     inverse_temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    num_inputs, num_outputs, _ = votes.shape
+    num_inputs, num_outputs, width = votes.shape
     coefficients = votes.new_zeros(num_inputs, num_outputs)
     coefficients[inputs] = 1 / num_outputs
+    squares = [votes[i, n].dot(votes[i, n]) / width for i in inputs for n in range(num_outputs)]
+    floor = VARIANCE_FLOOR * sum(squares, votes.new_zeros(())) / max(1, len(squares)) + EPSILON
     history = []
     for iteration in range(1, num_iterations + 1):
         history.append(coefficients)
         temperature = inverse_temperature * (1 - 0.95**iteration)
         means, variances, activation_logits = [], [], []
         for n in range(num_outputs):
-            mean, variance, cost, assigned = _m_step(votes, inputs, coefficients * input_activations, n)
+            mean, variance, cost, assigned = _m_step(votes, inputs, coefficients * input_activations, floor, n)
             means.append(mean)
             variances.append(variance)
             activation_logits.append(temperature * (beta_a[n] - beta_u[n] * assigned - cost))
@@ -106,13 +108,15 @@ def _route_by_em(
     return activations[:, None] * torch.stack(means), torch.stack(history), activations
 
 
-def _m_step(votes: Tensor, inputs: list[int], assignments: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _m_step(
+    votes: Tensor, inputs: list[int], assignments: Tensor, floor: Tensor, n: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Eq. 11-13 for output n: mean [D], variance [D], cost summed over D, and the sum of its assignments."""
     zero = votes.new_zeros(votes.shape[-1])
     assigned = sum((assignments[i, n] for i in inputs), votes.new_zeros(()))
     mean = sum((assignments[i, n] * votes[i, n] for i in inputs), zero) / (assigned + EPSILON)
     spread = sum((assignments[i, n] * (votes[i, n] - mean) ** 2 for i in inputs), zero)
-    variance = spread / (assigned + EPSILON) + VARIANCE_FLOOR
+    variance = spread / (assigned + EPSILON) + floor
     cost = ((variance.sqrt().log() + (1 + math.log(2 * math.pi)) / 2) * assigned).sum()
     return mean, variance, cost, assigned
 
