@@ -7,11 +7,20 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
 
+import copy
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, GenerationMixin, MarianMTModel, PreTrainedConfig
+from transformers import (
+    Cache,
+    GenerationMixin,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.marian.modeling_marian import (
     MarianDecoder,
@@ -21,9 +30,10 @@ from transformers.models.marian.modeling_marian import (
     MarianModel,
     MarianPreTrainedModel,
 )
-from transformers.utils import can_return_tuple, logging
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_choice
 from .layer_aggregation import OutputRouting, build_layer_aggregation
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
@@ -37,6 +47,17 @@ class CapsuleAggregatedMarianPreTrainedModel(MarianPreTrainedModel):
     config: CapsuleAggregatedMarianConfig
     config_class = CapsuleAggregatedMarianConfig
     _no_split_modules = ("RecordedEncoderLayer", "RecordedDecoderLayer", "LayerAggregation")
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
+        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
+        super().__init__(config)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
+        if self._checkpointing_requested:
+            self.config.gradient_checkpointing = True
+        super().post_init()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -83,7 +104,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         output_routing: OutputRouting = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedEncoderOutput:
         """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
@@ -120,7 +141,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
         """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
@@ -164,7 +185,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqModelOutput:
         """Run encoder and decoder.
 
@@ -237,7 +258,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqLMOutput:
         """Run the model; with labels, compute the loss.
 
@@ -284,32 +305,50 @@ class CapsuleAggregatedMarianForConditionalGeneration(
                 "residual" unless given: its scale starts at zero.
 
         Raises:
-            ValueError: if `marian` is a model of another type, or an override is not allowed.
+            ValueError: if `marian` is a model of another type, an override is unknown or not allowed, or the weights
+                do not fit the configuration.
         """
-        if not isinstance(marian, MarianMTModel):
+        if not isinstance(marian, PreTrainedModel):
             _check_model_type(marian)
             marian = MarianMTModel.from_pretrained(marian)
-        fields = {
-            key: value for key, value in marian.config.to_dict().items() if key not in ("model_type", "architectures")
-        }
-        config = CapsuleAggregatedMarianConfig(**{**fields, "layer_aggregation_output": "residual", **config_overrides})
-        model = cls(config).to(marian.dtype)
-        report = model.load_state_dict(marian.state_dict(), strict=False)
-        strange = [key for key in report.missing_keys if ".aggregation." not in key] + report.unexpected_keys
-        if strange:
-            raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
-        model.tie_weights()
-        model.generation_config = marian.generation_config
-        return model.train(marian.training)
+        elif not isinstance(marian, MarianMTModel) or marian.config.model_type != MarianConfig.model_type:
+            raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
+        config = _aggregated_config(marian.config, config_overrides)
+        model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
+        _load_marian_weights(model, marian)
+        model.generation_config = copy.deepcopy(marian.generation_config)
+        return model.to(marian.device).train(marian.training)
 
 
 def _check_model_type(name_or_path: str) -> None:
     model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
-    if model_type != "marian":
+    if model_type != MarianConfig.model_type:
         raise ValueError(
-            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type 'marian' "
-            "(models of this package load with from_pretrained)"
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
+            f"{MarianConfig.model_type!r} (models of this package load with from_pretrained)"
         )
+
+
+def _aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
+    known = tuple(sorted(field.name for field in dataclasses.fields(CapsuleAggregatedMarianConfig)))
+    for name in overrides:
+        check_choice("an overriding field", name, known)
+    fields = config.to_dict()
+    for name in ("model_type", "architectures"):
+        fields.pop(name)
+    return CapsuleAggregatedMarianConfig(**{**fields, "layer_aggregation_output": "residual", **overrides})
+
+
+def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration, marian: MarianMTModel) -> None:
+    try:
+        report = model.load_state_dict(marian.state_dict(), strict=False)
+    except RuntimeError as error:
+        first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
+        raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
+    strange = [key for key in report.missing_keys if ".aggregation." not in key] + report.unexpected_keys
+    if strange:
+        raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
+    model.tie_weights()
 
 
 __all__ = [

@@ -1,0 +1,80 @@
+"""Tiny models of the Marian family whose every weight is random, and a padded batch for them."""
+
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration
+
+PAD, EOS, VOCABULARY, WIDTH, LAYERS, HEADS = 0, 2, 31, 16, 2, 4
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "d_model": WIDTH,
+    "encoder_layers": LAYERS,
+    "decoder_layers": LAYERS,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": HEADS,
+    "decoder_attention_heads": HEADS,
+    "max_position_embeddings": 40,
+    "scale_embedding": True,
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+    "forced_eos_token_id": EOS,
+    "decoder_start_token_id": PAD,
+}
+AGGREGATIONS = {
+    "linear": {"layer_aggregation": "linear"},
+    "dynamic": {"layer_aggregation": "dynamic"},
+    "dynamic_routing": {"layer_aggregation": "dynamic_routing"},
+    "em_routing": {"layer_aggregation": "em_routing"},
+    "em_routing_joint": {
+        "layer_aggregation": "em_routing",
+        "layer_aggregation_parameterization": "joint",
+        "num_output_capsules": 4,
+    },
+}
+ALL = {"none": {}, **AGGREGATIONS}
+
+
+def randomise(model, seed):
+    """Give every weight a value that matters: zeros, ones and small numbers hide mistakes."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(1 + 0.3 * noise if "norm.weight" in name else 0.3 * noise)
+        model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape, generator=generator))
+    return model
+
+
+def marian(seed=0, **fields):
+    """A MarianMTModel in evaluation mode."""
+    return randomise(MarianMTModel(MarianConfig(**{**SHAPE, **fields})).eval(), seed)
+
+
+def aggregated(kind="em_routing", seed=0, **fields):
+    """A translation model of this package, with one of the aggregations, in evaluation mode."""
+    config = CapsuleAggregatedMarianConfig(**{**SHAPE, **ALL[kind], **fields})
+    return randomise(CapsuleAggregatedMarianForConditionalGeneration(config).eval(), seed)
+
+
+def random_tokens(lengths, seed, vocabulary=25, padding=PAD):
+    """Words `[batch, longest]` that end in EOS, filled up with `padding`."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.full((len(lengths), max(lengths)), padding)
+    for row, length in enumerate(lengths):
+        tokens[row, : length - 1] = torch.randint(3, vocabulary, (length - 1,), generator=generator)
+        tokens[row, length - 1] = EOS
+    return tokens
+
+
+def source_batch(lengths=(7, 5, 2)):
+    """Sources with their mask, as a tokenizer returns them."""
+    input_ids = random_tokens(lengths, seed=1)
+    return {"input_ids": input_ids, "attention_mask": input_ids.ne(PAD).long()}
+
+
+def training_batch():
+    """Sources and labels of different lengths."""
+    return {**source_batch(), "labels": random_tokens((4, 6, 3), seed=2, vocabulary=20, padding=-100)}

@@ -1,0 +1,365 @@
+"""The model next to Marian, and everything that a Transformers user asks of its forward and backward pass."""
+
+import math
+
+import pytest
+import torch
+from aggregated_models import (
+    AGGREGATIONS,
+    ALL,
+    HEADS,
+    LAYERS,
+    WIDTH,
+    aggregated,
+    marian,
+    source_batch,
+    training_batch,
+)
+from torch.nn import functional as F
+from transformers import MarianModel
+
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianConfig,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianModel,
+)
+
+every_kind = pytest.mark.parametrize("kind", ALL)
+every_aggregation = pytest.mark.parametrize("kind", AGGREGATIONS)
+both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+MARIANS = {
+    "tied": {},
+    "untied": {"tie_word_embeddings": False},
+    "two vocabularies": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23},
+    "two vocabularies, untied": {
+        "share_encoder_decoder_embeddings": False,
+        "decoder_vocab_size": 23,
+        "tie_word_embeddings": False,
+    },
+}
+every_marian = pytest.mark.parametrize("fields", MARIANS.values(), ids=MARIANS)
+
+
+def run(model, **arguments):
+    with torch.no_grad():
+        return model(**training_batch(), output_hidden_states=True, output_attentions=True, **arguments)
+
+
+def gradients(model):
+    """Every gradient, by name, of the loss of one batch."""
+    model.zero_grad()
+    model(**training_batch()).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def assert_equal_outputs(actual, expected):
+    """Every tensor of `expected` is in `actual`, bit for bit."""
+    assert {"loss", "logits", "decoder_hidden_states"} <= set(expected)
+    for name, value in expected.items():
+        for tensor, other in zip(*([v] if torch.is_tensor(v) else v for v in (actual[name], value)), strict=True):
+            assert torch.equal(tensor, other), name
+
+
+@every_marian
+def test_without_aggregation_is_marian(fields, tmp_path):
+    parent = marian(**fields)
+    assert parent.final_logits_bias.any()
+    parent.save_pretrained(tmp_path)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_pretrained(tmp_path)
+    assert list(model.state_dict()) == list(parent.state_dict())
+    assert_equal_outputs(run(model), run(parent))
+    for one in (model, parent):
+        one.set_attn_implementation("eager")
+    with_attentions = run(parent)
+    assert with_attentions.cross_attentions
+    assert_equal_outputs(run(model), with_attentions)
+    source = source_batch()
+    # Greedily: with two vocabularies, Transformers 5.17 cannot search with beams.
+    assert torch.equal(model.generate(**source, max_length=9), parent.generate(**source, max_length=9))
+
+
+def test_base_model_without_aggregation_is_marian():
+    parent = marian()
+    model, base = CapsuleAggregatedMarianModel(aggregated("none").config).eval(), MarianModel(parent.config).eval()
+    for one in (model, base):
+        one.load_state_dict(parent.model.state_dict())
+    batch = {**source_batch(), "decoder_input_ids": torch.tensor([[0, 5, 9]] * 3)}
+    assert torch.equal(model(**batch).last_hidden_state, base(**batch).last_hidden_state)
+
+
+@every_marian
+@every_aggregation
+def test_warm_start_is_marian_at_first(kind, fields):
+    parent = marian(**fields)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, **AGGREGATIONS[kind])
+    assert model.config.layer_aggregation == AGGREGATIONS[kind]["layer_aggregation"]
+    assert_equal_outputs(run(model), run(parent))
+
+
+def test_warm_start_from_a_folder(tmp_path):
+    parent = marian()
+    parent.generation_config.update(num_beams=6, bad_words_ids=[[0]], max_length=12)
+    parent.save_pretrained(tmp_path)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path, layer_aggregation="em_routing")
+    assert not model.training
+    assert_equal_outputs(run(model), run(parent))
+    kept = model.generation_config
+    assert (kept.num_beams, kept.bad_words_ids, kept.max_length) == (6, [[0]], 12)
+    assert torch.equal(model.generate(**source_batch()), parent.generate(**source_batch()))
+
+
+def test_warm_start_leaves_its_parent_alone():
+    parent = marian().train()
+    before = {name: value.clone() for name, value in parent.state_dict().items()}
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
+    assert model.training
+    model.generation_config.num_beams = 9
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    assert parent.generation_config.num_beams != 9
+    assert all(torch.equal(value, before[name]) for name, value in parent.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_warm_start_keeps_dtype_and_attention(dtype, attention):
+    parent = marian().to(dtype)
+    parent.set_attn_implementation(attention)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
+    assert {tensor.dtype for tensor in model.state_dict().values()} == {dtype}
+    assert model.config.dtype == dtype
+    assert model.config._attn_implementation == attention
+    assert torch.equal(model(**training_batch()).logits, parent(**training_batch()).logits)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_warm_start_refuses_other_models(saved, tmp_path):
+    model = aggregated("em_routing")
+    if saved:
+        model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"not a Capsule|type 'capsule_aggregated_marian'"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path if saved else model)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"layer_aggregation": "em"}, "layer_aggregation is 'em'"),
+        ({"layer_agregation": "em_routing"}, "'layer_agregation'"),
+        ({"layer_aggregation": "em_routing", "num_output_capsules": 5}, "num_output_capsules is 5"),
+        ({"encoder_layers": 3}, "encoder.layers.2.self_attn"),
+        ({"d_model": 32}, "size mismatch"),
+    ],
+)
+def test_warm_start_refuses_overrides(overrides, message):
+    with pytest.raises(ValueError, match=message):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), **overrides)
+
+
+@pytest.mark.parametrize("context", ["all", "own"])
+@both_outputs
+@every_aggregation
+def test_every_parameter_learns_by_the_second_step(kind, output, context):
+    # Trained from the start of a real run: a new model, or a warm-started one.
+    fields = {**AGGREGATIONS[kind], "layer_aggregation_output": output, "layer_aggregation_context": context}
+    if output == "replace":
+        config = CapsuleAggregatedMarianConfig(**{**marian().config.to_dict(), **fields, "init_std": 0.2})
+        model = CapsuleAggregatedMarianForConditionalGeneration(config)
+    else:
+        model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), **fields)
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    first = gradients(model)
+    # gamma = 0 switches the residual off, and of its parameters only gamma has a gradient.
+    asleep = {name for name in first if ".aggregation." in name and not name.endswith("gamma")}
+    assert {name for name, gradient in first.items() if not gradient.any()} == (
+        asleep if output == "residual" else set()
+    )
+    optimizer.step()
+    for name, gradient in gradients(model).items():
+        assert gradient.isfinite().all(), name
+        assert gradient.any(), name
+
+
+@every_kind
+def test_sdpa_is_eager(kind):
+    model = aggregated(kind).double()
+    model.set_attn_implementation("sdpa")
+    fused, fused_gradients = model(**training_batch()), gradients(model)
+    model.set_attn_implementation("eager")
+    eager, eager_gradients = model(**training_batch()), gradients(model)
+    real = training_batch()["labels"] != -100
+    torch.testing.assert_close(fused.logits[real], eager.logits[real])
+    for name, gradient in fused_gradients.items():
+        torch.testing.assert_close(gradient, eager_gradients[name], msg=name)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2**-4), (torch.float16, 2**-7)])
+@both_outputs
+@every_kind
+def test_half_precision(kind, output, dtype, tolerance):
+    model = aggregated(kind, layer_aggregation_output=output)
+    expected = model(**training_batch())
+    model.to(dtype)
+    actual = model(**training_batch())
+    assert actual.logits.dtype == dtype
+    errors = (actual.logits.float() - expected.logits).norm(dim=-1) / expected.logits.norm(dim=-1)
+    # 16 roundings of 2^-8 (2^-11): at most positions, since EM routing can amplify those of one without bound.
+    assert errors.median() < tolerance
+    assert actual.loss.dtype == torch.float32
+    assert all(gradient.isfinite().all() and gradient.dtype == dtype for gradient in gradients(model).values())
+
+
+@every_aggregation
+def test_autocast(kind):
+    model = aggregated(kind)
+    expected = model(**training_batch()).loss
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(**training_batch()).loss
+    loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=0.05, atol=0)
+
+
+@every_kind
+def test_hidden_states_and_attentions(kind):
+    model = aggregated(kind)
+    model.set_attn_implementation("eager")
+    outputs = run(model)
+    for side, length in (("encoder", 7), ("decoder", 6)):
+        assert [tuple(x.shape) for x in outputs[f"{side}_hidden_states"]] == [(3, length, WIDTH)] * (LAYERS + 1)
+        assert [tuple(x.shape) for x in outputs[f"{side}_attentions"]] == [(3, HEADS, length, length)] * LAYERS
+    assert [tuple(x.shape) for x in outputs.cross_attentions] == [(3, HEADS, 6, 7)] * LAYERS
+    top_layer, last = outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state
+    assert torch.equal(top_layer, last) == (kind == "none")
+
+
+@pytest.mark.parametrize(("kind", "capsules"), [("dynamic_routing", WIDTH), ("em_routing", WIDTH), ("em_routing", 4)])
+def test_output_routing(kind, capsules):
+    model = aggregated(kind, num_output_capsules=capsules, routing_iterations=4)
+    silent, last, every = (run(model, output_routing=option) for option in (False, True, "all"))
+    for side, length in (("encoder", 7), ("decoder", 6)):
+        name = f"{side}_layer_routing"
+        assert name not in silent
+        assert last[name].shape == (3, length, LAYERS, capsules)
+        assert every[name].shape == (3, length, 4, LAYERS, capsules)
+        torch.testing.assert_close(every[name].sum(-1), torch.ones(3, length, 4, LAYERS))
+        assert torch.equal(every[name][..., -1, :, :], last[name])
+        # The first assignment is uniform, of entropy ln N; the last is not.
+        entropy = torch.special.entr(every[name]).sum(-1)
+        torch.testing.assert_close(entropy[:, :, 0], torch.full((3, length, LAYERS), math.log(capsules)))
+        assert entropy[:, :, -1].mean() < math.log(capsules) - 1e-3
+    assert torch.equal(silent.logits, every.logits)
+
+
+@pytest.mark.parametrize("kind", ["none", "linear", "dynamic"])
+def test_no_routing_to_output(kind):
+    outputs = run(aggregated(kind), output_routing=True)
+    assert not any("routing" in name for name in outputs)
+
+
+@every_kind
+def test_tuples(kind):
+    model = aggregated(kind)
+    named, plain = run(model, output_routing=True), run(model, output_routing=True, return_dict=False)
+    assert isinstance(plain, tuple)
+    assert torch.equal(plain[0], named.loss)
+    assert torch.equal(plain[1], named.logits)
+    assert len(plain) == len(named)
+    source = source_batch()
+    encoded = model.get_encoder()(**source, return_dict=False)
+    with_tuple = model(**source, encoder_outputs=encoded, labels=training_batch()["labels"])
+    torch.testing.assert_close(with_tuple.logits, named.logits)
+
+
+@pytest.mark.parametrize("kind", ["linear", "em_routing"])
+@pytest.mark.parametrize(("side", "other"), [("encoder", "decoder"), ("decoder", "encoder")])
+def test_one_side_alone(kind, side, other):
+    parent, model = marian(), aggregated(kind, layer_aggregation_sides=[side])
+    plain, aggregating = (getattr(model.model, name) for name in (other, side))
+    assert plain.aggregation is None
+    assert aggregating.aggregation is not None
+    assert [name for name in model.state_dict() if name not in parent.state_dict()] == [
+        f"model.{side}.aggregation.{name}" for name in aggregating.aggregation.state_dict()
+    ]
+    getattr(parent.model, other).load_state_dict(plain.state_dict())
+    hidden = torch.randn(3, 7, WIDTH)
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]] * 3)}
+    if other == "decoder":
+        inputs |= {"encoder_hidden_states": hidden, "encoder_attention_mask": source_batch()["attention_mask"]}
+    expected = getattr(parent.model, other)(**inputs).last_hidden_state
+    assert torch.equal(plain(**inputs).last_hidden_state, expected)
+    names = {name for name in run(model, output_routing=True) if "routing" in name}
+    assert names == ({f"{side}_layer_routing"} if kind == "em_routing" else set())
+
+
+@every_aggregation
+def test_layerdrop_is_refused_where_layers_are_aggregated(kind):
+    for side in ("encoder", "decoder"):
+        with pytest.raises(ValueError, match=f"{side}_layerdrop is 0.1 .* needs the output of every {side} layer"):
+            aggregated(kind, **{f"{side}_layerdrop": 0.1})
+
+
+def test_layerdrop_on_the_other_side():
+    model = aggregated("em_routing", layer_aggregation_sides=["encoder"], decoder_layerdrop=1.0).train()
+    fc1 = model.model.decoder.layers[0].fc1
+    model(**training_batch()).loss.backward()
+    assert fc1.weight.grad is None
+    model.eval()(**training_batch()).loss.backward()
+    assert fc1.weight.grad.any()
+
+
+@every_kind
+def test_inputs_embeds(kind):
+    model, batch = aggregated(kind), training_batch()
+    expected = model(**batch).logits
+    embeds = model.get_input_embeddings()(batch.pop("input_ids")) * WIDTH**0.5
+    torch.testing.assert_close(model(inputs_embeds=embeds, **batch).logits, expected)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_loss(label_smoothing):
+    model, batch = aggregated("em_routing", label_smoothing=label_smoothing), training_batch()
+    outputs = model(**batch)
+    assert outputs.lm_loss is outputs.loss
+    real = batch["labels"] != -100
+    log_probabilities = outputs.logits[real].log_softmax(-1)
+    likelihood = log_probabilities.gather(-1, batch["labels"][real][:, None]).squeeze(-1)
+    expected = -(1 - label_smoothing) * likelihood - label_smoothing * log_probabilities.mean(-1)
+    torch.testing.assert_close(outputs.loss, expected.mean())
+
+
+def test_num_items_in_batch_adds_parts_up_to_the_whole():
+    model, batch = aggregated("em_routing", label_smoothing=0.1).double(), training_batch()
+    count = (batch["labels"] != -100).sum()
+    whole = gradients(model)
+    model.zero_grad()
+    total = 0
+    for row in range(3):
+        part = {name: value[row : row + 1] for name, value in batch.items()}
+        loss = model(**part, num_items_in_batch=count).loss
+        loss.backward()
+        total += loss.detach()
+    torch.testing.assert_close(total, model(**batch).loss.detach())
+    torch.testing.assert_close(total, model(**batch, num_items_in_batch=count.item()).loss.detach())
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            # The loss is computed in float32.
+            torch.testing.assert_close(parameter.grad, whole[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_labels_are_shifted_into_decoder_inputs():
+    model, batch = aggregated("em_routing"), training_batch()
+    labels = batch["labels"]
+    decoder_input_ids = F.pad(labels[:, :-1], (1, 0), value=model.config.decoder_start_token_id)
+    decoder_input_ids = decoder_input_ids.masked_fill(decoder_input_ids == -100, model.config.pad_token_id)
+    assert torch.equal(model.prepare_decoder_input_ids_from_labels(labels), decoder_input_ids)
+    source = source_batch()
+    assert torch.equal(model(**batch).logits, model(**source, decoder_input_ids=decoder_input_ids).logits)
+
+
+@every_kind
+def test_padding_of_the_source_changes_nothing(kind):
+    model, batch = aggregated(kind).double(), training_batch()
+    expected = model(**batch).logits
+    padded = {name: F.pad(batch[name], (0, 3)) for name in ("input_ids", "attention_mask")}
+    torch.testing.assert_close(model(**padded, labels=batch["labels"]).logits, expected)

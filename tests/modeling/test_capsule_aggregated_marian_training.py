@@ -1,0 +1,66 @@
+"""Gradient checkpointing and torch.compile compute what the plain model does."""
+
+import pytest
+import torch
+from aggregated_models import ALL, aggregated, marian, training_batch
+
+every_kind = pytest.mark.parametrize("kind", ALL)
+both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+
+
+def differentiate(model, forward):
+    """The loss and every gradient of one batch, with the same dropout each time."""
+    model.zero_grad()
+    torch.manual_seed(0)
+    loss = forward(**training_batch()).loss
+    loss.backward()
+    named = model.named_parameters()
+    return loss.detach(), {name: parameter.grad.clone() for name, parameter in named if parameter.requires_grad}
+
+
+def checkpoint_activations(model, use_reentrant):
+    # Transformers 5.17 has the older name.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": use_reentrant})
+
+
+def assert_same(actual, expected):
+    torch.testing.assert_close(actual[0], expected[0])
+    assert set(actual[1]) == set(expected[1])
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(actual[1][name], gradient, msg=name)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@both_outputs
+@every_kind
+def test_gradient_checkpointing(kind, output, use_reentrant):
+    model = aggregated(kind, layer_aggregation_output=output, dropout=0.2).double().train()
+    forwards = []
+    for stack in (model.get_encoder(), model.get_decoder()):
+        stack.layers[0].fc1.register_forward_hook(lambda *_: forwards.append(1))
+    expected = differentiate(model, model)
+    assert len(forwards) == 2
+    checkpoint_activations(model, use_reentrant)
+    assert_same(differentiate(model, model), expected)
+    # Both layers ran once more in the backward pass.
+    assert len(forwards) == 2 + 4
+
+
+def test_gradient_checkpointing_with_outputs():
+    model = aggregated("em_routing").train()
+    checkpoint_activations(model, use_reentrant=False)
+    outputs = model(**training_batch(), output_hidden_states=True, output_routing=True)
+    outputs.loss.backward()
+    assert len(outputs.encoder_hidden_states) == 3
+    assert outputs.encoder_layer_routing.shape == (3, 7, 2, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["marian", "none", "linear", "dynamic", "dynamic_routing", "em_routing"])
+def test_compiled_in_one_graph(kind):
+    torch.compiler.reset()
+    model = (marian() if kind == "marian" else aggregated(kind)).double()
+    # This backend traces forward and backward, and runs what it traced without a C++ compiler.
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert_same(differentiate(model, compiled), differentiate(model, model))
