@@ -5,8 +5,8 @@
     german_clause(clause)               # der Mann will das Fenster aufmachen
     german_subordinate("weil", clause)  # weil der Mann das Fenster aufmachen will
 
-The English decides the German: the English past becomes the perfect (the preterite for sein, haben and modals),
-every other tense the German present.
+The English decides the German: the English past becomes the perfect (the preterite for sein, haben and the
+modals), every other tense the German present.
 """
 
 import re
@@ -14,7 +14,22 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from .builtin_lexicon import A, Adjective, Determiner, Modal, Noun, Phrase, Pronoun, Verb
+from .builtin_lexicon import (
+    HE,
+    IT,
+    KNOW,
+    SHE,
+    THEY,
+    WHETHER,
+    A,
+    Adjective,
+    Determiner,
+    Modal,
+    Noun,
+    Phrase,
+    Pronoun,
+    Verb,
+)
 
 
 class Pair(NamedTuple):
@@ -25,7 +40,7 @@ class Pair(NamedTuple):
 
 
 class Tense(Enum):
-    """English tenses; `PRESENT` is the progressive for verbs that have one, `HABIT` always the simple present."""
+    """The English tenses: `PRESENT` is progressive if the verb can be, `HABIT` is the simple present."""
 
     PRESENT = auto()
     HABIT = auto()
@@ -41,7 +56,14 @@ STRONG_ENDINGS = {
 }
 # Where ein, kein and the possessives have no ending, the adjective shows the strong one instead.
 ENDINGLESS = {("nom", "m"), ("nom", "n"), ("acc", "n")}
-CONTRACTIONS = {"in dem": "im", "in das": "ins", "an dem": "am", "von dem": "vom", "zu dem": "zum", "zu der": "zur"}
+CONTRACTIONS = {
+    "in dem": "im",
+    "in das": "ins",
+    "an dem": "am",
+    "von dem": "vom",
+    "zu dem": "zum",
+    "zu der": "zur",
+}
 IRREGULAR = {
     "sein": ("bin", "bist", "ist", "sind"),
     "waren": ("war", "warst", "war", "waren"),
@@ -63,7 +85,7 @@ SHORT_SYLLABLE = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A determiner, perhaps an adjective, and a noun; `A` stands for no article in the plural and for milk."""
+    """A determiner, perhaps an adjective, and a noun; `A` is no article in the plural and before milk."""
 
     noun: Noun
     determiner: Determiner
@@ -112,8 +134,8 @@ class NounPhrase:
 class Clause:
     """Who does what: everything both languages need to know to say it.
 
-    `place` is any fixed complement (a place, a direction, a predicate adjective). `time` and `frequency` (often) stand
-    inside the clause, `front` before it, where German puts the verb next.
+    `place` is any fixed complement (a place, a direction, a predicate adjective). `time` and `frequency` (often)
+    stand inside the clause, `front` before it, where German puts the verb next.
     """
 
     subject: NounPhrase | Pronoun
@@ -139,23 +161,30 @@ def sentence(text: str, mark: str = ".") -> str:
     return text[0].upper() + text[1:] + mark
 
 
-def in_english(phrase: NounPhrase | Pronoun | None, case: str) -> str:
-    """A noun phrase or pronoun in English; the empty text for None."""
+def pronoun_for(phrase: NounPhrase | Pronoun) -> Pronoun:
+    """The pronoun that takes up a person or a thing; English "it" has the gender of the German noun."""
     if isinstance(phrase, Pronoun):
-        return phrase.english if case == "nom" else phrase.english_object
-    return phrase.in_english(case) if phrase else ""
+        return phrase
+    if phrase.plural:
+        return THEY
+    return {"m": HE, "f": SHE, "n": IT}[phrase.noun.gender]
 
 
-def in_german(phrase: NounPhrase | Pronoun | None, case: str, negated: bool = False) -> str:
-    """A noun phrase or pronoun in German; the empty text for None."""
-    if isinstance(phrase, Pronoun):
-        return getattr(phrase, case)
-    return phrase.in_german(case, negated) if phrase else ""
+def thing_pronoun(phrase: NounPhrase) -> Pronoun:
+    """The pronoun that takes up a thing: English "it", German er, sie or es after the noun's gender."""
+    pronoun = pronoun_for(phrase)
+    return pronoun if phrase.plural else pronoun._replace(english="it", english_object="it")
+
+
+def relative_pronoun(phrase: NounPhrase) -> Pronoun:
+    """The subject of a relative clause about the person `phrase`: "who", German der, die or das."""
+    german = _with_ending("d", STRONG_ENDINGS["nom"]["p" if phrase.plural else phrase.noun.gender])
+    return Pronoun("who", "who", phrase.person, german, german, german)
 
 
 def prepositional(english: str, german: str, case: str, phrase: NounPhrase | Pronoun) -> Phrase:
     """A prepositional phrase, contracted where German does so (in dem Garten: im Garten)."""
-    return Phrase(f"{english} {in_english(phrase, case)}", _contract(f"{german} {in_german(phrase, case)}"))
+    return Phrase(f"{english} {phrase.in_english(case)}", _contract(f"{german} {phrase.in_german(case)}"))
 
 
 def _contract(german: str) -> str:
@@ -174,8 +203,8 @@ def _adjective_form(adjective: Adjective, ending: str) -> str:
 # ---------------------------------------------------------------- German
 
 
-def german_present(lemma: str, third: str, person: str) -> str:
-    """The finite form of `lemma` in `person`; `third` is its third person singular."""
+def german_finite(lemma: str, person: str, third: str = "") -> str:
+    """The form of `lemma` in `person`; a verb that is not irregular is built from its `third` person singular."""
     if lemma in IRREGULAR:
         return IRREGULAR[lemma][PERSONS.index(person)]
     if person == "1s":
@@ -187,17 +216,17 @@ def german_present(lemma: str, third: str, person: str) -> str:
 
 
 def german_predicate(clause: Clause) -> tuple[str, str]:
-    """The finite verb and what closes the clause: a separable prefix, a participle, an infinitive, or nothing."""
+    """The finite verb, and what closes the clause: a prefix, a participle, an infinitive, or nothing."""
     verb, person, past = clause.verb, clause.subject.person, clause.tense is Tense.PAST
     prefix, stem = split_verb(verb)
     if clause.modal:
         lemma = clause.modal.german_past if past else clause.modal.german
-        return german_present(lemma, "", person), prefix + stem
+        return german_finite(lemma, person), prefix + stem
     if past and verb.preterite:
-        return german_present(verb.preterite, "", person), ""
+        return german_finite(verb.preterite, person), ""
     if past:
-        return german_present(verb.auxiliary, "hat", person), prefix + verb.participle
-    return german_present(stem, verb.third, person), prefix
+        return german_finite(verb.auxiliary, person, "hat"), prefix + verb.participle
+    return german_finite(stem, person, verb.third), prefix
 
 
 def split_verb(verb: Verb) -> tuple[str, str]:
@@ -210,12 +239,12 @@ def _german_middle(clause: Clause) -> str:
     """Everything between the finite verb (or the conjunction) and the end, without the subject."""
     verb, thing = clause.verb, clause.object
     kein = clause.negated and isinstance(thing, NounPhrase) and thing.determiner is A and not verb.preposition
-    words = in_german(thing, verb.case, kein)
+    words = thing.in_german(verb.case, kein) if thing else ""
     is_pronoun = isinstance(thing, Pronoun)
     after = _contract(f"{verb.preposition} {words}") if verb.preposition else ""
     return join(
         words if is_pronoun and not after else "",
-        in_german(clause.recipient, "dat"),
+        clause.recipient and clause.recipient.in_german("dat"),
         clause.time and clause.time.german,
         clause.frequency and clause.frequency.german,
         "" if is_pronoun or after else words,
@@ -226,25 +255,25 @@ def _german_middle(clause: Clause) -> str:
 
 
 def german_clause(clause: Clause) -> str:
-    """A main clause, the verb second: after the subject, or after `front` and before the subject."""
-    subject = in_german(clause.subject, "nom")
-    finite, end = german_predicate(clause)
+    """A main clause: the verb comes second, after the subject or after `front`."""
     if clause.front:
-        return join(clause.front.german, finite, subject, _german_middle(clause), end)
-    return join(subject, finite, _german_middle(clause), end)
+        return german_inverted(clause)
+    finite, end = german_predicate(clause)
+    return join(clause.subject.in_german("nom"), finite, _german_middle(clause), end)
 
 
 def german_inverted(clause: Clause) -> str:
-    """A clause with the verb first: a question, or what follows a subordinate clause."""
+    """The verb before the subject: in questions, after `front`, after a subordinate clause."""
     finite, end = german_predicate(clause)
-    return join(finite, in_german(clause.subject, "nom"), _german_middle(clause), end)
+    front = clause.front and clause.front.german
+    return join(front, finite, clause.subject.in_german("nom"), _german_middle(clause), end)
 
 
 def german_subordinate(conjunction: str, clause: Clause) -> str:
-    """A clause with the finite verb last, where a separable verb is whole again: "dass er das Fenster aufmacht"."""
+    """The finite verb last, where a separable verb is whole again: "dass er das Fenster aufmacht"."""
     finite, end = german_predicate(clause)
     last = end + finite if end and end == split_verb(clause.verb)[0] else join(end, finite)
-    return join(conjunction, in_german(clause.subject, "nom"), _german_middle(clause), last)
+    return join(conjunction, clause.subject.in_german("nom"), _german_middle(clause), last)
 
 
 def german_infinitive(clause: Clause) -> str:
@@ -312,30 +341,80 @@ def split_english(verb: Verb) -> tuple[str, str]:
 def _english_tail(clause: Clause) -> str:
     """Everything after the verb: "turns on the radio", but "turns it on"."""
     particle = split_english(clause.verb)[1]
-    thing = in_english(clause.object, "acc")
+    thing = clause.object and clause.object.in_english("acc")
     order = (thing, particle) if isinstance(clause.object, Pronoun) else (particle, thing)
     fixed = [phrase.english for phrase in (clause.place, clause.time) if phrase]
-    return join(in_english(clause.recipient, "dat"), *order, *fixed)
+    return join(clause.recipient and clause.recipient.in_english("dat"), *order, *fixed)
 
 
 def english_clause(clause: Clause) -> str:
-    """A statement."""
+    """A statement: an adverb of frequency stands before the verb."""
     auxiliary, rest, statement = english_verb(clause)
     if clause.negated:
         statement = join("cannot" if auxiliary == "can" else f"{auxiliary} not", rest)
     frequency = clause.frequency and clause.frequency.english
     front = clause.front and clause.front.english
-    return join(front, in_english(clause.subject, "nom"), frequency, statement, _english_tail(clause))
+    return join(front, clause.subject.in_english("nom"), frequency, statement, _english_tail(clause))
 
 
 def english_question(clause: Clause) -> str:
     """A question, after its question word if `front` holds one."""
     auxiliary, rest, _ = english_verb(clause)
     frequency = clause.frequency and clause.frequency.english
-    subject = in_english(clause.subject, "nom")
+    subject = clause.subject.in_english("nom")
     return join(clause.front and clause.front.english, auxiliary, subject, frequency, rest, _english_tail(clause))
 
 
 def english_infinitive(clause: Clause) -> str:
     """The infinitive with to, without a subject: "to open the window"."""
     return join("to", split_english(clause.verb)[0], _english_tail(clause))
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def statement(clause: Clause) -> Pair:
+    """A main clause on its own."""
+    return Pair(sentence(english_clause(clause)), sentence(german_clause(clause)))
+
+
+def question(clause: Clause) -> Pair:
+    """A question; the clause's `front` is its question word, if it has one."""
+    return Pair(sentence(english_question(clause), "?"), sentence(german_inverted(clause), "?"))
+
+
+def complex_sentence(conjunction: Phrase, main: Clause, subordinate: Clause, main_first: bool) -> Pair:
+    """A main and a subordinate clause in either order."""
+    english = f"{conjunction.english} {english_clause(subordinate)}"
+    german = german_subordinate(conjunction.german, subordinate)
+    if main_first:
+        return Pair(sentence(f"{english_clause(main)} {english}"), sentence(f"{german_clause(main)}, {german}"))
+    return Pair(sentence(f"{english}, {english_clause(main)}"), sentence(f"{german}, {german_inverted(main)}"))
+
+
+def coordination(first: Clause, conjunction: Phrase, second: Clause) -> Pair:
+    """Two main clauses joined by and or but."""
+    comma = "," if conjunction.english == "but" else ""
+    english = f"{english_clause(first)}{comma} {conjunction.english} {english_clause(second)}"
+    german = f"{german_clause(first)}{comma} {conjunction.german} {german_clause(second)}"
+    return Pair(sentence(english), sentence(german))
+
+
+def whether_question(subject: Pronoun, content: Clause) -> Pair:
+    """A polite question: "Do you know whether the bus is coming?"."""
+    matrix = Clause(subject, KNOW)
+    english = f"{english_question(matrix)} {WHETHER.english} {english_clause(content)}"
+    german = f"{german_inverted(matrix)}, {german_subordinate(WHETHER.german, content)}"
+    return Pair(sentence(english, "?"), sentence(german, "?"))
+
+
+def infinitive_sentence(matrix: Clause, content: Clause) -> Pair:
+    """An infinitive with zu after `matrix`: "He is trying to open the window"."""
+    english = f"{english_clause(matrix)} {english_infinitive(content)}"
+    return Pair(sentence(english), sentence(f"{german_clause(matrix)}, {german_infinitive(content)}"))
+
+
+def relative_sentence(matrix: Clause, content: Clause) -> Pair:
+    """`content`, whose subject is a relative pronoun, about the object that `matrix` ends with."""
+    english = f"{english_clause(matrix)} {english_clause(content)}"
+    return Pair(sentence(english), sentence(f"{german_clause(matrix)}, {german_subordinate('', content)}"))

@@ -114,9 +114,7 @@ def read_lines(path: str | Path) -> list[str]:
     """
     lines = [_decode(line) for line in _byte_lines(Path(path))]
     if None in lines:
-        raise ValueError(
-            f"{path}:{lines.index(None) + 1}: not UTF-8. Convert the file, for example by iconv."
-        )
+        raise ValueError(f"{path}:{lines.index(None) + 1}: not UTF-8. Convert the file, for example by iconv.")
     return lines
 
 

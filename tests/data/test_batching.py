@@ -46,9 +46,7 @@ def test_every_pair_once_within_the_budget(lengths, max_tokens, seed, shuffle):
 @given(LENGTHS, st.integers(30, 200))
 def test_similar_lengths_are_together(lengths, max_tokens):
     sampler = TokenBudgetBatchSampler(lengths, max_tokens)
-    ranges = sorted(
-        (min(max(lengths[i]) for i in batch), max(max(lengths[i]) for i in batch)) for batch in sampler
-    )
+    ranges = sorted((min(max(lengths[i]) for i in batch), max(max(lengths[i]) for i in batch)) for batch in sampler)
     assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
 
 
@@ -73,9 +71,7 @@ def test_replicas_get_the_same_number_of_batches(lengths, max_tokens, num_replic
     assert [len(share) for share in shares] == [enough // num_replicas] * num_replicas
     dealt = Counter(index for share in shares for batch in share for index in batch)
     assert dealt == Counter(range(len(lengths)))
-    assert all(
-        len(batch) * max(max(lengths[i]) for i in batch) <= max_tokens for share in shares for batch in share
-    )
+    assert all(len(batch) * max(max(lengths[i]) for i in batch) <= max_tokens for share in shares for batch in share)
 
 
 def test_the_largest_batches_are_split():

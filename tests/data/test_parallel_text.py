@@ -74,9 +74,7 @@ def test_useless_pairs_are_dropped_as_pairs_and_counted(tmp_path):
     text = read_parallel_text([source, target])
     assert pairs_of(text) == [("one", "eins"), ("seven", "sieben")]
     assert vars(text.report) == {"read": 7, "kept": 2, "empty": 3, "invalid_utf8": 2}
-    assert str(text.report) == (
-        "7 pairs read, 2 kept, 3 dropped with an empty side, 2 dropped as invalid UTF-8"
-    )
+    assert str(text.report) == ("7 pairs read, 2 kept, 3 dropped with an empty side, 2 dropped as invalid UTF-8")
 
 
 @pytest.mark.parametrize(

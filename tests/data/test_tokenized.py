@@ -44,9 +44,7 @@ def test_targets_are_tokenised_as_targets(marian):
         )
         assert pairs[i]["input_ids"] == [marian.encoder[piece] for piece in source_pieces]
         assert pairs[i]["labels"] == [target_ids[piece] for piece in target_pieces]
-        assert (
-            marian.decode(pairs[i]["labels"], skip_special_tokens=True, use_source_tokenizer=False) == target
-        )
+        assert marian.decode(pairs[i]["labels"], skip_special_tokens=True, use_source_tokenizer=False) == target
     assert marian(SOURCES)["input_ids"] == [pairs[i]["input_ids"] for i in range(len(pairs))]
 
 
@@ -72,9 +70,7 @@ def test_pairs_over_a_limit_are_left_out_and_counted(limits, kept):
 
 
 def test_nothing_left(tokenizer):
-    with pytest.raises(
-        ValueError, match="All 5 pairs are longer than max_source_length=2 or max_target_length=9"
-    ):
+    with pytest.raises(ValueError, match="All 5 pairs are longer than max_source_length=2 or max_target_length=9"):
         tokenize_pairs(TEXT, tokenizer, 2, 9)
 
 
