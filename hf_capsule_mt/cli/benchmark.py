@@ -94,11 +94,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = _device(args.device)
     if args.output_file is not None:
         check_output_file(args.output_file)
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
-    comparisons = {
-        method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
-        for method, config in tqdm(configs.items(), unit=" methods")
-    }
+    try:
+        comparisons = {
+            method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
+            for method, config in tqdm(configs.items(), unit=" methods")
+        }
+    finally:
+        logging.set_verbosity(verbosity)
     made_by = {"date": date.today().isoformat(), **environment(device.type)}
     print(report(args, configs, comparisons, made_by))
     if args.output_file is not None:

@@ -116,7 +116,7 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
         sides = self.layer_aggregation_sides
         if not isinstance(sides, (list, tuple)) or not sides or any(sides.count(side) > 1 for side in sides):
             raise ValueError(
-                f"layer_aggregation_sides is {sides!r}; allowed are lists of one or both of 'encoder' and 'decoder'"
+                f"layer_aggregation_sides is {sides!r}; allowed are lists of one or both of 'encoder', 'decoder'"
             )
         for side in sides:
             check_choice("layer_aggregation_sides has an entry that", side, SIDES)
