@@ -18,7 +18,11 @@ def row(folder: Path) -> str:
     minutes = run["seconds_of_this_call"] / 60
     cells = [run["model"]["method"], f"{run['parameters'] / 1e6:.2f}M", run["updates"]]
     cells += [f"{entry['score']:.1f}" for entry in bleu]
-    return "| " + " | ".join(map(str, [*cells, f"{minutes:.0f} min", device, bleu[0]["signature"]])) + " |"
+    return (
+        "| "
+        + " | ".join(map(str, [*cells, f"{minutes:.0f} min", device, bleu[0]["signature"].replace("|", " ")]))
+        + " |"
+    )
 
 
 print("| method | parameters | updates | test_2016 | test_2017 | wall time | machine | BLEU signature |")
