@@ -8,11 +8,12 @@
 """Configuration of the Marian family with capsule routing."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import field, fields
 from numbers import Real
 from typing import Any
 
-from transformers import MarianConfig
+from transformers import MarianConfig, PreTrainedConfig
 
 LAYER_AGGREGATIONS = ("linear", "dynamic", "dynamic_routing", "em_routing")
 LAYER_ROUTINGS = ("dynamic_routing", "em_routing")
@@ -23,6 +24,13 @@ def check_choice(name: str, value: Any, allowed: tuple) -> None:
     """Raise ValueError unless `value` is one of `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} is {value!r}; allowed are {', '.join(map(repr, allowed))}")
+
+
+def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[str]) -> None:
+    """Raise ValueError unless every name in `overrides` is a field of `config_class`."""
+    known = tuple(sorted(field.name for field in fields(config_class)))
+    for name in overrides:
+        check_choice("an overriding field", name, known)
 
 
 def check_positive_integer(name: str, value: Any) -> None:

@@ -1,11 +1,10 @@
 """The papers' systems by name: `preset_config("em-routing", "base")`."""
 
-import dataclasses
 from typing import Any
 
 from transformers import PretrainedConfig
 
-from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_choice
+from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_choice, check_overrides
 
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),
@@ -76,7 +75,5 @@ def preset_config(method: str, size: str, **overrides: Any) -> PretrainedConfig:
     fields = method_fields(method)
     check_choice("size", size, SIZES)
     config_class = _METHODS[method][0]
-    known = {field.name for field in dataclasses.fields(config_class)}
-    for name in overrides:
-        check_choice("an overriding field", name, tuple(sorted(known)))
+    check_overrides(config_class, overrides)
     return config_class(**{**_SHARED, **_SIZES[size], **fields, **overrides})

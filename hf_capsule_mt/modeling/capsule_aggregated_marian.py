@@ -8,7 +8,6 @@
 """The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
 
 import copy
-import dataclasses
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ from transformers.models.marian.modeling_marian import (
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_choice
+from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_overrides
 from .layer_aggregation import OutputRouting, build_layer_aggregation
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
@@ -330,9 +329,7 @@ def _check_model_type(name_or_path: str) -> None:
 
 
 def _aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
-    known = tuple(sorted(field.name for field in dataclasses.fields(CapsuleAggregatedMarianConfig)))
-    for name in overrides:
-        check_choice("an overriding field", name, known)
+    check_overrides(CapsuleAggregatedMarianConfig, overrides)
     fields = config.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)

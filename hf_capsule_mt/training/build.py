@@ -1,6 +1,5 @@
 """The model that a training run starts from."""
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, method_fields, preset_config
-from hf_capsule_mt.configuration.capsule_aggregated_marian import check_choice
+from hf_capsule_mt.configuration.capsule_aggregated_marian import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
 
@@ -79,9 +78,7 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
 
 
 def _load(path: str, fields: dict[str, Any]) -> PreTrainedModel:
-    known = tuple(sorted(field.name for field in dataclasses.fields(CapsuleAggregatedMarianConfig)))
-    for name in fields:
-        check_choice("an overriding field", name, known)
+    check_overrides(CapsuleAggregatedMarianConfig, fields)
     model, report = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True, **fields)
     strange = [*report["missing_keys"], *report["unexpected_keys"]]
     if strange:
