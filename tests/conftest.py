@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -9,3 +10,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def default_verbosity():
+    """Progress bars depend on it, and Transformers' own tests change it for all that follow in the process."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_warning()
