@@ -3,11 +3,12 @@
 Importing the package registers its models with Transformers' Auto classes.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 from .configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, preset_config
 from .modeling import (
     CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
     CapsuleAggregatedMarianModel,
     RoutingOutput,
     dynamic_routing,
@@ -20,12 +21,16 @@ __version__ = "0.1.0"
 AutoConfig.register(CapsuleAggregatedMarianConfig.model_type, CapsuleAggregatedMarianConfig)
 AutoModel.register(CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianModel)
 AutoModelForSeq2SeqLM.register(CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration)
+AutoModelForSequenceClassification.register(
+    CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForSequenceClassification
+)
 
 __all__ = [
     "METHODS",
     "SIZES",
     "CapsuleAggregatedMarianConfig",
     "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",
     "RoutingOutput",
     "dynamic_routing",

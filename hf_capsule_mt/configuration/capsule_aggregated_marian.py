@@ -16,8 +16,13 @@ from typing import Any
 from transformers import MarianConfig, PreTrainedConfig
 
 LAYER_AGGREGATIONS = ("linear", "dynamic", "dynamic_routing", "em_routing")
-LAYER_ROUTINGS = ("dynamic_routing", "em_routing")
+HEAD_AGGREGATIONS = ("simple_routing", "em_routing")
 SIDES = ("encoder", "decoder")
+_HEAD_SITES = {
+    "encoder_self": "head_aggregation_encoder_layers",
+    "decoder_self": "head_aggregation_decoder_layers",
+    "cross": "head_aggregation_cross_layers",
+}
 
 
 def check_choice(name: str, value: Any, allowed: tuple) -> None:
@@ -28,7 +33,8 @@ def check_choice(name: str, value: Any, allowed: tuple) -> None:
 
 def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[str]) -> None:
     """Raise ValueError unless every name in `overrides` is a field of `config_class`."""
-    known = tuple(sorted(field.name for field in fields(config_class)))
+    # num_labels is a property that sets id2label.
+    known = tuple(sorted([*(field.name for field in fields(config_class)), "num_labels"]))
     for name in overrides:
         check_choice("an overriding field", name, known)
 
@@ -41,7 +47,8 @@ def check_positive_integer(name: str, value: Any) -> None:
 
 class CapsuleAggregatedMarianConfig(MarianConfig):
     r"""
-    A [`MarianConfig`] with the aggregation of layers of Dou et al. 2019. With the default values the model is Marian.
+    A [`MarianConfig`] with the aggregation of layers of Dou et al. 2019 and that of attention heads of Li et al. 2019.
+    With the default values the model is Marian.
 
     Args:
         layer_aggregation (`str`, *optional*):
@@ -57,12 +64,25 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
         layer_aggregation_output (`str`, *optional*, defaults to `"replace"`):
             `"replace"`: LayerNorm(aggregate) takes the place of the top layer's output; `"residual"`: it is added to
             that output, times a learned vector that starts at zero.
+        head_aggregation (`str`, *optional*):
+            How the heads of the attentions named below are aggregated: `None` (the linear map W^O, as in Marian),
+            `"simple_routing"` (Li et al., Eq. 7-8) or `"em_routing"` (Eq. 9-12).
+        head_aggregation_encoder_layers (`list[int]`, *optional*):
+            The layers whose encoder self-attention has its heads aggregated: indices from 0, the bottom layer. `None`
+            means every layer.
+        head_aggregation_decoder_layers (`list[int]`, *optional*, defaults to `[]`):
+            The same for decoder self-attention.
+        head_aggregation_cross_layers (`list[int]`, *optional*, defaults to `[]`):
+            The same for the decoder's attention to the encoder.
+        head_aggregation_output (`str`, *optional*, defaults to `"replace"`):
+            `"replace"`: the routed heads take the place of W^O; `"residual"`: they are added to what W^O gives, times
+            a learned vector that starts at zero.
         num_output_capsules (`int`, *optional*):
-            Output capsules N of layer routing; a divisor of `d_model`. `None` means `d_model`.
+            Output capsules N of the routing of layers and of heads; a divisor of `d_model`. `None` means `d_model`.
         routing_iterations (`int`, *optional*, defaults to 3):
-            Iterations of layer routing.
+            Iterations of the routing of layers and of heads.
         inverse_temperature (`float`, *optional*, defaults to 0.01):
-            The final inverse temperature of EM routing (Eq. 14).
+            The final inverse temperature of EM routing (Dou et al., Eq. 14).
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the model's own loss, in [0, 1).
 
@@ -90,6 +110,11 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
     layer_aggregation_context: str = "all"
     layer_aggregation_parameterization: str = "factored"
     layer_aggregation_output: str = "replace"
+    head_aggregation: str | None = None
+    head_aggregation_encoder_layers: list[int] | None = None
+    head_aggregation_decoder_layers: list[int] | None = field(default_factory=list)
+    head_aggregation_cross_layers: list[int] | None = field(default_factory=list)
+    head_aggregation_output: str = "replace"
     num_output_capsules: int | None = None
     routing_iterations: int = 3
     inverse_temperature: float | int = 0.01
@@ -97,6 +122,7 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._validate_layer_aggregation()
+        self._validate_head_aggregation()
         self._validate_routing()
         if not isinstance(self.label_smoothing, Real) or not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing is {self.label_smoothing!r}; allowed are numbers in [0, 1)")
@@ -111,6 +137,25 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""
         return self.layer_aggregation is not None and side in self.layer_aggregation_sides
+
+    def aggregates_heads(self, site: str, layer: int) -> bool:
+        """Whether `layer`, counted from 0, aggregates the heads of "encoder_self", "decoder_self" or "cross"."""
+        layers = getattr(self, _HEAD_SITES[site])
+        return self.head_aggregation is not None and (layers is None or layer in layers)
+
+    def _validate_head_aggregation(self) -> None:
+        check_choice("head_aggregation", self.head_aggregation, (None, *HEAD_AGGREGATIONS))
+        check_choice("head_aggregation_output", self.head_aggregation_output, ("replace", "residual"))
+        for site, name in _HEAD_SITES.items():
+            layers = getattr(self, name)
+            stack = self.encoder_layers if site == "encoder_self" else self.decoder_layers
+            if layers is not None and (len(set(layers)) < len(layers) or not set(layers) <= set(range(stack))):
+                raise ValueError(f"{name} is {layers!r}; allowed are lists of different integers from 0 to {stack - 1}")
+        if self.head_aggregation is not None and not any(getattr(self, name) != [] for name in _HEAD_SITES.values()):
+            raise ValueError(
+                f"head_aggregation is {self.head_aggregation!r}, but {', '.join(_HEAD_SITES.values())} are all []; "
+                "name a layer in one of them, or leave out head_aggregation"
+            )
 
     def _validate_layer_aggregation(self) -> None:
         check_choice("layer_aggregation", self.layer_aggregation, (None, *LAYER_AGGREGATIONS))

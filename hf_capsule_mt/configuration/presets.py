@@ -12,6 +12,12 @@ _METHODS = {
     "dynamic-combination": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "dynamic"}),
     "dynamic-routing": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "dynamic_routing"}),
     "em-routing": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "em_routing"}),
+    "head-simple-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "simple_routing"}),
+    "head-em-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "em_routing"}),
+    "head-em-effective": (
+        CapsuleAggregatedMarianConfig,
+        {"head_aggregation": "em_routing", "head_aggregation_encoder_layers": [0, 1]},
+    ),
 }
 
 

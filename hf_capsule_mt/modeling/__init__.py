@@ -6,9 +6,11 @@ from .capsule_aggregated_marian import (
     CapsuleAggregatedMarianPreTrainedModel,
 )
 from .routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
+from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
 __all__ = [
     "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",
     "CapsuleAggregatedMarianPreTrainedModel",
     "RoutingOutput",

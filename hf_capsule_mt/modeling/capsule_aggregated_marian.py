@@ -34,7 +34,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_overrides
-from .layer_aggregation import OutputRouting, build_layer_aggregation
+from .capsule_routing import OutputRouting
+from .head_aggregation import aggregate_heads, head_routing_of
+from .layer_aggregation import build_layer_aggregation
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
@@ -46,7 +48,11 @@ class CapsuleAggregatedMarianPreTrainedModel(MarianPreTrainedModel):
 
     config: CapsuleAggregatedMarianConfig
     config_class = CapsuleAggregatedMarianConfig
-    _no_split_modules = ("RecordedEncoderLayer", "RecordedDecoderLayer", "LayerAggregation")
+    _no_split_modules = (
+        "CapsuleAggregatedMarianEncoderLayer",
+        "CapsuleAggregatedMarianDecoderLayer",
+        "LayerAggregation",
+    )
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
@@ -85,12 +91,21 @@ class _Recorded:
         return output
 
 
-class RecordedEncoderLayer(_Recorded, MarianEncoderLayer):
-    """Marian's encoder layer, recorded."""
+class CapsuleAggregatedMarianEncoderLayer(_Recorded, MarianEncoderLayer):
+    """Marian's encoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config)
+        aggregate_heads(self.self_attn, config, "encoder_self", layer)
 
 
-class RecordedDecoderLayer(_Recorded, MarianDecoderLayer):
-    """Marian's decoder layer, recorded."""
+class CapsuleAggregatedMarianDecoderLayer(_Recorded, MarianDecoderLayer):
+    """Marian's decoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config, layer_idx=layer)
+        aggregate_heads(self.self_attn, config, "decoder_self", layer)
+        aggregate_heads(self.encoder_attn, config, "cross", layer)
 
 
 class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
@@ -101,7 +116,9 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        self.layers = nn.ModuleList(RecordedEncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
+        )
         aggregates = config.aggregates_layers("encoder")
         self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
         self.post_init()
@@ -117,13 +134,14 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     ) -> RoutedEncoderOutput:
         """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
-        outputs = super().forward(
-            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
-        )
-        if self.aggregation is None:
-            return RoutedEncoderOutput(**outputs)
-        outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing)
+        with head_routing_of(self, output_routing) as head_routing:
+            outputs = super().forward(
+                input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
+            )
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing, head_routing=tuple(head_routing) or None)
 
 
 class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
@@ -134,7 +152,9 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        self.layers = nn.ModuleList(RecordedDecoderLayer(config, layer_idx=i) for i in range(config.decoder_layers))
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
+        )
         aggregates = config.aggregates_layers("decoder")
         self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
         self.post_init()
@@ -154,22 +174,23 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     ) -> RoutedDecoderOutput:
         """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
-        outputs = super().forward(
-            input_ids,
-            attention_mask,
-            encoder_hidden_states,
-            encoder_attention_mask,
-            past_key_values,
-            inputs_embeds,
-            use_cache=use_cache,
-            layer_outputs=layers,
-            return_dict=True,
-            **kwargs,
-        )
-        if self.aggregation is None:
-            return RoutedDecoderOutput(**outputs)
-        outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing)
+        with head_routing_of(self, output_routing) as head_routing:
+            outputs = super().forward(
+                input_ids,
+                attention_mask,
+                encoder_hidden_states,
+                encoder_attention_mask,
+                past_key_values,
+                inputs_embeds,
+                use_cache=use_cache,
+                layer_outputs=layers,
+                return_dict=True,
+                **kwargs,
+            )
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=tuple(head_routing) or None)
 
 
 class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
@@ -228,6 +249,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             output_routing=output_routing,
             **kwargs,
         )
+        head_routing = (*(getattr(encoder_outputs, "head_routing", None) or ()), *(decoder_outputs.head_routing or ()))
         return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
@@ -239,6 +261,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             encoder_attentions=encoder_outputs.attentions,
             encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
             decoder_layer_routing=decoder_outputs.layer_routing,
+            head_routing=head_routing or None,
         )
 
 
@@ -310,8 +333,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
         Args:
             marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it.
-            **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` is
-                "residual" unless given: its scale starts at zero.
+            **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
+                `head_aggregation_output` are "residual" unless given: their scales start at zero.
 
         Raises:
             ValueError: if `marian` is a model of another type, an override is unknown or not allowed, or the weights
@@ -343,7 +366,8 @@ def _aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> Capsu
     fields = config.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)
-    return CapsuleAggregatedMarianConfig(**{**fields, "layer_aggregation_output": "residual", **overrides})
+    residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
+    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
 
 
 def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration, marian: MarianMTModel) -> None:
@@ -352,7 +376,11 @@ def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration,
     except RuntimeError as error:
         first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
         raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
-    strange = [key for key in report.missing_keys if ".aggregation." not in key] + report.unexpected_keys
+    # Heads routed without W^O leave it unused.
+    strange = [
+        *(key for key in report.missing_keys if ".aggregation." not in key and ".out_proj." not in key),
+        *(key for key in report.unexpected_keys if ".out_proj." not in key),
+    ]
     if strange:
         raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
     model.tie_weights()

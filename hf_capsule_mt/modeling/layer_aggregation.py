@@ -4,16 +4,12 @@ An aggregator maps the outputs H^1..H^L of the L layers, each `[..., d]`, to one
 mask, no look-ahead, the same at every decoding step.
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 from transformers import initialization as init
 
-from .routing import RoutingOutput, dynamic_routing, em_routing
-
-OutputRouting = bool | Literal["all"]
+from .capsule_routing import CapsuleRouting, OutputRouting
 
 
 class BlockLinear(nn.Module):
@@ -70,83 +66,37 @@ class RoutedAggregation(nn.Module):
     """Eq. 5-16: the layers vote for output capsules, which are concatenated.
 
     Args:
+        config: a [`CapsuleAggregatedMarianConfig`]. Its `layer_aggregation_context`: with "all", F_l sees every layer;
+            with "own", H^l alone (Table 3). Its `layer_aggregation_parameterization`: with "factored", W_l and A_l act
+            on one input capsule each; with "joint", V and A are each one map of the concatenated input capsules, and A
+            gives one activation for each pair of capsules.
         num_layers: L, the input capsules.
-        width: d, of a layer and of the result.
-        algorithm: "dynamic_routing" or "em_routing".
-        num_capsules: N output capsules of width d / N.
-        num_iterations: of routing.
-        inverse_temperature: of EM routing.
-        context: "all": F_l sees every layer; "own": F_l sees H^l alone (Table 3).
-        parameterization: "factored": W_l and A_l act on one input capsule each; "joint": V and A are each one map of
-            the concatenated input capsules, and A gives one activation for each pair of capsules.
     """
 
-    def __init__(
-        self,
-        num_layers: int,
-        width: int,
-        algorithm: str,
-        num_capsules: int,
-        num_iterations: int,
-        inverse_temperature: float,
-        context: str,
-        parameterization: str,
-    ) -> None:
+    def __init__(self, config: PretrainedConfig, num_layers: int) -> None:
         super().__init__()
-        joint = parameterization == "joint"
-        concatenated = num_layers * width
-        self.algorithm = algorithm
+        width, concatenated = config.d_model, num_layers * config.d_model
+        joint = config.layer_aggregation_parameterization == "joint"
+        whole = config.layer_aggregation_context == "all"
         self.num_layers = num_layers
-        self.num_capsules = num_capsules
-        self.num_iterations = num_iterations
-        self.inverse_temperature = inverse_temperature
-        self.inputs = (
-            nn.Linear(concatenated, concatenated) if context == "all" else BlockLinear(num_layers, width, width)
-        )
+        self.inputs = nn.Linear(concatenated, concatenated) if whole else BlockLinear(num_layers, width, width)
         self.votes = nn.Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
-        if algorithm == "em_routing":
-            self.activations = (
-                nn.Linear(concatenated, num_layers * num_capsules) if joint else BlockLinear(num_layers, width, 1)
-            )
-            self.beta_a = nn.Parameter(torch.zeros(num_capsules))
-            self.beta_u = nn.Parameter(torch.zeros(num_capsules))
-
-    def init_weights(self, std: float) -> None:
-        """Zero the costs of EM routing, unless they were loaded."""
-        if self.algorithm == "em_routing":
-            init.zeros_(self.beta_a)
-            init.zeros_(self.beta_u)
+        self.routing = CapsuleRouting(config.layer_aggregation, config)
+        self.activations = None
+        if config.layer_aggregation == "em_routing":
+            pairs = num_layers * self.routing.num_capsules
+            self.activations = nn.Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
         """Aggregate `[..., L, d]` to `[..., d]`; see [`LayerAggregation.forward`] for the second result."""
         capsules = self._map(self.inputs, layers)
-        votes = self._map(self.votes, capsules).unflatten(-1, (self.num_capsules, -1))
-        routed = self._route(capsules, votes, return_all_coefficients=output_routing == "all")
-        return routed.capsules.flatten(-2), _requested_coefficients(routed, output_routing)
+        activations = None if self.activations is None else self._map(self.activations, capsules).sigmoid()
+        return self.routing(self._map(self.votes, capsules), activations, output_routing)
 
     def _map(self, module: nn.Module, capsules: Tensor) -> Tensor:
         if isinstance(module, BlockLinear):
             return module(capsules)
         return module(capsules.flatten(-2)).unflatten(-1, (self.num_layers, -1))
-
-    def _route(self, capsules: Tensor, votes: Tensor, return_all_coefficients: bool) -> RoutingOutput:
-        if self.algorithm == "dynamic_routing":
-            return dynamic_routing(votes, self.num_iterations, return_all_coefficients=return_all_coefficients)
-        return em_routing(
-            votes,
-            self.beta_a,
-            self.beta_u,
-            self.num_iterations,
-            self._map(self.activations, capsules).sigmoid(),
-            self.inverse_temperature,
-            return_all_coefficients=return_all_coefficients,
-        )
-
-
-def _requested_coefficients(routed: RoutingOutput, output_routing: OutputRouting) -> Tensor | None:
-    if output_routing == "all":
-        return routed.all_coefficients.movedim(0, -3)
-    return routed.coefficients if output_routing else None
 
 
 class LayerAggregation(nn.Module):
@@ -195,14 +145,5 @@ def build_layer_aggregation(config: PretrainedConfig, num_layers: int) -> LayerA
     elif config.layer_aggregation == "dynamic":
         aggregator = DynamicCombination(num_layers, width)
     else:
-        aggregator = RoutedAggregation(
-            num_layers,
-            width,
-            algorithm=config.layer_aggregation,
-            num_capsules=config.num_output_capsules or width,
-            num_iterations=config.routing_iterations,
-            inverse_temperature=config.inverse_temperature,
-            context=config.layer_aggregation_context,
-            parameterization=config.layer_aggregation_parameterization,
-        )
+        aggregator = RoutedAggregation(config, num_layers)
     return LayerAggregation(aggregator, width, config.layer_aggregation_output)

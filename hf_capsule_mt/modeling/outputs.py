@@ -8,21 +8,24 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
+    SequenceClassifierOutput,
 )
 
 
 @dataclass
 class RoutedEncoderOutput(BaseModelOutput):
-    """[`BaseModelOutput`] with `layer_routing`: assignment of layers to capsules, `[batch, source, L, N]`."""
+    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
 
     layer_routing: Tensor | None = None
+    head_routing: tuple[Tensor, ...] | None = None
 
 
 @dataclass
 class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """[`BaseModelOutputWithPastAndCrossAttentions`] with `layer_routing`: `[batch, target, L, N]`."""
+    """[`BaseModelOutputWithPastAndCrossAttentions`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
 
     layer_routing: Tensor | None = None
+    head_routing: tuple[Tensor, ...] | None = None
 
 
 @dataclass
@@ -33,7 +36,9 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
         encoder_layer_routing: of encoder layers to output capsules, `[batch, source, L, N]`, or
             `[batch, source, iterations, L, N]` with `output_routing="all"`.
         decoder_layer_routing: of decoder layers to output capsules, the same with target positions.
-        head_routing: of attention heads to output capsules, one a routed site.
+        head_routing: of attention heads to output capsules, `[batch, positions, H, N]` for each routed attention, or
+            `[batch, positions, iterations, H, N]`: encoder layers from the bottom, then decoder layers from the bottom,
+            self-attention before cross-attention.
         guided_routing: of source positions to PAST, FUTURE and redundant capsules.
         sentence_routing: of source positions to sentence capsules.
     """
@@ -63,3 +68,11 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
     head_routing: tuple[Tensor, ...] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
+
+
+@dataclass
+class RoutedSequenceClassifierOutput(SequenceClassifierOutput):
+    """[`SequenceClassifierOutput`] with the encoder's routing, as in [`RoutedSeq2SeqModelOutput`]."""
+
+    encoder_layer_routing: Tensor | None = None
+    head_routing: tuple[Tensor, ...] | None = None

@@ -29,6 +29,65 @@ def test_method_chooses_the_aggregation(method, aggregation):
 
 
 @pytest.mark.parametrize(
+    ("method", "head_aggregation", "layers"),
+    [
+        ("transformer", None, []),
+        ("head-simple-routing", "simple_routing", [0, 1, 2, 3, 4, 5]),
+        ("head-em-routing", "em_routing", [0, 1, 2, 3, 4, 5]),
+        ("head-em-effective", "em_routing", [0, 1]),
+    ],
+)
+def test_method_chooses_the_heads(method, head_aggregation, layers):
+    config = preset_config(method, "base")
+    assert config.head_aggregation == head_aggregation
+    assert [layer for layer in range(6) if config.aggregates_heads("encoder_self", layer)] == layers
+    for site in ("decoder_self", "cross"):
+        assert not any(config.aggregates_heads(site, layer) for layer in range(6))
+
+
+@pytest.mark.parametrize(
+    ("site", "field"),
+    [
+        ("encoder_self", "head_aggregation_encoder_layers"),
+        ("decoder_self", "head_aggregation_decoder_layers"),
+        ("cross", "head_aggregation_cross_layers"),
+    ],
+)
+def test_each_site_has_its_own_layers(site, field):
+    def chosen(layers):
+        # Another site is routed too, so that this one may have no layer.
+        other = "head_aggregation_cross_layers" if site != "cross" else "head_aggregation_decoder_layers"
+        fields = {"head_aggregation_encoder_layers": [], other: [0], field: layers}
+        config = preset_config("head-em-routing", "tiny", encoder_layers=3, decoder_layers=3, **fields)
+        return [layer for layer in range(3) if config.aggregates_heads(site, layer)]
+
+    assert chosen(None) == [0, 1, 2]
+    assert chosen([2, 0]) == [0, 2]
+    assert chosen([]) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"head_aggregation": "dynamic_routing"}, "head_aggregation is 'dynamic_routing'; allowed are None, 'simple_"),
+        ({"head_aggregation_output": "add"}, "head_aggregation_output is 'add'; allowed are 'replace', 'residual'"),
+        (
+            {"head_aggregation_encoder_layers": [4]},
+            r"head_aggregation_encoder_layers is \[4\]; .* integers from 0 to 3",
+        ),
+        ({"head_aggregation_decoder_layers": [-1]}, r"head_aggregation_decoder_layers is \[-1\]; .* from 0 to 3"),
+        ({"head_aggregation_cross_layers": [1, 1]}, r"head_aggregation_cross_layers is \[1, 1\]; .* different"),
+        ({"head_aggregation_encoder_layers": []}, "head_aggregation is 'em_routing', but .* are all .*leave out"),
+        ({"head_aggregation_encoder_layers": "all"}, "head_aggregation_encoder_layers"),
+        ({"head_aggregation_cross_layers": [0.5]}, "head_aggregation_cross_layers"),
+    ],
+)
+def test_wrong_heads_are_rejected_by_name(fields, message):
+    with pytest.raises(ValueError, match=message):
+        preset_config("head-em-routing", "tiny", **fields)
+
+
+@pytest.mark.parametrize(
     ("size", "expected"),
     [("tiny", (4, 128, 256, 4, 0.3)), ("base", (6, 512, 2048, 8, 0.1)), ("big", (6, 1024, 4096, 16, 0.3))],
 )

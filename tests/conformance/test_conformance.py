@@ -1,4 +1,4 @@
-"""Transformers' own tests of a model, run on every kind of layer aggregation.
+"""Transformers' own tests of a model, run on every kind of aggregation.
 
 Tests that need an accelerator, deepspeed, flash attention and the like skip themselves where those are missing.
 """
@@ -55,6 +55,18 @@ KINDS = {
     },
     "dynamic": {"layer_aggregation": "dynamic", "layer_aggregation_sides": ["decoder"]},
     "linear": {"layer_aggregation": "linear", "layer_aggregation_sides": ["encoder"]},
+    "heads": {
+        "head_aggregation": "simple_routing",
+        "head_aggregation_decoder_layers": None,
+        "head_aggregation_cross_layers": None,
+    },
+    "heads_and_layers": {
+        "head_aggregation": "em_routing",
+        "head_aggregation_decoder_layers": None,
+        "head_aggregation_cross_layers": None,
+        "head_aggregation_output": "residual",
+        "layer_aggregation": "em_routing",
+    },
 }
 
 
@@ -145,3 +157,11 @@ class DynamicCombinationTest(Conformance, unittest.TestCase):
 
 class LinearCombinationTest(Conformance, unittest.TestCase):
     kind = "linear"
+
+
+class RoutedHeadsTest(Conformance, unittest.TestCase):
+    kind = "heads"
+
+
+class RoutedHeadsAndLayersTest(Conformance, unittest.TestCase):
+    kind = "heads_and_layers"

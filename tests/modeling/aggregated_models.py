@@ -22,7 +22,7 @@ SHAPE = {
     "forced_eos_token_id": EOS,
     "decoder_start_token_id": PAD,
 }
-AGGREGATIONS = {
+LAYER_AGGREGATIONS = {
     "linear": {"layer_aggregation": "linear"},
     "dynamic": {"layer_aggregation": "dynamic"},
     "dynamic_routing": {"layer_aggregation": "dynamic_routing"},
@@ -33,7 +33,18 @@ AGGREGATIONS = {
         "num_output_capsules": 4,
     },
 }
+_EVERY_SITE = {"head_aggregation_decoder_layers": None, "head_aggregation_cross_layers": None}
+HEAD_AGGREGATIONS = {
+    "heads_simple": {"head_aggregation": "simple_routing", "num_output_capsules": 4, **_EVERY_SITE},
+    "heads_em": {"head_aggregation": "em_routing", **_EVERY_SITE},
+    "heads_and_layers_em": {"head_aggregation": "em_routing", "layer_aggregation": "em_routing", **_EVERY_SITE},
+}
+AGGREGATIONS = {**LAYER_AGGREGATIONS, **HEAD_AGGREGATIONS}
 ALL = {"none": {}, **AGGREGATIONS}
+OUTPUTS = {
+    output: {"layer_aggregation_output": output, "head_aggregation_output": output}
+    for output in ("replace", "residual")
+}
 
 
 def randomise(model, seed):
@@ -57,6 +68,11 @@ def aggregated(kind="em_routing", seed=0, **fields):
     """A translation model of this package, with one of the aggregations, in evaluation mode."""
     config = CapsuleAggregatedMarianConfig(**{**SHAPE, **ALL[kind], **fields})
     return randomise(CapsuleAggregatedMarianForConditionalGeneration(config).eval(), seed)
+
+
+def added(model):
+    """The names of the weights that Marian does not have."""
+    return set(model.state_dict()) - set(MarianMTModel(MarianConfig(**model.config.to_dict())).state_dict())
 
 
 def random_tokens(lengths, seed, vocabulary=25, padding=PAD):

@@ -7,9 +7,13 @@ import torch
 from aggregated_models import (
     AGGREGATIONS,
     ALL,
+    HEAD_AGGREGATIONS,
     HEADS,
+    LAYER_AGGREGATIONS,
     LAYERS,
+    OUTPUTS,
     WIDTH,
+    added,
     aggregated,
     marian,
     source_batch,
@@ -26,7 +30,7 @@ from hf_capsule_mt import (
 
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_aggregation = pytest.mark.parametrize("kind", AGGREGATIONS)
-both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+both_outputs = pytest.mark.parametrize("output", OUTPUTS)
 MARIANS = {
     "tied": {},
     "untied": {"tie_word_embeddings": False},
@@ -92,7 +96,8 @@ def test_base_model_without_aggregation_is_marian():
 def test_warm_start_is_marian_at_first(kind, fields):
     parent = marian(**fields)
     model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, **AGGREGATIONS[kind])
-    assert model.config.layer_aggregation == AGGREGATIONS[kind]["layer_aggregation"]
+    assert AGGREGATIONS[kind].items() <= model.config.to_dict().items()
+    assert added(model)
     assert_equal_outputs(run(model), run(parent))
 
 
@@ -162,7 +167,7 @@ def test_warm_start_refuses_overrides(overrides, message):
 @every_aggregation
 def test_every_parameter_learns_by_the_second_step(kind, output, context):
     # Trained from the start of a real run: a new model, or a warm-started one.
-    fields = {**AGGREGATIONS[kind], "layer_aggregation_output": output, "layer_aggregation_context": context}
+    fields = {**AGGREGATIONS[kind], **OUTPUTS[output], "layer_aggregation_context": context}
     if output == "replace":
         config = CapsuleAggregatedMarianConfig(**{**marian().config.to_dict(), **fields, "init_std": 0.2})
         model = CapsuleAggregatedMarianForConditionalGeneration(config)
@@ -171,7 +176,7 @@ def test_every_parameter_learns_by_the_second_step(kind, output, context):
     optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
     first = gradients(model)
     # gamma = 0 switches the residual off, and of its parameters only gamma has a gradient.
-    asleep = {name for name in first if ".aggregation." in name and not name.endswith("gamma")}
+    asleep = {name for name in added(model) if not name.endswith("gamma")}
     assert {name for name, gradient in first.items() if not gradient.any()} == (
         asleep if output == "residual" else set()
     )
@@ -198,7 +203,7 @@ def test_sdpa_is_eager(kind):
 @both_outputs
 @every_kind
 def test_half_precision(kind, output, dtype, tolerance):
-    model = aggregated(kind, layer_aggregation_output=output)
+    model = aggregated(kind, **OUTPUTS[output])
     expected = model(**training_batch())
     model.to(dtype)
     actual = model(**training_batch())
@@ -230,7 +235,7 @@ def test_hidden_states_and_attentions(kind):
         assert [tuple(x.shape) for x in outputs[f"{side}_attentions"]] == [(3, HEADS, length, length)] * LAYERS
     assert [tuple(x.shape) for x in outputs.cross_attentions] == [(3, HEADS, 6, 7)] * LAYERS
     top_layer, last = outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state
-    assert torch.equal(top_layer, last) == (kind == "none")
+    assert torch.equal(top_layer, last) == (model.config.layer_aggregation is None)
 
 
 @pytest.mark.parametrize(("kind", "capsules"), [("dynamic_routing", WIDTH), ("em_routing", WIDTH), ("em_routing", 4)])
@@ -249,6 +254,37 @@ def test_output_routing(kind, capsules):
         torch.testing.assert_close(entropy[:, :, 0], torch.full((3, length, LAYERS), math.log(capsules)))
         assert entropy[:, :, -1].mean() < math.log(capsules) - 1e-3
     assert torch.equal(silent.logits, every.logits)
+
+
+@pytest.mark.parametrize("kind", HEAD_AGGREGATIONS)
+def test_output_routing_of_heads(kind):
+    model = aggregated(kind, routing_iterations=4, head_aggregation_decoder_layers=[1], encoder_attention_heads=2)
+    silent, last, every = (run(model, output_routing=option) for option in (False, True, "all"))
+    assert "head_routing" not in silent
+    # Two layers of the encoder; cross-attention of both layers of the decoder, and self-attention of the upper.
+    sites = [(7, 2), (7, 2), (6, HEADS), (6, HEADS), (6, HEADS)]
+    capsules = model.config.num_output_capsules or WIDTH
+    assert [tuple(x.shape) for x in last.head_routing] == [(3, length, heads, capsules) for length, heads in sites]
+    for final, iterations, (length, heads) in zip(last.head_routing, every.head_routing, sites, strict=True):
+        assert iterations.shape == (3, length, 4, heads, capsules)
+        torch.testing.assert_close(iterations.sum(-1), torch.ones(3, length, 4, heads))
+        assert torch.equal(iterations[..., -1, :, :], final)
+        torch.testing.assert_close(iterations[:, :, 0], torch.full((3, length, heads, capsules), 1 / capsules))
+        assert iterations[:, :, -1].std() > 1e-3 / capsules
+    assert torch.equal(silent.logits, every.logits)
+    assert ("encoder_layer_routing" in every) == (model.config.layer_aggregation is not None)
+
+
+def test_recording_leaves_nothing_behind():
+    model = aggregated("heads_em")
+    with pytest.raises(ValueError, match="exactly one of input_ids"):
+        model(output_routing=True)
+    run(model, output_routing=True)
+    assert not any(
+        module._forward_hooks or module._forward_pre_hooks
+        for module in model.modules()
+        if "Routing" in type(module).__name__
+    )
 
 
 @pytest.mark.parametrize("kind", ["none", "linear", "dynamic"])
@@ -292,7 +328,7 @@ def test_one_side_alone(kind, side, other):
     assert names == ({f"{side}_layer_routing"} if kind == "em_routing" else set())
 
 
-@every_aggregation
+@pytest.mark.parametrize("kind", LAYER_AGGREGATIONS)
 def test_layerdrop_is_refused_where_layers_are_aggregated(kind):
     for side in ("encoder", "decoder"):
         with pytest.raises(ValueError, match=f"{side}_layerdrop is 0.1 .* needs the output of every {side} layer"):

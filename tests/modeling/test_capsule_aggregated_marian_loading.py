@@ -5,10 +5,24 @@ import pickle
 
 import pytest
 import torch
-from aggregated_models import AGGREGATIONS, ALL, EOS, VOCABULARY, aggregated, source_batch, training_batch
+from aggregated_models import (
+    AGGREGATIONS,
+    ALL,
+    EOS,
+    OUTPUTS,
+    VOCABULARY,
+    added,
+    aggregated,
+    source_batch,
+    training_batch,
+)
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, CapsuleAggregatedMarianModel
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianModel,
+    preset_config,
+)
 
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_aggregation = pytest.mark.parametrize("kind", AGGREGATIONS)
@@ -30,7 +44,7 @@ def checkpoint(tmp_path):
 
 @every_kind
 def test_round_trip(kind, checkpoint):
-    model = aggregated(kind, layer_aggregation_output="residual", label_smoothing=0.1)
+    model = aggregated(kind, **OUTPUTS["residual"], label_smoothing=0.1)
     model.generation_config.num_beams = 5
     folder = checkpoint(model)
     config = AutoConfig.from_pretrained(folder)
@@ -77,19 +91,19 @@ def test_embeddings_are_one_tensor():
     assert len({module.weight.data_ptr() for module in modules}) == 1
 
 
-@pytest.mark.parametrize("output", ["replace", "residual"])
+@pytest.mark.parametrize("output", OUTPUTS)
 @every_aggregation
 def test_missing_weights_start_as_in_a_new_model(kind, output, checkpoint):
     plain = aggregated("none")
     folder = checkpoint(plain)
-    fields = {**AGGREGATIONS[kind], "layer_aggregation_output": output, "init_std": 0.3}
+    fields = {**AGGREGATIONS[kind], **OUTPUTS[output], "init_std": 0.3}
     loaded, report = CapsuleAggregatedMarianForConditionalGeneration.from_pretrained(
         folder, output_loading_info=True, **fields
     )
     new = CapsuleAggregatedMarianForConditionalGeneration(loaded.config)
-    assert set(report["missing_keys"]) == {name for name in loaded.state_dict() if ".aggregation." in name}
+    assert set(report["missing_keys"]) == added(loaded)
     for name, parameter in loaded.named_parameters():
-        if ".aggregation." not in name:
+        if name not in added(loaded):
             assert torch.equal(parameter, plain.get_parameter(name)), name
             continue
         fresh = new.get_parameter(name)
@@ -100,6 +114,20 @@ def test_missing_weights_start_as_in_a_new_model(kind, output, checkpoint):
             assert parameter.std().item() == pytest.approx(0.3, rel=5 / (2 * parameter.numel()) ** 0.5), name
     if output == "residual":
         assert torch.equal(logits(loaded), logits(plain))
+
+
+@pytest.mark.parametrize("size", ["tiny", "base"])
+@pytest.mark.parametrize("method", ["transformer", "em-routing"])
+def test_presets_start_with_words_of_unit_variance(method, size, checkpoint):
+    config = preset_config(method, size, vocab_size=2000, encoder_layers=1, decoder_layers=1)
+    model = CapsuleAggregatedMarianForConditionalGeneration(config)
+    for loaded in (model, AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model))):
+        words = loaded.get_input_embeddings().weight
+        assert not words[config.pad_token_id].any()
+        assert (words * config.d_model**0.5).var().item() == pytest.approx(1, rel=0.05)
+        assert loaded.lm_head.weight is words
+        assert loaded.model.encoder.layers[0].fc1.weight.std().item() == pytest.approx(config.init_std, rel=0.05)
+    assert torch.equal(words, model.get_input_embeddings().weight)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +160,7 @@ def test_offloaded_to_disk(kind, checkpoint, tmp_path):
     for stack in stacks:
         device_map |= {f"model.{stack}.{part}": "cpu" for part in ("embed_tokens", "embed_positions", "layers.0")}
         device_map[f"model.{stack}.layers.1"] = "disk"
-    if kind != "none":
+    if model.config.layer_aggregation is not None:
         device_map |= {"model.encoder.aggregation": "cpu", "model.decoder.aggregation": "disk"}
     loaded = AutoModelForSeq2SeqLM.from_pretrained(
         checkpoint(model), device_map=device_map, offload_folder=tmp_path / "offload"

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from aggregated_models import ALL, aggregated, marian, training_batch
+from aggregated_models import ALL, OUTPUTS, aggregated, marian, training_batch
 
 every_kind = pytest.mark.parametrize("kind", ALL)
-both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+both_outputs = pytest.mark.parametrize("output", OUTPUTS)
 
 
 def differentiate(model, forward):
@@ -35,7 +35,7 @@ def assert_same(actual, expected):
 @both_outputs
 @every_kind
 def test_gradient_checkpointing(kind, output, use_reentrant):
-    model = aggregated(kind, layer_aggregation_output=output, dropout=0.2).double().train()
+    model = aggregated(kind, **OUTPUTS[output], dropout=0.2).double().train()
     forwards = []
     for stack in (model.get_encoder(), model.get_decoder()):
         stack.layers[0].fc1.register_forward_hook(lambda *_: forwards.append(1))
@@ -48,16 +48,21 @@ def test_gradient_checkpointing(kind, output, use_reentrant):
 
 
 def test_gradient_checkpointing_with_outputs():
-    model = aggregated("em_routing").train()
+    model = aggregated("heads_and_layers_em").train()
     checkpoint_activations(model, use_reentrant=False)
     outputs = model(**training_batch(), output_hidden_states=True, output_routing=True)
     outputs.loss.backward()
     assert len(outputs.encoder_hidden_states) == 3
     assert outputs.encoder_layer_routing.shape == (3, 7, 2, 16)
+    # Two layers of the encoder, then self-attention and cross-attention of two of the decoder: recorded once each.
+    assert [tuple(routing.shape) for routing in outputs.head_routing] == [(3, 7, 4, 16)] * 2 + [(3, 6, 4, 16)] * 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["marian", "none", "linear", "dynamic", "dynamic_routing", "em_routing"])
+@pytest.mark.parametrize(
+    "kind",
+    ["marian", "none", "linear", "dynamic", "dynamic_routing", "em_routing", "heads_simple", "heads_and_layers_em"],
+)
 def test_compiled_in_one_graph(kind):
     torch.compiler.reset()
     model = (marian() if kind == "marian" else aggregated(kind)).double()

@@ -6,9 +6,15 @@ from aggregated_models import EOS, PAD, VOCABULARY, aggregated, source_batch
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-every_kind = pytest.mark.parametrize("kind", ["none", "dynamic_routing", "em_routing"])
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
-EOS_BIAS = {"none": 5, "dynamic_routing": 2, "em_routing": 3}
+SEED_AND_EOS_BIAS = {
+    "none": (0, 5),
+    "dynamic_routing": (0, 2),
+    "em_routing": (0, 4),
+    "heads_simple": (2, 4),
+    "heads_and_layers_em": (0, 7),
+}
+every_kind = pytest.mark.parametrize("kind", SEED_AND_EOS_BIAS)
 TARGETS = torch.tensor([[0, 9, 4, 17, 5, 8], [0, 0, 6, 6, 21, 7], [0, 11, 3, 12, 4, 30]])
 # The second target is shorter: padded on the left, as prompts are.
 TARGET_MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
@@ -17,8 +23,9 @@ TARGET_MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1,
 @pytest.fixture
 def model(kind):
     # float64, so that equal means equal.
-    model = aggregated(kind, forced_eos_token_id=None).double()
-    model.final_logits_bias[:, EOS] += EOS_BIAS[kind]
+    seed, bias = SEED_AND_EOS_BIAS[kind]
+    model = aggregated(kind, seed, forced_eos_token_id=None).double()
+    model.final_logits_bias[:, EOS] += bias
     return model
 
 
@@ -188,14 +195,15 @@ def test_routing_is_carried_through_generate(model, kind, num_beams, output_rout
     outputs = model.generate(**arguments, output_routing=output_routing)
     assert torch.equal(outputs.sequences, model.generate(**arguments).sequences)
     encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
-    assert (encoded.layer_routing is None) == (kind == "none")
+    assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
+    assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
 
 
 @pytest.mark.parametrize("help_from", [{"assistant_model": True}, {"prompt_lookup_num_tokens": 2}], ids=str)
 @every_kind
 def test_assisted_decoding(model, kind, help_from):
     if "assistant_model" in help_from:
-        help_from = {"assistant_model": aggregated(kind, seed=1, forced_eos_token_id=None).double()}
+        help_from = {"assistant_model": aggregated(kind, seed=9, forced_eos_token_id=None).double()}
     source = alone(source_batch(), 0)
     expected = model.generate(**source, max_new_tokens=8)
     assert torch.equal(model.generate(**source, **help_from, max_new_tokens=8), expected)

@@ -61,8 +61,8 @@ def _route(config: PretrainedConfig, parameters: Mapping[str, Tensor], vectors: 
     activations = _transform(parameters, "aggregator.activations", capsules, joint)
     return em_routing(
         votes,
-        parameters["aggregator.beta_a"],
-        parameters["aggregator.beta_u"],
+        parameters["aggregator.routing.beta_a"],
+        parameters["aggregator.routing.beta_u"],
         config.routing_iterations,
         torch.stack([activation.sigmoid() for activation in activations]),
         config.inverse_temperature,

@@ -1,0 +1,66 @@
+"""Routing as a module: the parameters of EM routing, and the choice of the algorithm."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+from transformers import initialization as init
+
+from .routing import dynamic_routing, em_routing, simple_routing
+
+OutputRouting = bool | Literal["all"]
+
+_AGREEMENT_ROUTINGS = {"dynamic_routing": dynamic_routing, "simple_routing": simple_routing}
+
+
+class CapsuleRouting(nn.Module):
+    """Routes votes to N output capsules and concatenates these.
+
+    Args:
+        algorithm: "dynamic_routing", "simple_routing" or "em_routing".
+        config: for the number of output capsules, the iterations and the inverse temperature.
+    """
+
+    def __init__(self, algorithm: str, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.algorithm = algorithm
+        self.num_capsules = config.num_output_capsules or config.d_model
+        self.num_iterations = config.routing_iterations
+        self.inverse_temperature = config.inverse_temperature
+        if algorithm == "em_routing":
+            self.beta_a = nn.Parameter(torch.zeros(self.num_capsules))
+            self.beta_u = nn.Parameter(torch.zeros(self.num_capsules))
+
+    def init_weights(self, std: float) -> None:
+        """Zero the costs of EM routing, unless they were loaded."""
+        if self.algorithm == "em_routing":
+            init.zeros_(self.beta_a)
+            init.zeros_(self.beta_u)
+
+    def forward(
+        self, votes: Tensor, input_activations: Tensor | None = None, output_routing: OutputRouting = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Route votes `[..., I, d]`, of which output capsule n has the n-th part of width d / N.
+
+        Args:
+            votes: of the I input capsules.
+            input_activations: of EM routing, `[..., I, 1 or N]`; 1 by default.
+            output_routing: True for the assignment of the last iteration, "all" for that of every iteration.
+
+        Returns:
+            The output capsules `[..., d]`, and the assignment `[..., I, N]` (or `[..., iterations, I, N]`) if asked
+            for, else None.
+        """
+        votes = votes.unflatten(-1, (self.num_capsules, -1))
+        every = output_routing == "all"
+        if self.algorithm == "em_routing":
+            betas = self.beta_a, self.beta_u
+            settings = self.num_iterations, input_activations, self.inverse_temperature
+            routed = em_routing(votes, *betas, *settings, return_all_coefficients=every)
+        else:
+            routed = _AGREEMENT_ROUTINGS[self.algorithm](votes, self.num_iterations, return_all_coefficients=every)
+        assignment = routed.coefficients if output_routing else None
+        if every:
+            assignment = routed.all_coefficients.movedim(0, -3)
+        return routed.capsules.flatten(-2), assignment
