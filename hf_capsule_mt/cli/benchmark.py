@@ -3,6 +3,7 @@
     python scripts/benchmark.py --methods transformer em-routing --size tiny --rounds 3
     python scripts/benchmark.py --size base --output_file benchmarks/speed_base.json > table.md
     python scripts/benchmark.py --methods em-routing --config_overrides layer_aggregation_parameterization=joint
+    python scripts/benchmark.py --methods head-em-routing "head-em-routing head_aggregation_encoder_layers=[5]"
 
 Weights and sentences are random. Each method and the plain model take turns on the same batches in this process; the
 table, in Markdown, has the medians over the rounds and, in brackets, the smallest and the largest ratio.
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from hf_capsule_mt.evaluation.speed import Comparison, Rates
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
-# Dou et al. 2019, Table 1: steps and sentences per second of the plain model, and of the methods.
-_PAPER_PLAIN = (1.79, 1.43)
-_PAPER = {
-    "linear-combination": (1.57, 1.36),
-    "dynamic-combination": (1.50, 1.30),
-    "dynamic-routing": (1.37, 1.24),
-    "em-routing": (1.10, 1.15),
-}
 _LINEAR_NOTE = (
     "Table 1's +14.7M for linear combination is not Eq. 3, which has one weight for each layer and unit: it is "
     "the size of a feed-forward network from all layers' outputs to one, in encoder and decoder."
@@ -54,11 +47,17 @@ _WORKLOAD = {
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), help=f"default: {' '.join(METHODS)}")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=list(METHODS),
+        metavar='METHOD | "METHOD NAME=VALUE ..."',
+        help=f"rows: presets, in quotes with fields of their configuration (default: {' '.join(METHODS)})",
+    )
     parser.add_argument("--size", default="base", help="tiny, base (default) or big")
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
     parser.add_argument(
-        "--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="fields of the configurations"
+        "--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="fields of every configuration"
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one)")
     parser.add_argument(
@@ -115,12 +114,14 @@ def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConf
 
     if args.vocab_size < 4:
         raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
-    overrides = dict(parse_override(text) for text in args.config_overrides)
-    if "vocab_size" in overrides:
-        raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")
-    return {
-        method: preset_config(method, args.size, vocab_size=args.vocab_size, **overrides) for method in args.methods
-    }
+    configs = {}
+    for row in args.methods:
+        method, *own = row.split()
+        overrides = dict(parse_override(text) for text in [*args.config_overrides, *own])
+        if "vocab_size" in overrides:
+            raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")
+        configs[row] = preset_config(method, args.size, vocab_size=args.vocab_size, **overrides)
+    return configs
 
 
 def _device(name: str | None) -> "torch.device":
@@ -141,7 +142,7 @@ def report(
     made_by: Mapping[str, Any],
 ) -> str:
     """The table in Markdown, and under it how it was measured."""
-    table = "\n".join(_table(comparisons, with_paper=args.size == "base"))
+    table = "\n".join(_table(comparisons, configs if args.size == "base" else None))
     return "\n\n".join([table, _caption(args, made_by), *_notes(configs)])
 
 
@@ -165,13 +166,15 @@ def _caption(args: argparse.Namespace, made_by: Mapping[str, Any]) -> str:
     )
 
 
-def _table(comparisons: Mapping[str, "Comparison"], with_paper: bool) -> list[str]:
+def _table(
+    comparisons: Mapping[str, "Comparison"], published: Mapping[str, "CapsuleAggregatedMarianConfig"] | None
+) -> list[str]:
     columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
     rows = [_plain_row(list(comparisons.values()))]
     rows += [[method, *_cells(comparison)] for method, comparison in comparisons.items()]
-    if with_paper:
+    if published is not None:
         columns += ["paper: training", "paper: decoding"]
-        rows = [[*row, *_paper_cells(row[0])] for row in rows]
+        rows = [[*row, *_paper_cells(published.get(row[0]))] for row in rows]
     alignment = ["---", *["---:"] * (len(columns) - 1)]
     return [f"| {' | '.join(row)} |" for row in (columns, alignment, *rows)]
 
@@ -204,13 +207,17 @@ def _ratio(rates: "Rates") -> str:
     return f"{median(rates.ratios):.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
 
 
-def _paper_cells(method: str) -> list[str]:
-    return [f"{speed / plain:.2f}" for speed, plain in zip(_PAPER.get(method, ()), _PAPER_PLAIN)] or ["", ""]
+def _paper_cells(config: "CapsuleAggregatedMarianConfig | None") -> list[str]:
+    from hf_capsule_mt.evaluation.published_speed import published_speed
+
+    ratios = () if config is None else published_speed(config)
+    return [*(f"{ratio:.2f}" for ratio in ratios), "", ""][:2]
 
 
 def _notes(configs: Mapping[str, "CapsuleAggregatedMarianConfig"]) -> list[str]:
-    notes = [_LINEAR_NOTE] if "linear-combination" in configs else []
-    routed = [config for method, config in configs.items() if method in ("dynamic-routing", "em-routing")]
+    linear = any(config.layer_aggregation == "linear" for config in configs.values())
+    notes = [_LINEAR_NOTE] if linear else []
+    routed = [config for config in configs.values() if config.layer_aggregation in ("dynamic_routing", "em_routing")]
     if any(config.layer_aggregation_parameterization == "factored" for config in routed):
         notes.append(_FACTORED_NOTE)
     return notes

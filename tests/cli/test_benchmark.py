@@ -25,7 +25,7 @@ def cells(line):
 
 def parse(*argv):
     args = build_parser().parse_args(argv)
-    configs = {method: preset_config(method, args.size) for method in args.methods}
+    configs = {method: preset_config(method, args.size) for method in args.methods if method != "row"}
     return args, configs
 
 
@@ -67,6 +67,37 @@ def test_notes_go_with_the_methods_shown():
     args, _ = parse("--methods", "em-routing")
     joint = {"em-routing": preset_config("em-routing", "base", layer_aggregation_parameterization="joint")}
     assert "factored" not in report(args, joint, {"em-routing": comparison}, MADE_BY)
+
+
+def test_rows_have_fields_of_their_own(capsys):
+    rows = ["head-em-routing", "head-em-routing head_aggregation_encoder_layers=[0] routing_iterations=2"]
+    fields = ["d_model=64", "encoder_layers=2", "decoder_layers=1", "max_position_embeddings=128"]
+    main(["--methods", *rows, "--size", "tiny", "--config_overrides", *fields, *QUICK, "--device", "cpu"])
+    table = [cells(line) for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row[0] for row in table[3:]] == rows
+    # 4 d^2 + 4 d + 2 d a layer.
+    assert [row[2] for row in table[3:]] == ["+0.03M", "+0.02M"]
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "expected"),
+    [
+        ("transformer", {}, ["", ""]),
+        ("dynamic-combination", {}, ["0.84", "0.91"]),
+        ("head-simple-routing", {}, ["0.64", "0.99"]),
+        ("head-em-routing", {}, ["0.62", "0.99"]),
+        ("head-em-effective", {}, ["0.87", ""]),
+        ("head-em-routing", {"head_aggregation_encoder_layers": [3, 4, 5]}, ["0.80", ""]),
+        ("head-em-routing", {"head_aggregation_cross_layers": None}, ["0.45", "0.72"]),
+        ("head-em-routing", {"head_aggregation_cross_layers": [0]}, ["", ""]),
+        ("head-em-routing", {"layer_aggregation": "em_routing"}, ["", ""]),
+    ],
+)
+def test_published_speeds_belong_to_a_configuration(method, fields, expected):
+    comparison = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]))
+    args, _ = parse("--methods", "row")
+    text = report(args, {"row": preset_config(method, "base", **fields)}, {"row": comparison}, MADE_BY)
+    assert cells(text.splitlines()[3])[-2:] == expected
 
 
 def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):

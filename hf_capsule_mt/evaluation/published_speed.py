@@ -1,0 +1,43 @@
+"""The training and decoding speeds that the papers report, as fractions of their plain Transformer's."""
+
+from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
+
+_SITES = ("encoder_self", "cross", "decoder_self")
+_NONE, _ALL = (), tuple(range(6))
+
+# Dou et al. 2019, Table 1: steps and sentences per second.
+_PLAIN_LAYERS = (1.79, 1.43)
+_LAYERS = {
+    "linear": (1.57, 1.36),
+    "dynamic": (1.50, 1.30),
+    "dynamic_routing": (1.37, 1.24),
+    "em_routing": (1.10, 1.15),
+}
+# Li et al. 2019, Table 2 and, without decoding, Table 3: routing, then the layers of encoder self-attention, of
+# cross-attention and of decoder self-attention.
+_PLAIN_HEADS = (1.92, 1.67)
+_HEADS = {
+    ("simple_routing", _ALL, _NONE, _NONE): (1.23, 1.66),
+    ("em_routing", _ALL, _NONE, _NONE): (1.20, 1.65),
+    ("em_routing", _NONE, _ALL, _NONE): (1.20, 1.21),
+    ("em_routing", _NONE, _NONE, _ALL): (1.21, 1.21),
+    ("em_routing", _ALL, _ALL, _NONE): (0.87, 1.20),
+    ("em_routing", _ALL, _ALL, _ALL): (0.66, 0.89),
+    ("em_routing", (3, 4, 5), _NONE, _NONE): (1.54,),
+    ("em_routing", (0, 1, 2), _NONE, _NONE): (1.54,),
+    ("em_routing", (0, 1), _NONE, _NONE): (1.67,),
+    ("em_routing", (5,), _NONE, _NONE): (1.88,),
+    ("em_routing", (0,), _NONE, _NONE): (1.88,),
+}
+
+
+def published_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
+    """The ratios of training and decoding speed printed for a `base` model of this kind; those that there are."""
+    if config.head_aggregation is None:
+        speeds, plain = _LAYERS.get(config.layer_aggregation, ()), _PLAIN_LAYERS
+    elif config.layer_aggregation is None:
+        sites = (tuple(layer for layer in _ALL if config.aggregates_heads(site, layer)) for site in _SITES)
+        speeds, plain = _HEADS.get((config.head_aggregation, *sites), ()), _PLAIN_HEADS
+    else:
+        return ()
+    return tuple(speed / reference for speed, reference in zip(speeds, plain))
