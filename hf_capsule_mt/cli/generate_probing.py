@@ -1,0 +1,73 @@
+"""Make SentLen, WordContent and BigramShift, the probing tasks that need no parser, from any tokenised text.
+
+    python scripts/generate_probing.py --text_file books.tok.en.gz --data_dir probing
+
+That makes files of the size of SentEval's and needs millions of sentences. A small text gives smaller ones, and fewer
+words to ask for:
+
+    python scripts/generate_probing.py --text_file train.tok.en --data_dir probing --tasks word_content \\
+        --num_train 4000 --num_validation 1000 --num_test 1000 --num_words 100
+
+The files have SentEval's names and format; scripts/probe.py reads them. Beside each lies a JSON record of how it was
+made.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import report_user_errors
+
+TASKS = ("sentence_length", "word_content", "bigram_shift")
+# Option: default, what it is.
+_NUMBERS = {
+    "num_train": (100_000, "sentences of the training split"),
+    "num_validation": (10_000, "sentences of the validation split"),
+    "num_test": (10_000, "sentences of the test split"),
+    "num_words": (1000, "words that word_content asks for"),
+    "seed": (0, "of what is drawn from the text"),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--text_file", type=Path, required=True, help="a tokenised sentence a line, spaces between tokens; plain or .gz"
+    )
+    parser.add_argument("--data_dir", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), help=f"default: {' '.join(TASKS)}")
+    for name, (default, description) in _NUMBERS.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{description} (default: %(default)s)")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Make all tasks, then write their files and records and say what they hold."""
+    args = build_parser().parse_args(argv)
+
+    from hf_capsule_mt.data.parallel_text import read_lines
+    from hf_capsule_mt.data.probing import format_probing_data
+    from hf_capsule_mt.data.probing_generators import SplitSizes, generate_task, unique_sentences
+    from hf_capsule_mt.training.record import environment, text_hash
+
+    from .output import replace_text, write_json
+
+    files = {name: args.data_dir / f"{name}.txt" for name in args.tasks}
+    for file in files.values():
+        if file.exists():
+            raise FileExistsError(f"{file} is there already; delete it, or name another --data_dir")
+    sizes = SplitSizes(args.num_train, args.num_validation, args.num_test)
+    lines = read_lines(args.text_file)
+    sentences = unique_sentences(lines)
+    generated = {
+        name: generate_task(name, sentences, sizes, num_words=args.num_words, seed=args.seed) for name in files
+    }
+    made_from = {"settings": vars(args), "text_sha256": text_hash(lines), "environment": environment("cpu")}
+    args.data_dir.mkdir(parents=True, exist_ok=True)
+    for name, (data, choice) in generated.items():
+        write_json(args.data_dir / f"{name}.json", {"choice": choice, **made_from})
+        replace_text(files[name], format_probing_data(data))
+        counts = " + ".join(str(len(split)) for split in data.splits.values())
+        print(f"{files[name]}: {counts} sentences, {len(data.labels)} classes; {choice}")

@@ -1,0 +1,202 @@
+"""Train and test the probing classifiers of Li et al. 2019, Table 1: an encoder with heads aggregated in three ways.
+
+    python scripts/probe.py --data_dir SentEval/data/probing --output_dir probing_runs
+    python scripts/probe.py --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
+
+The folder holds some of SentEval's ten files by their own names (sentence_length.txt, word_content.txt, ...), or those
+of scripts/generate_probing.py. Every classifier is trained from scratch and leaves a JSON record in the output folder;
+the table, in Markdown, is made from the records and is also written there, to table.md. Running the command again skips
+what has a record and resumes the run that was interrupted.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import report_user_errors
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.data.probing import ProbingData
+    from hf_capsule_mt.evaluation.probing import ProbingSettings
+
+AGGREGATIONS = ("base", "simple", "em")
+# Option: type, default, what it is.
+_SETTINGS = {
+    "size": (str, "base", "of the three-layer encoder: tiny, base or big"),
+    "vocab_size": (int, 32000, "most words: the most frequent of the training split"),
+    "epochs": (int, 10, "passes over the training split; the best on the validation split is tested"),
+    "batch_size": (int, 64, "sentences of an update"),
+    "learning_rate": (float, 5e-4, "AdamW's peak; it rises over a tenth of the updates, then falls to 0"),
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
+    parser.add_argument("--tasks", nargs="+", default=[], help="names of files without .txt (default: all there are)")
+    parser.add_argument(
+        "--aggregations", nargs="+", default=list(AGGREGATIONS), help=f"default: {' '.join(AGGREGATIONS)}"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="default: 1 2 3")
+    for name, (kind, default, description) in _SETTINGS.items():
+        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{description} (default: %(default)s)")
+    return parser
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One classifier; `settings` is all that decides what comes out."""
+
+    settings: Mapping[str, Any]
+    data: "ProbingData"
+    folder: Path
+
+    @property
+    def record_file(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Carry out the runs that have no record, delete their checkpoints, then print the table of all and write it."""
+    args = build_parser().parse_args(argv)
+
+    import json
+    import shutil
+    import sys
+
+    from hf_capsule_mt.evaluation.probing import ProbingSettings
+
+    from .output import replace_text
+
+    settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
+    runs = _runs(args, settings)
+    for run in runs:
+        _check_earlier(run)
+    for number, run in enumerate(runs, start=1):
+        state = "has a record" if run.record_file.exists() else "is trained"
+        print(f"{number} of {len(runs)}: {run.folder.name} {state}", file=sys.stderr)
+        if not run.record_file.exists():
+            _carry_out(run, settings)
+        shutil.rmtree(run.folder, ignore_errors=True)
+    table = report([json.loads(run.record_file.read_text(encoding="utf-8")) for run in runs])
+    replace_text(args.output_dir / "table.md", table + "\n")
+    print(table)
+
+
+def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
+    """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
+    import hashlib
+    from dataclasses import asdict
+    from itertools import product
+
+    from hf_capsule_mt.configuration.capsule_aggregated_marian import check_choice
+    from hf_capsule_mt.data.probing import find_tasks, read_probing_data
+
+    for aggregation in args.aggregations:
+        check_choice("aggregations has an entry that", aggregation, AGGREGATIONS)
+    for seed in args.seeds:
+        if seed < 0:
+            raise ValueError(f"seeds has {seed}; seeds are 0 or more")
+    runs = []
+    for task in find_tasks(args.data_dir, args.tasks):
+        file = args.data_dir / task.file_name
+        data, digest = read_probing_data(file), hashlib.sha256(file.read_bytes()).hexdigest()
+        for aggregation, seed in product(dict.fromkeys(args.aggregations), dict.fromkeys(args.seeds)):
+            chosen = {"task": task.name, "aggregation": aggregation, "seed": seed, **asdict(settings)}
+            folder = args.output_dir / f"{task.name}-{aggregation}-{seed}"
+            runs.append(_Run({**chosen, "data_sha256": digest}, data, folder))
+    return runs
+
+
+def _check_earlier(run: _Run) -> None:
+    """Raise ValueError if there is a record or an interrupted run of the same name that had other settings."""
+    import json
+
+    for file in (run.record_file, run.folder / "settings.json"):
+        if not file.exists():
+            continue
+        found = json.loads(file.read_text(encoding="utf-8"))["settings"]
+        for name, value in run.settings.items():
+            if found.get(name) != value:
+                raise ValueError(
+                    f"{file} is of a run with {name} {found.get(name)!r}, and now it is {value!r}; repeat the run as "
+                    "it was, or name another --output_dir"
+                )
+
+
+def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
+    """Train and test, and write the record."""
+    import time
+
+    from transformers.utils import logging
+
+    from hf_capsule_mt.evaluation.probing import probe
+    from hf_capsule_mt.training.record import environment
+
+    from .output import write_json
+
+    started, made_by = time.time(), environment()
+    run.folder.mkdir(parents=True, exist_ok=True)
+    write_json(run.folder / "settings.json", {"settings": run.settings})
+    verbosity = logging.get_verbosity()
+    # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.
+    logging.set_verbosity_error()
+    try:
+        result = probe(run.data, run.settings["aggregation"], run.settings["seed"], settings, run.folder)
+    finally:
+        logging.set_verbosity(verbosity)
+    seconds = round(time.time() - started, 1)
+    record = {"settings": run.settings, **result, "seconds_of_this_call": seconds, "environment": made_by}
+    write_json(run.record_file, record)
+
+
+def report(records: Sequence[Mapping[str, Any]]) -> str:
+    """Table 1 in Markdown from the records of its runs, and under it how it was made."""
+    from hf_capsule_mt.data.probing import TASKS
+
+    names = {record["settings"]["task"] for record in records}
+    tasks = [task for name, task in TASKS.items() if name in names]
+    groups = [task.group for task in tasks]
+    rows = [
+        ["", *(group if group not in groups[:place] else "" for place, group in enumerate(groups))],
+        ["---", *["---:"] * len(tasks)],
+        ["model", *(task.column for task in tasks)],
+        ["majority class", *(_cell(records, "majority_accuracy", task=task.name) for task in tasks)],
+    ]
+    for aggregation in dict.fromkeys(record["settings"]["aggregation"] for record in records):
+        cells = (_cell(records, "test_accuracy", task=task.name, aggregation=aggregation) for task in tasks)
+        rows.append([aggregation.upper(), *cells])
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", _caption(records)])
+
+
+def _cell(records: Sequence[Mapping[str, Any]], measure: str, **settings: str) -> str:
+    """Mean and standard deviation of a measure, in percent, over the records with these settings."""
+    from statistics import mean, stdev
+
+    values = [100 * record[measure] for record in records if settings.items() <= record["settings"].items()]
+    spread = f" ± {stdev(values):.2f}" if len(values) > 1 and measure == "test_accuracy" else ""
+    return f"{mean(values):.2f}{spread}"
+
+
+def _caption(records: Sequence[Mapping[str, Any]]) -> str:
+    settings = records[0]["settings"]
+    seeds = list(dict.fromkeys(str(record["settings"]["seed"]) for record in records))
+    sentences = {record["settings"]["task"]: "/".join(map(str, record["sentences"].values())) for record in records}
+    made_by = dict.fromkeys(
+        "{device}, torch {torch}, transformers {transformers}".format(
+            device=record["environment"]["device"], **record["environment"]["packages"]
+        )
+        for record in records
+    )
+    return (
+        "Test accuracy in percent, of the epoch with the best validation accuracy; mean ± standard deviation over "
+        f"seeds {', '.join(seeds)}. `{settings['size']}`, three encoder layers, at most {settings['vocab_size']} "
+        f"words, {settings['epochs']} epochs, batches of {settings['batch_size']}, learning rate "
+        f"{settings['learning_rate']:g}. Sentences (train/validation/test): "
+        f"{', '.join(f'{task} {counts}' for task, counts in sentences.items())}. {'; '.join(made_by)}."
+    )
