@@ -1,9 +1,7 @@
 """Capsule-routing machine translation models for the Hugging Face ecosystem.
 
-Importing the package registers its models with Transformers' Auto classes.
+Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
 """
-
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 from .configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, preset_config
 from .modeling import (
@@ -15,15 +13,13 @@ from .modeling import (
     em_routing,
     simple_routing,
 )
+from .pipeline import TranslationPipeline
+from .registration import register_models, register_translation
 
 __version__ = "0.1.0"
 
-AutoConfig.register(CapsuleAggregatedMarianConfig.model_type, CapsuleAggregatedMarianConfig)
-AutoModel.register(CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianModel)
-AutoModelForSeq2SeqLM.register(CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration)
-AutoModelForSequenceClassification.register(
-    CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForSequenceClassification
-)
+register_models()
+register_translation()
 
 __all__ = [
     "METHODS",
@@ -33,6 +29,7 @@ __all__ = [
     "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",
     "RoutingOutput",
+    "TranslationPipeline",
     "dynamic_routing",
     "em_routing",
     "preset_config",

@@ -1,0 +1,49 @@
+"""What importing the package adds to Transformers: our models in its Auto classes, and the translation pipeline."""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    pipelines,
+)
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from .configuration import CapsuleAggregatedMarianConfig
+from .modeling import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
+    CapsuleAggregatedMarianModel,
+)
+from .pipeline import LANGUAGE_PAIR, TranslationPipeline
+
+
+def register_models() -> None:
+    """Let the Auto classes make and load our models."""
+    config_class = CapsuleAggregatedMarianConfig
+    AutoConfig.register(config_class.model_type, config_class)
+    AutoModel.register(config_class, CapsuleAggregatedMarianModel)
+    AutoModelForSeq2SeqLM.register(config_class, CapsuleAggregatedMarianForConditionalGeneration)
+    AutoModelForSequenceClassification.register(config_class, CapsuleAggregatedMarianForSequenceClassification)
+
+
+class _TaskAliases(dict):
+    """Transformers' other names of tasks, and `translation_xx_to_yy` for any two languages."""
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) or (isinstance(task, str) and LANGUAGE_PAIR.fullmatch(task) is not None)
+
+    def __missing__(self, task: str) -> str:
+        if task in self:
+            return "translation"
+        raise KeyError(task)
+
+
+def register_translation() -> None:
+    """Give `pipeline()` the task "translation" again, which Transformers 5 took away; leave one that is there alone."""
+    if "translation" in PIPELINE_REGISTRY.supported_tasks:
+        return
+    # Newer versions refuse the name before they ask the registry.
+    getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
+    PIPELINE_REGISTRY.register_pipeline("translation", TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+    PIPELINE_REGISTRY.task_aliases = _TaskAliases(PIPELINE_REGISTRY.task_aliases)

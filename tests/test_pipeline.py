@@ -1,0 +1,238 @@
+"""`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
+
+import pytest
+import tiny_multilingual
+import torch
+from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianConfig, MarianMTModel, pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
+from hf_capsule_mt.registration import register_translation
+
+SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
+
+
+def expected(model, tokenizer, text, **arguments):
+    """What a user would compute by hand for one sentence."""
+    words = model.generate(**tokenizer(text, return_tensors="pt"), **arguments)
+    return [{"translation_text": tokenizer.decode(row, skip_special_tokens=True)} for row in words]
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    return save_tiny_marian(tmp_path_factory.mktemp("marian"))
+
+
+@pytest.fixture(scope="module")
+def translator(marian):
+    return pipeline("translation", model=str(marian), device="cpu")
+
+
+def test_a_string_and_a_list(translator):
+    assert type(translator) is TranslationPipeline
+    one_by_one = [expected(translator.model, translator.tokenizer, text) for text in SENTENCES]
+    assert len({tuple(result[0].values()) for result in one_by_one}) > 1
+    assert [translator(text) for text in SENTENCES] == one_by_one
+    assert translator(SENTENCES) == [result[0] for result in one_by_one]
+    assert translator(tuple(SENTENCES)) == [result[0] for result in one_by_one]
+    assert translator([]) == []
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 8])
+def test_batches_change_nothing(translator, batch_size):
+    assert translator(SENTENCES, batch_size=batch_size) == translator(SENTENCES)
+
+
+def test_generation_arguments(marian, translator):
+    arguments = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 5}
+    by_hand = [expected(translator.model, translator.tokenizer, text, **arguments) for text in SENTENCES]
+    assert translator(SENTENCES, **arguments) == by_hand
+    assert translator(SENTENCES[0], generation_config=GenerationConfig(**arguments, decoder_start_token_id=0)) == (
+        expected(translator.model, translator.tokenizer, SENTENCES[0], **arguments)
+    )
+    made_so = pipeline("translation", model=str(marian), device="cpu", **arguments)
+    assert made_so(SENTENCES, batch_size=4) == by_hand
+    assert made_so(SENTENCES[0], num_return_sequences=1) == by_hand[0][:1]
+
+
+def test_streams_of_sentences(translator):
+    pulled = []
+
+    def stream():
+        for text in SENTENCES:
+            pulled.append(text)
+            yield text
+
+    results = iter(translator(stream()))
+    assert next(results) == translator(SENTENCES[0])
+    assert len(pulled) < len(SENTENCES), "the stream is read as it is translated"
+    assert list(results) == [translator(text) for text in SENTENCES[1:]]
+
+
+def test_data_sets_of_sentences_have_a_length_for_progress_bars(translator):
+    class Sentences(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(SENTENCES)
+
+        def __getitem__(self, index):
+            return SENTENCES[index]
+
+    results = translator(Sentences())
+    assert len(results) == len(SENTENCES)
+    assert list(results) == [translator(text) for text in SENTENCES]
+    assert list(translator(Sentences(), batch_size=3)) == list(results)
+
+
+def test_word_ids_and_spaces(translator):
+    [result] = translator(SENTENCES[0], return_tensors=True)
+    assert list(result) == ["translation_token_ids"]
+    text = translator.tokenizer.decode(result["translation_token_ids"], skip_special_tokens=True)
+    assert [{"translation_text": text}] == translator(SENTENCES[0])
+    translator.tokenizer.decode, decode = lambda *_, **options: str(options), translator.tokenizer.decode
+    try:
+        assert "'clean_up_tokenization_spaces': True" in str(translator("a", clean_up_tokenization_spaces=True))
+        assert "'clean_up_tokenization_spaces': False" in str(translator("a"))
+    finally:
+        translator.tokenizer.decode = decode
+
+
+def test_truncation(translator):
+    long = " ".join("abcdefgh" * 10)
+    assert len(translator.preprocess(long)["input_ids"][0]) == 81
+    assert len(translator.preprocess(long, truncation=True)["input_ids"][0]) == 32
+    cut = " ".join(("abcdefgh" * 10)[:31])
+    assert translator(long, truncation=True) == translator(cut)
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["a", 5], [["a"]]])
+def test_what_is_not_text_is_refused(translator, wrong):
+    with pytest.raises(ValueError, match="the translation pipeline takes strings"):
+        translator(wrong)
+
+
+def test_languages_that_do_nothing_are_pointed_out(translator, caplog):
+    from transformers.utils import logging
+
+    logging.enable_propagation()
+    assert translator("a", src_lang="en") == translator("a")
+    assert "takes no languages: src_lang='en'" in caplog.text
+    logging.disable_propagation()
+
+
+@pytest.mark.parametrize("task", ["translation", "translation_en_to_de", "translation_pt-BR_to_zh"])
+def test_task_names(marian, translator, task):
+    named = pipeline(task, model=str(marian), device="cpu")
+    assert type(named) is TranslationPipeline
+    assert named(SENTENCES) == translator(SENTENCES)
+
+
+@pytest.mark.parametrize("task", ["translation_en", "translation_en_de", "summarization", "translations"])
+def test_other_tasks_are_as_unknown_as_before(marian, task):
+    with pytest.raises(KeyError):
+        pipeline(task, model=str(marian))
+
+
+def test_registering_changes_nothing_else():
+    assert PIPELINE_REGISTRY.check_task("ner")[0] == "token-classification"
+    with pytest.raises(KeyError):
+        PIPELINE_REGISTRY.task_aliases["translation_en"]
+    before = dict(PIPELINE_REGISTRY.supported_tasks)
+    register_translation()
+    assert before == PIPELINE_REGISTRY.supported_tasks
+    assert "translation" in PIPELINE_REGISTRY.get_supported_tasks()
+
+
+def test_our_models(tmp_path):
+    fields = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "init_std": 0.7}
+    config = preset_config("em-routing", "tiny", head_aggregation="em_routing", **fields)
+    torch.manual_seed(0)
+    model = CapsuleAggregatedMarianForConditionalGeneration(config).eval()
+    model.generation_config.max_new_tokens = 7
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    ours = pipeline("translation", model=str(tmp_path), device="cpu")
+    assert type(ours.model) is CapsuleAggregatedMarianForConditionalGeneration
+    results = [expected(model, tiny_tokenizer(), text)[0] for text in SENTENCES]
+    assert ours(SENTENCES, batch_size=4) == results
+
+
+@pytest.mark.parametrize("separate_vocabs", [False, True])
+def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
+    tokenizer = marian_tokenizer(tmp_path, separate_vocabs)
+    sizes = {"vocab_size": tokenizer.vocab_size}
+    if separate_vocabs:
+        sizes |= {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": len(tokenizer.target_encoder)}
+    fields = {**tiny_model().config.to_dict(), **sizes, "pad_token_id": 2, "eos_token_id": 0, "forced_eos_token_id": 0}
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{**fields, "decoder_start_token_id": 2})).eval()
+    model.generation_config.max_new_tokens = 6
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    text = ">>de<< the old house"
+    assert translator(text) == expected(model, tokenizer, text)
+
+
+def test_t5_gets_its_prefix_and_settings_from_the_task():
+    model, tokenizer = tiny_multilingual.t5()
+    plain = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    assert plain("the house") == expected(model, tokenizer, "the house")
+    german = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
+    settings = {"num_beams": 2, "max_length": 9, "max_new_tokens": None}
+    by_hand = expected(model, tokenizer, "translate English to German: the house", **settings)
+    assert german("the house", max_new_tokens=None) == by_hand
+    assert german("the house", max_new_tokens=None) != plain("the house", max_new_tokens=None, max_length=9)
+
+
+KINDS = {"mbart": ("en_XX", "de_DE"), "nllb": ("eng_Latn", "deu_Latn"), "m2m100": ("en", "de")}
+
+
+@pytest.fixture(params=KINDS)
+def multilingual(request, tmp_path):
+    arguments = (tmp_path,) if request.param == "m2m100" else ()
+    model, tokenizer = getattr(tiny_multilingual, request.param)(*arguments)
+    return model, tokenizer, *KINDS[request.param]
+
+
+def test_languages_as_arguments(multilingual):
+    model, tokenizer, source, target = multilingual
+    texts = ["the old house", "two dogs", "a child sees"]
+    tokenizer.src_lang = source
+    code = getattr(tokenizer, "lang_code_to_token", {}).get(target, target)
+    first = {"forced_bos_token_id": tokenizer.convert_tokens_to_ids(code)}
+    by_hand = [expected(model, tokenizer, text, **first)[0] for text in texts]
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    languages = {"src_lang": source, "tgt_lang": target}
+    assert translator(texts, **languages) == by_hand
+    assert translator(texts, **languages, batch_size=3) == by_hand
+    made_so = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu", **languages)
+    assert made_so(texts) == by_hand
+    # Beams of a batch, and the other direction.
+    other = {"src_lang": target, "tgt_lang": source}
+    beams = {"num_beams": 2, "num_return_sequences": 2}
+    assert made_so(texts, **other, **beams, batch_size=3) == [made_so(text, **other, **beams) for text in texts]
+
+
+def test_wrong_and_missing_languages(multilingual):
+    model, tokenizer, source, target = multilingual
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    with pytest.raises(ValueError, match=r"needs to know tgt_lang; give it as tgt_lang=\.\.\."):
+        translator("the house", src_lang=source)
+    for wrong in ({"src_lang": "xx", "tgt_lang": target}, {"src_lang": source, "tgt_lang": "xx"}):
+        with pytest.raises(ValueError, match=f"_lang is 'xx', .* does not know; it knows .*{target}"):
+            translator("the house", **wrong)
+
+
+def test_languages_in_the_name_of_the_task(tmp_path):
+    model, tokenizer = tiny_multilingual.m2m100(tmp_path)
+    named = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
+    plain = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    assert named("the house") == plain("the house", src_lang="en", tgt_lang="de")
+    assert named("the house", tgt_lang="fr") == plain("the house", src_lang="en", tgt_lang="fr")
+
+
+def test_models_that_cannot_translate_are_refused(marian):
+    model = AutoModelForSeq2SeqLM.from_pretrained(marian)
+    with pytest.raises(ValueError, match="needs a tokenizer"):
+        TranslationPipeline(model=model, task="translation", device="cpu")
+    with pytest.raises(ValueError, match="MarianModel cannot translate"):
+        TranslationPipeline(model=model.model, tokenizer=tiny_tokenizer(), task="translation", device="cpu")

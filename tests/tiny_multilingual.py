@@ -1,0 +1,86 @@
+"""Tiny random models and tokenizers of the multilingual kinds that Transformers has: T5, mBART, NLLB and M2M-100."""
+
+import json
+
+import torch
+from tiny_marian import ENGLISH, GERMAN, write_sentencepiece
+from transformers import (
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    M2M100Tokenizer,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    MBartTokenizer,
+    NllbTokenizer,
+    T5Config,
+    T5ForConditionalGeneration,
+    T5Tokenizer,
+)
+
+_LETTERS = sorted(set("".join(ENGLISH + GERMAN)) - {" "}) + [":", "T", "E", "G"]
+_PIECES = ["▁", *_LETTERS, *(f"▁{letter}" for letter in _LETTERS)]
+_SHAPE = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "max_position_embeddings": 64,
+    "init_std": 1.0,
+}
+
+
+def t5():
+    """A T5 whose configuration says what to put before English to translate it into German."""
+    tokenizer = T5Tokenizer(vocab=[(piece, 0.0) for piece in ("<pad>", "</s>", "<unk>")] + _scored(), extra_ids=0)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        d_kv=8,
+        d_ff=16,
+        num_layers=1,
+        num_heads=2,
+        initializer_factor=20.0,
+        decoder_start_token_id=0,
+        task_specific_params={
+            "translation_en_to_de": {"prefix": "translate English to German: ", "num_beams": 2, "max_length": 9}
+        },
+    )
+    return _seeded(T5ForConditionalGeneration, config), tokenizer
+
+
+def mbart():
+    """mBART, whose languages are en_XX, de_DE and others."""
+    vocabulary = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")] + _scored()
+    tokenizer = MBartTokenizer(vocab=vocabulary)
+    return _seeded(MBartForConditionalGeneration, MBartConfig(vocab_size=len(tokenizer), **_SHAPE)), tokenizer
+
+
+def nllb():
+    """NLLB, whose languages are eng_Latn, deu_Latn and others."""
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *_PIECES]
+    tokenizer = NllbTokenizer(vocab={piece: index for index, piece in enumerate(dict.fromkeys(pieces))})
+    return _seeded(M2M100ForConditionalGeneration, M2M100Config(vocab_size=len(tokenizer), **_SHAPE)), tokenizer
+
+
+def m2m100(folder):
+    """M2M-100, whose languages are en, de and others; its tokenizer reads files."""
+    pieces = write_sentencepiece(folder / "sentencepiece.bpe.model", ENGLISH + GERMAN)
+    vocabulary = {piece: index for index, piece in enumerate(dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *pieces]))}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer = M2M100Tokenizer(str(folder / "vocab.json"), str(folder / "sentencepiece.bpe.model"))
+    config = M2M100Config(vocab_size=max(tokenizer.lang_code_to_id.values()) + 1, **_SHAPE)
+    return _seeded(M2M100ForConditionalGeneration, config), tokenizer
+
+
+def _scored():
+    return [(piece, -1.0 - index / 100) for index, piece in enumerate(dict.fromkeys(_PIECES))]
+
+
+def _seeded(model_class, config):
+    torch.manual_seed(0)
+    model = model_class(config).eval()
+    model.generation_config.max_new_tokens = 6
+    return model
