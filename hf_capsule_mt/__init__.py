@@ -15,8 +15,7 @@ from .modeling import (
 )
 from .pipeline import TranslationPipeline
 from .registration import register_models, register_translation
-
-__version__ = "0.1.0"
+from .version import __version__
 
 register_models()
 register_translation()
@@ -30,6 +29,7 @@ __all__ = [
     "CapsuleAggregatedMarianModel",
     "RoutingOutput",
     "TranslationPipeline",
+    "__version__",
     "dynamic_routing",
     "em_routing",
     "preset_config",

@@ -11,9 +11,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import field, fields
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import MarianConfig, PreTrainedConfig
+
+from .portable import PortableConfig
 
 LAYER_AGGREGATIONS = ("linear", "dynamic", "dynamic_routing", "em_routing")
 HEAD_AGGREGATIONS = ("simple_routing", "em_routing")
@@ -45,7 +47,7 @@ def check_positive_integer(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value!r}; allowed are integers of at least 1")
 
 
-class CapsuleAggregatedMarianConfig(MarianConfig):
+class CapsuleAggregatedMarianConfig(PortableConfig, MarianConfig):
     r"""
     A [`MarianConfig`] with the aggregation of layers of Dou et al. 2019 and that of attention heads of Li et al. 2019.
     With the default values the model is Marian.
@@ -93,6 +95,14 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
     """
 
     model_type = "capsule_aggregated_marian"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_capsule_aggregated_marian.CapsuleAggregatedMarianConfig",
+        "AutoModel": "modeling_capsule_aggregated_marian.CapsuleAggregatedMarianModel",
+        "AutoModelForSeq2SeqLM": ("modeling_capsule_aggregated_marian.CapsuleAggregatedMarianForConditionalGeneration"),
+        "AutoModelForSequenceClassification": (
+            "modeling_sequence_classification.CapsuleAggregatedMarianForSequenceClassification"
+        ),
+    }
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
         "past_key_values",
         "lm_loss",
@@ -147,15 +157,27 @@ class CapsuleAggregatedMarianConfig(MarianConfig):
         check_choice("head_aggregation", self.head_aggregation, (None, *HEAD_AGGREGATIONS))
         check_choice("head_aggregation_output", self.head_aggregation_output, ("replace", "residual"))
         for site, name in _HEAD_SITES.items():
-            layers = getattr(self, name)
-            stack = self.encoder_layers if site == "encoder_self" else self.decoder_layers
-            if layers is not None and (len(set(layers)) < len(layers) or not set(layers) <= set(range(stack))):
-                raise ValueError(f"{name} is {layers!r}; allowed are lists of different integers from 0 to {stack - 1}")
-        if self.head_aggregation is not None and not any(getattr(self, name) != [] for name in _HEAD_SITES.values()):
+            self._validate_head_layers(name, self.encoder_layers if site == "encoder_self" else self.decoder_layers)
+        layers = {name: getattr(self, name) for name in _HEAD_SITES.values()}
+        if self.head_aggregation is None and layers != dict(zip(layers, (None, [], []))):
+            raise ValueError(f"head_aggregation is None, but {layers} name layers for it; give it or leave them out")
+        if self.head_aggregation is not None and not any(value != [] for value in layers.values()):
             raise ValueError(
-                f"head_aggregation is {self.head_aggregation!r}, but {', '.join(_HEAD_SITES.values())} are all []; "
-                "name a layer in one of them, or leave out head_aggregation"
+                f"head_aggregation is {self.head_aggregation!r}, but {', '.join(layers)} are all []; name a layer in "
+                "one of them, or leave out head_aggregation"
             )
+
+    def _validate_head_layers(self, name: str, num_layers: int) -> None:
+        layers = getattr(self, name)
+        if layers is None:
+            return
+        known = isinstance(layers, (list, tuple)) and all(type(i) is int and 0 <= i < num_layers for i in layers)
+        if not known or len(set(layers)) < len(layers):
+            raise ValueError(
+                f"{name} is {layers!r}; allowed are None (every layer) and lists of different integers from 0 to "
+                f"{num_layers - 1}"
+            )
+        setattr(self, name, list(layers))
 
     def _validate_layer_aggregation(self) -> None:
         check_choice("layer_aggregation", self.layer_aggregation, (None, *LAYER_AGGREGATIONS))

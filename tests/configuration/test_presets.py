@@ -62,7 +62,7 @@ def test_each_site_has_its_own_layers(site, field):
         return [layer for layer in range(3) if config.aggregates_heads(site, layer)]
 
     assert chosen(None) == [0, 1, 2]
-    assert chosen([2, 0]) == [0, 2]
+    assert chosen([2, 0]) == chosen((0, 2)) == [0, 2]
     assert chosen([]) == []
 
 
@@ -78,8 +78,12 @@ def test_each_site_has_its_own_layers(site, field):
         ({"head_aggregation_decoder_layers": [-1]}, r"head_aggregation_decoder_layers is \[-1\]; .* from 0 to 3"),
         ({"head_aggregation_cross_layers": [1, 1]}, r"head_aggregation_cross_layers is \[1, 1\]; .* different"),
         ({"head_aggregation_encoder_layers": []}, "head_aggregation is 'em_routing', but .* are all .*leave out"),
-        ({"head_aggregation_encoder_layers": "all"}, "head_aggregation_encoder_layers"),
-        ({"head_aggregation_cross_layers": [0.5]}, "head_aggregation_cross_layers"),
+        *(
+            ({"head_aggregation_encoder_layers": wrong}, "head_aggregation_encoder_layers is .* allowed are None")
+            for wrong in ("all", "", 0, {0}, [[0]], [True], [0.0], [0.5])
+        ),
+        ({"head_aggregation_encoder_layers": ()}, "are all .*name a layer"),
+        ({"head_aggregation": None, "head_aggregation_cross_layers": [0]}, "head_aggregation is None, but .*cross"),
     ],
 )
 def test_wrong_heads_are_rejected_by_name(fields, message):

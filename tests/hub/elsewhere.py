@@ -1,0 +1,41 @@
+"""Run Python where this package cannot be imported, as on the machine of somebody who only has Transformers."""
+
+import json
+import os
+import subprocess
+import sys
+
+_BLOCKED = """
+import json, sys
+sys.modules["hf_capsule_mt"] = None  # every import of it fails
+import torch
+from transformers import logging
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+found = {}
+"""
+
+
+def run_elsewhere(code, tmp_path, **names):
+    """Run `code` with the `names` defined, and return what it puts into the dictionary `found`."""
+    definitions = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    result = tmp_path / "found.json"
+    ending = f"\nwith open({str(result)!r}, 'w') as file:\n    json.dump(found, file)\n"
+    environment = {
+        **os.environ,
+        "HF_MODULES_CACHE": str(tmp_path / "modules"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", _BLOCKED + definitions + code + ending],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=600,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(result.read_text())

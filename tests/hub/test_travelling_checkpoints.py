@@ -1,0 +1,234 @@
+"""Checkpoints load, translate, train and are saved again where this package does not exist."""
+
+import json
+import re
+
+import pytest
+import torch
+from elsewhere import run_elsewhere
+from tiny_marian import marian_tokenizer, tiny_tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    pipeline,
+)
+
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
+    __version__,
+    preset_config,
+)
+from hf_capsule_mt.configuration.source import source_files
+
+SENTENCES = ["a b c", "d", "e f g h"]
+SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "init_std": 0.7}
+EVERYTHING = {
+    "head_aggregation": "em_routing",
+    "head_aggregation_decoder_layers": None,
+    "head_aggregation_cross_layers": None,
+    "label_smoothing": 0.1,
+}
+KINDS = {"transformer": {}, "dynamic-combination": {}, "em-routing": EVERYTHING}
+BATCH = {"input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]], "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]]}
+LABELS = [[7, 8, 2], [9, 2, -100]]
+
+
+def save(folder, method="em-routing", **fields):
+    torch.manual_seed(0)
+    config = preset_config(method, "tiny", **{**SMALL, **KINDS.get(method, {}), **fields})
+    model = CapsuleAggregatedMarianForConditionalGeneration(config).eval()
+    model.generation_config.max_new_tokens = 7
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return model
+
+
+def tensors(**lists):
+    return {name: torch.tensor(value) for name, value in lists.items()}
+
+
+LOAD = """
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+trust = {"trust_remote_code": True}
+batch = {name: torch.tensor(value) for name, value in batch.items()}
+config = AutoConfig.from_pretrained(folder, **trust)
+tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder, **trust)
+base = AutoModel.from_pretrained(folder, **trust)
+found["config"] = [config.model_type, config.layer_aggregation]
+found["ids"] = tokenizer(sentences)["input_ids"]
+found["logits"] = model(**batch, labels=torch.tensor(labels)).logits.tolist()
+found["hidden"] = base(**batch, decoder_input_ids=torch.tensor([[0, 3], [0, 4]])).last_hidden_state.tolist()
+translator = pipeline("translation", model=folder, device="cpu", **trust)
+found["translations"] = [result["translation_text"] for result in translator(sentences, num_beams=2)]
+found["untold"] = pipeline(model=folder, device="cpu", **trust).task
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", KINDS)
+def test_loads_and_translates_elsewhere(tmp_path, method):
+    folder = tmp_path / "checkpoint"
+    model = save(folder, method)
+    found = run_elsewhere(LOAD, tmp_path, folder=str(folder), sentences=SENTENCES, batch=BATCH, labels=LABELS)
+    assert found["config"] == ["capsule_aggregated_marian", model.config.layer_aggregation]
+    assert found["ids"] == tiny_tokenizer()(SENTENCES)["input_ids"]
+    with torch.no_grad():
+        assert found["logits"] == model(**tensors(**BATCH, labels=LABELS)).logits.tolist()
+        words = tensors(**BATCH, decoder_input_ids=[[0, 3], [0, 4]])
+        assert found["hidden"] == model.model(**words).last_hidden_state.tolist()
+    here = pipeline("translation", model=str(folder), device="cpu")(SENTENCES, num_beams=2)
+    assert found["translations"] == [result["translation_text"] for result in here]
+    assert found["untold"] == "translation"
+
+
+TRAIN_AND_SAVE = """
+from transformers import AutoModelForSeq2SeqLM
+batch = {name: torch.tensor(value) for name, value in batch.items()}
+labels = torch.tensor(labels)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(**batch, labels=labels).loss.backward()
+optimizer.step()
+model.save_pretrained(again)
+found["logits"] = model(**batch, labels=labels).logits.tolist()
+"""
+
+
+@pytest.mark.slow
+def test_trains_and_is_saved_again_elsewhere(tmp_path):
+    folder, again, third = (tmp_path / name for name in ("checkpoint", "again", "third"))
+    before = save(folder)
+    names = {"batch": BATCH, "labels": LABELS}
+    found = run_elsewhere(TRAIN_AND_SAVE, tmp_path, folder=str(folder), again=str(again), **names)
+    assert found["logits"] != before(**tensors(**BATCH, labels=LABELS)).logits.tolist()
+    for name, text in source_files().items():
+        assert (again / name).read_text(encoding="utf-8") == text
+    assert (again / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+    # Here, without remote code; and from there a third time.
+    model = AutoModelForSeq2SeqLM.from_pretrained(again)
+    assert type(model) is CapsuleAggregatedMarianForConditionalGeneration
+    assert model(**tensors(**BATCH, labels=LABELS)).logits.tolist() == found["logits"]
+    run_elsewhere(TRAIN_AND_SAVE, tmp_path, folder=str(again), again=str(third), **names)
+    assert {file.name for file in third.iterdir()} == {file.name for file in again.iterdir()}
+
+
+@pytest.mark.slow
+def test_classifiers_load_elsewhere(tmp_path):
+    torch.manual_seed(0)
+    config = preset_config("head-em-routing", "tiny", num_labels=5, **SMALL)
+    model = CapsuleAggregatedMarianForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path / "checkpoint")
+    code = """
+from transformers import AutoModelForSequenceClassification
+batch = {name: torch.tensor(value) for name, value in batch.items()}
+model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+found["logits"] = model(**batch).logits.tolist()
+"""
+    found = run_elsewhere(code, tmp_path, folder=str(tmp_path / "checkpoint"), batch=BATCH)
+    assert found["logits"] == model(**tensors(**BATCH)).logits.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("separate_vocabs", [False, True])
+def test_an_opus_mt_checkpoint_all_the_way(tmp_path, separate_vocabs):
+    """Warm start, two updates by the Trainer, its checkpoint elsewhere."""
+    (tmp_path / "opus").mkdir()
+    tokenizer = marian_tokenizer(tmp_path / "opus", separate_vocabs)
+    sizes = {"vocab_size": tokenizer.vocab_size, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
+    if separate_vocabs:
+        sizes |= {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": len(tokenizer.target_encoder)}
+    words = {"pad_token_id": 2, "eos_token_id": 0, "forced_eos_token_id": 0, "decoder_start_token_id": 2}
+    torch.manual_seed(0)
+    MarianMTModel(MarianConfig(**sizes, **words, init_std=0.5)).save_pretrained(tmp_path / "opus")
+    tokenizer.save_pretrained(tmp_path / "opus")
+
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(
+        str(tmp_path / "opus"), layer_aggregation="em_routing", head_aggregation="simple_routing"
+    )
+    model.generation_config.max_new_tokens = 6
+    data = [dict(tokenizer(text, text_target="das alte Haus")) for text in ("the old house", "two dogs") * 4]
+    args = Seq2SeqTrainingArguments(
+        str(tmp_path / "run"), max_steps=2, save_steps=2, learning_rate=0.01, report_to="none", use_cpu=True
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, model)
+    Seq2SeqTrainer(model, args, collator, data, processing_class=tokenizer).train()
+    folder = str(tmp_path / "run" / "checkpoint-2")
+    texts = [">>de<< the old house", "two dogs see"]
+    here = pipeline("translation", model=folder, device="cpu")(texts)
+    code = """
+from transformers import pipeline
+translator = pipeline("translation", model=folder, device="cpu", trust_remote_code=True)
+found["translations"] = translator(texts)
+"""
+    assert run_elsewhere(code, tmp_path, folder=folder, texts=texts)["translations"] == here
+
+
+def test_nothing_is_trusted_unasked(tmp_path):
+    save(tmp_path)
+    # Here no remote code is needed, and none is run: a file that says otherwise would end this.
+    (tmp_path / "modeling_capsule_aggregated_marian.py").write_text("raise SystemExit('remote code was run')")
+    assert AutoConfig.from_pretrained(tmp_path).model_type == "capsule_aggregated_marian"
+    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).config
+    assert not hasattr(config, "auto_map")
+    assert not hasattr(config, "custom_pipelines")
+    AutoTokenizer.from_pretrained(tmp_path)
+
+
+@pytest.mark.slow
+def test_elsewhere_it_must_be_asked_for(tmp_path):
+    save(tmp_path / "checkpoint")
+    code = """
+from transformers import AutoModelForSeq2SeqLM
+try:
+    AutoModelForSeq2SeqLM.from_pretrained(folder)
+except ValueError as error:
+    found["error"] = str(error)
+"""
+    assert "trust_remote_code=True" in run_elsewhere(code, tmp_path, folder=str(tmp_path / "checkpoint"))["error"]
+
+
+def test_the_source_travels_whole_and_is_the_same_every_time(tmp_path):
+    save(tmp_path / "one")
+    save(tmp_path / "two")
+    for name, text in source_files().items():
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() == text.encode()
+        licence, *_ = text.splitlines()
+        assert licence.startswith("# Copyright"), name
+        assert f"# From hf-capsule-mt {__version__}, hf_capsule_mt/" in text
+        assert text.count("# Copyright") == 1, name
+        # One level of relative imports, all of files that travel too.
+        for module in re.findall(r"^\s*from (\.\S*) import", text, flags=re.MULTILINE):
+            assert f"{module.removeprefix('.')}.py" in source_files(), (name, module)
+        assert "hf_capsule_mt import" not in text, name
+        compile(text, name, "exec")
+    assert not list((tmp_path / "one").glob("*.tmp"))
+
+
+def test_only_what_runs_travels():
+    assert not [name for name in source_files() if re.match(r"data|training|evaluation|cli|registration", name)]
+    assert {name for name in source_files() if not name.startswith(("modeling_", "configuration_"))} == {"pipeline.py"}
+
+
+def test_config_names_classes_that_travel(tmp_path):
+    model = save(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    references = [*written["auto_map"].values(), written["custom_pipelines"]["translation"]["impl"]]
+    assert set(written["auto_map"]) == {
+        "AutoConfig",
+        "AutoModel",
+        "AutoModelForSeq2SeqLM",
+        "AutoModelForSequenceClassification",
+    }
+    for reference in references:
+        module, name = reference.split(".")
+        assert f"class {name}(" in source_files()[f"{module}.py"]
+    # The configuration in memory is as it was: saving adds nothing to it.
+    assert not {"auto_map", "custom_pipelines"} & set(model.config.to_dict())
