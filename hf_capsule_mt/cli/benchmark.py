@@ -10,6 +10,7 @@ table, in Markdown, has the medians over the rounds and, in brackets, the smalle
 """
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -116,7 +117,7 @@ def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConf
         raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
     configs = {}
     for row in args.methods:
-        method, *own = row.split()
+        method, *own = re.split(r"\s+(?=\w+=)", row.strip())
         overrides = dict(parse_override(text) for text in [*args.config_overrides, *own])
         if "vocab_size" in overrides:
             raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")

@@ -31,8 +31,22 @@ _HEADS = {
 }
 
 
+def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
+    """Whether what the tables do not vary is as the papers have it."""
+    return (
+        config.encoder_layers == config.decoder_layers == 6
+        and config.routing_iterations == 3
+        and config.num_output_capsules in (None, config.d_model)
+        and config.layer_aggregation_output == config.head_aggregation_output == "replace"
+        and config.layer_aggregation_context == "all"
+        and len(config.layer_aggregation_sides) == 2
+    )
+
+
 def published_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
-    """The ratios of training and decoding speed printed for a `base` model of this kind; those that there are."""
+    """The ratios of training and decoding speed printed for this configuration, at `base`; those that there are."""
+    if not _as_published(config):
+        return ()
     if config.head_aggregation is None:
         speeds, plain = _LAYERS.get(config.layer_aggregation, ()), _PLAIN_LAYERS
     elif config.layer_aggregation is None:

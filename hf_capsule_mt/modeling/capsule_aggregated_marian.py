@@ -35,7 +35,14 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_overrides
 from .capsule_routing import OutputRouting
-from .head_aggregation import aggregate_heads, head_routing_of
+from .head_aggregation import (
+    RECORDED_HEADS,
+    ResidualRoutedHeads,
+    RoutedHeads,
+    aggregate_heads,
+    record_heads,
+    split_head_routing,
+)
 from .layer_aggregation import build_layer_aggregation
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
@@ -114,6 +121,8 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
     """
 
+    _can_record_outputs = {**MarianEncoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.layers = nn.ModuleList(
@@ -134,14 +143,15 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     ) -> RoutedEncoderOutput:
         """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
-        with head_routing_of(self, output_routing) as head_routing:
-            outputs = super().forward(
-                input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
-            )
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
+        )
+        outputs, head_routing = split_head_routing(outputs)
         layer_routing = None
         if self.aggregation is not None:
             outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing, head_routing=tuple(head_routing) or None)
+        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
 
 
 class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
@@ -149,6 +159,8 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
     """
+
+    _can_record_outputs = {**MarianDecoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
@@ -174,23 +186,24 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     ) -> RoutedDecoderOutput:
         """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
-        with head_routing_of(self, output_routing) as head_routing:
-            outputs = super().forward(
-                input_ids,
-                attention_mask,
-                encoder_hidden_states,
-                encoder_attention_mask,
-                past_key_values,
-                inputs_embeds,
-                use_cache=use_cache,
-                layer_outputs=layers,
-                return_dict=True,
-                **kwargs,
-            )
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids,
+            attention_mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache=use_cache,
+            layer_outputs=layers,
+            return_dict=True,
+            **kwargs,
+        )
+        outputs, head_routing = split_head_routing(outputs)
         layer_routing = None
         if self.aggregation is not None:
             outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=tuple(head_routing) or None)
+        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
 
 
 class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
@@ -249,7 +262,10 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             output_routing=output_routing,
             **kwargs,
         )
-        head_routing = (*(getattr(encoder_outputs, "head_routing", None) or ()), *(decoder_outputs.head_routing or ()))
+        head_routing = {
+            **(getattr(encoder_outputs, "head_routing", None) or {}),
+            **(decoder_outputs.head_routing or {}),
+        }
         return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
@@ -329,7 +345,9 @@ class CapsuleAggregatedMarianForConditionalGeneration(
     def from_marian(
         cls, marian: str | MarianMTModel, **config_overrides: Any
     ) -> "CapsuleAggregatedMarianForConditionalGeneration":
-        """Warm-start from a Marian translation model, with the same logits until the first update.
+        """Warm-start from a Marian translation model.
+
+        Until the first update the logits are those of the Marian model, if no output is "replace".
 
         Args:
             marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it.
@@ -376,13 +394,20 @@ def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration,
     except RuntimeError as error:
         first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
         raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
-    # Heads routed without W^O leave it unused.
+    routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
+    added = (*(f"model.{side}.aggregation." for side in ("encoder", "decoder")), *(f"{name}." for name in routed))
+    unused = {f"{name}.{part}" for name in routed for part in ("weight", "bias")}.intersection(report.unexpected_keys)
     strange = [
-        *(key for key in report.missing_keys if ".aggregation." not in key and ".out_proj." not in key),
-        *(key for key in report.unexpected_keys if ".out_proj." not in key),
+        *(key for key in report.missing_keys if not key.startswith(added)),
+        *(key for key in report.unexpected_keys if key not in unused),
     ]
     if strange:
         raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
+    if unused:
+        logger.warning(
+            f"head_aggregation_output is 'replace': {len(unused) // 2} trained output projections are dropped, and the "
+            "model does not translate until it is trained"
+        )
     model.tie_weights()
 
 

@@ -39,28 +39,26 @@ class CapsuleRouting(nn.Module):
             init.zeros_(self.beta_u)
 
     def forward(
-        self, votes: Tensor, input_activations: Tensor | None = None, output_routing: OutputRouting = False
-    ) -> tuple[Tensor, Tensor | None]:
+        self, votes: Tensor, input_activations: Tensor | None = None, every_iteration: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Route votes `[..., I, d]`, of which output capsule n has the n-th part of width d / N.
 
         Args:
             votes: of the I input capsules.
             input_activations: of EM routing, `[..., I, 1 or N]`; 1 by default.
-            output_routing: True for the assignment of the last iteration, "all" for that of every iteration.
+            every_iteration: whether to return the assignment of every iteration.
 
         Returns:
-            The output capsules `[..., d]`, and the assignment `[..., I, N]` (or `[..., iterations, I, N]`) if asked
-            for, else None.
+            The output capsules `[..., d]`, and the assignment that made them, `[..., I, N]`, or that of every
+            iteration, `[..., iterations, I, N]`.
         """
         votes = votes.unflatten(-1, (self.num_capsules, -1))
-        every = output_routing == "all"
         if self.algorithm == "em_routing":
             betas = self.beta_a, self.beta_u
             settings = self.num_iterations, input_activations, self.inverse_temperature
-            routed = em_routing(votes, *betas, *settings, return_all_coefficients=every)
+            routed = em_routing(votes, *betas, *settings, return_all_coefficients=every_iteration)
         else:
-            routed = _AGREEMENT_ROUTINGS[self.algorithm](votes, self.num_iterations, return_all_coefficients=every)
-        assignment = routed.coefficients if output_routing else None
-        if every:
-            assignment = routed.all_coefficients.movedim(0, -3)
+            algorithm = _AGREEMENT_ROUTINGS[self.algorithm]
+            routed = algorithm(votes, self.num_iterations, return_all_coefficients=every_iteration)
+        assignment = routed.all_coefficients.movedim(0, -3) if every_iteration else routed.coefficients
         return routed.capsules.flatten(-2), assignment

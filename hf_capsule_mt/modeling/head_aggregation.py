@@ -4,33 +4,63 @@ A module here takes the place of an attention's output projection W^O: it maps t
 `[..., d]`, position by position, so attention itself and its caches know nothing of it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PretrainedConfig
 from transformers import initialization as init
+from transformers.utils.output_capturing import OutputRecorder
 
 from .capsule_routing import CapsuleRouting, OutputRouting
+
+
+class HeadRouting(CapsuleRouting):
+    """Routes the votes of the heads at one place, and lets Transformers record how it did.
+
+    Args:
+        config: a [`CapsuleAggregatedMarianConfig`].
+        place: the site and the layer, as in "encoder_self.0".
+    """
+
+    def __init__(self, config: PretrainedConfig, place: str) -> None:
+        super().__init__(config.head_aggregation, config)
+        self.place = place
+
+    def forward(self, votes: Tensor) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
+        """Route votes `[..., H, d]`: the capsules `[..., d]`, and what [`RECORDED_HEADS`] records."""
+        capsules, assignment = super().forward(votes)
+        return capsules, (self.place, assignment), (self, votes)
+
+
+class _UnitGainLinear(nn.Linear):
+    """A linear map that starts with unit gain: routing shrinks what it is given, squashing above all."""
+
+    def init_weights(self, std: float) -> None:
+        """Draw the weights, unless they were loaded."""
+        init.normal_(self.weight, mean=0.0, std=self.in_features**-0.5)
 
 
 class RoutedHeads(nn.Module):
     """Eq. 5-12: an input capsule for each head, computed from all heads, votes for the output capsules.
 
+    Adapters such as LoRA that change linear maps find two here: `inputs` (f, all heads' at once) and `votes` (W).
+
     Args:
         config: a [`CapsuleAggregatedMarianConfig`].
         num_heads: H, the input capsules.
+        place: see [`HeadRouting`].
     """
 
-    def __init__(self, config: PretrainedConfig, num_heads: int) -> None:
+    def __init__(self, config: PretrainedConfig, num_heads: int, place: str) -> None:
         super().__init__()
         width = config.d_model
         self.num_heads = num_heads
-        self.inputs = nn.Linear(width, num_heads * width)
-        self.votes = nn.Linear(width, width)
-        self.routing = CapsuleRouting(config.head_aggregation, config)
+        self.inputs = _UnitGainLinear(width, num_heads * width)
+        self.votes = _UnitGainLinear(width, width)
+        self.routing = HeadRouting(config, place)
 
     def forward(self, heads: Tensor) -> Tensor:
         """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
@@ -38,24 +68,32 @@ class RoutedHeads(nn.Module):
         return self.routing(self.votes(capsules))[0]
 
 
-class ResidualRoutedHeads(nn.Linear):
+class ResidualRoutedHeads(nn.Module):
     """W^O, as it was trained, and routed heads beside it: W^O O + gamma * routed(O), with gamma 0 at the start.
 
-    The LayerNorm of the attention's own residual connection follows, so this one needs none.
+    The LayerNorm of the attention's own residual connection follows, so this one needs none. The projection has its
+    weights under Marian's names, `out_proj.weight` and `out_proj.bias`.
+
+    Args: those of [`RoutedHeads`].
     """
 
-    def __init__(self, config: PretrainedConfig, num_heads: int) -> None:
-        super().__init__(config.d_model, config.d_model)
-        self.routed = RoutedHeads(config, num_heads)
-        self.gamma = nn.Parameter(torch.zeros(config.d_model))
+    def __init__(self, config: PretrainedConfig, num_heads: int, place: str) -> None:
+        super().__init__()
+        width = config.d_model
+        self.weight = nn.Parameter(torch.empty(width, width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.routed = RoutedHeads(config, num_heads, place)
+        self.gamma = nn.Parameter(torch.zeros(width))
 
     def init_weights(self, std: float) -> None:
-        """Switch the routed heads off, unless gamma was loaded."""
+        """Draw the projection, and switch the routed heads off, unless they were loaded."""
+        init.normal_(self.weight, mean=0.0, std=std)
+        init.zeros_(self.bias)
         init.zeros_(self.gamma)
 
     def forward(self, heads: Tensor) -> Tensor:
         """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
-        return super().forward(heads) + self.gamma * self.routed(heads)
+        return F.linear(heads, self.weight, self.bias) + self.gamma * self.routed(heads)
 
 
 def aggregate_heads(attention: nn.Module, config: PretrainedConfig, site: str, layer: int) -> None:
@@ -69,30 +107,33 @@ def aggregate_heads(attention: nn.Module, config: PretrainedConfig, site: str, l
     """
     if config.aggregates_heads(site, layer):
         kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
-        attention.out_proj = kind(config, attention.num_heads)
+        attention.out_proj = kind(config, attention.num_heads, f"{site}.{layer}")
 
 
-@contextmanager
-def head_routing_of(stack: nn.Module, output_routing: OutputRouting) -> Iterator[list[Tensor]]:
-    """Collect the assignments of all heads that `stack` routes in this context, in the order it does.
+RECORDED_HEADS = {
+    "head_routing": OutputRecorder(HeadRouting, index=1),
+    "head_votes": OutputRecorder(HeadRouting, index=2),
+}
+"""What Transformers records of a stack that is asked for it, as it does with hidden states and attentions."""
 
-    The list gets one tensor `[batch, positions, H, N]` (with "all": `[batch, positions, iterations, H, N]`) for each
-    routed attention; none if `output_routing` is False.
+
+def record_heads(output_routing: OutputRouting) -> dict[str, bool]:
+    """The arguments of a stack's forward that make Transformers record what [`split_head_routing`] needs."""
+    if not output_routing:
+        return {}
+    return {"output_head_votes" if output_routing == "all" else "output_head_routing": True}
+
+
+def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
+    """Take what was recorded of the heads out of a stack's outputs.
+
+    Returns:
+        The other outputs; and by place the assignments `[batch, positions, H, N]`, or those of every iteration,
+        `[batch, positions, iterations, H, N]`; None if nothing was recorded.
     """
-    assignments: list[Tensor] = []
-
-    def ask(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        return args, {**kwargs, "output_routing": output_routing}
-
-    def keep(module: nn.Module, args: tuple, output: tuple[Tensor, Tensor]) -> None:
-        assignments.append(output[1])
-
-    routings = [module.routing for module in stack.modules() if isinstance(module, RoutedHeads)]
-    handles = []
-    for routing in routings if output_routing else []:
-        handles += [routing.register_forward_pre_hook(ask, with_kwargs=True), routing.register_forward_hook(keep)]
-    try:
-        yield assignments
-    finally:
-        for handle in handles:
-            handle.remove()
+    others = {name: value for name, value in outputs.items() if name not in RECORDED_HEADS}
+    assignments = dict(outputs.get("head_routing", ()))
+    with torch.no_grad():
+        for routing, votes in outputs.get("head_votes", ()):
+            _, assignments[routing.place] = CapsuleRouting.forward(routing, votes, every_iteration=True)
+    return others, assignments or None

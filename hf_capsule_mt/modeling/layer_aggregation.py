@@ -91,7 +91,9 @@ class RoutedAggregation(nn.Module):
         """Aggregate `[..., L, d]` to `[..., d]`; see [`LayerAggregation.forward`] for the second result."""
         capsules = self._map(self.inputs, layers)
         activations = None if self.activations is None else self._map(self.activations, capsules).sigmoid()
-        return self.routing(self._map(self.votes, capsules), activations, output_routing)
+        votes = self._map(self.votes, capsules)
+        aggregate, assignment = self.routing(votes, activations, every_iteration=output_routing == "all")
+        return aggregate, assignment if output_routing else None
 
     def _map(self, module: nn.Module, capsules: Tensor) -> Tensor:
         if isinstance(module, BlockLinear):

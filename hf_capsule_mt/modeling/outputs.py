@@ -17,7 +17,7 @@ class RoutedEncoderOutput(BaseModelOutput):
     """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
 
     layer_routing: Tensor | None = None
-    head_routing: tuple[Tensor, ...] | None = None
+    head_routing: dict[str, Tensor] | None = None
 
 
 @dataclass
@@ -25,7 +25,7 @@ class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     """[`BaseModelOutputWithPastAndCrossAttentions`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
 
     layer_routing: Tensor | None = None
-    head_routing: tuple[Tensor, ...] | None = None
+    head_routing: dict[str, Tensor] | None = None
 
 
 @dataclass
@@ -36,16 +36,15 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
         encoder_layer_routing: of encoder layers to output capsules, `[batch, source, L, N]`, or
             `[batch, source, iterations, L, N]` with `output_routing="all"`.
         decoder_layer_routing: of decoder layers to output capsules, the same with target positions.
-        head_routing: of attention heads to output capsules, `[batch, positions, H, N]` for each routed attention, or
-            `[batch, positions, iterations, H, N]`: encoder layers from the bottom, then decoder layers from the bottom,
-            self-attention before cross-attention.
+        head_routing: of attention heads to output capsules: by place, as "encoder_self.0" (site and layer),
+            `[batch, positions, H, N]`, or `[batch, positions, iterations, H, N]`.
         guided_routing: of source positions to PAST, FUTURE and redundant capsules.
         sentence_routing: of source positions to sentence capsules.
     """
 
     encoder_layer_routing: Tensor | None = None
     decoder_layer_routing: Tensor | None = None
-    head_routing: tuple[Tensor, ...] | None = None
+    head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
 
@@ -65,7 +64,7 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
     bca_loss: Tensor | None = None
     encoder_layer_routing: Tensor | None = None
     decoder_layer_routing: Tensor | None = None
-    head_routing: tuple[Tensor, ...] | None = None
+    head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
 
@@ -75,4 +74,4 @@ class RoutedSequenceClassifierOutput(SequenceClassifierOutput):
     """[`SequenceClassifierOutput`] with the encoder's routing, as in [`RoutedSeq2SeqModelOutput`]."""
 
     encoder_layer_routing: Tensor | None = None
-    head_routing: tuple[Tensor, ...] | None = None
+    head_routing: dict[str, Tensor] | None = None

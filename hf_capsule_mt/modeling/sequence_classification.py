@@ -23,12 +23,18 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
 
     # As in Marian: the positions are computed, not learned.
     _keys_to_ignore_on_load_missing = (r"encoder\.embed_positions\.weight$",)
-    _keys_to_ignore_on_load_unexpected = (r"^(model\.)?decoder\.", r"^lm_head\.", r"^final_logits_bias$")
+    _keys_to_ignore_on_load_unexpected = (
+        r"^(model\.)?decoder\.",
+        r"^(model\.)?shared\.",
+        r"^lm_head\.",
+        r"^final_logits_bias$",
+    )
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        # Translation checkpoints that share their words hold them under this name alone.
-        if config.share_encoder_decoder_embeddings:
+        # Translation checkpoints with one embedding hold it under this name alone.
+        self._one_embedding = config.share_encoder_decoder_embeddings and config.tie_word_embeddings
+        if self._one_embedding:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
             self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
         self.encoder = CapsuleAggregatedMarianEncoder(config)
@@ -41,7 +47,7 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the embedding of the words."""
         self.encoder.embed_tokens = value
-        if self.config.share_encoder_decoder_embeddings:
+        if self._one_embedding:
             self.shared = value
 
     @can_return_tuple
@@ -63,6 +69,9 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
     The paper's has `encoder_layers=3`. `num_labels` and `problem_type` are those of every Transformers classifier.
     """
 
+    # The loss is the mean over a batch, whatever the Trainer accumulates.
+    accepts_loss_kwargs = False
+
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.model = CapsuleAggregatedMarianEncoderModel(config)
@@ -79,7 +88,6 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         output_routing: OutputRouting = False,
-        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSequenceClassifierOutput:
         """Classify a batch of sentences; with labels, compute the loss.
@@ -90,16 +98,13 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             inputs_embeds: see `input_ids`.
             labels: classes `[batch]`.
             output_routing: True for the assignment of the last routing iteration, "all" for every iteration's.
-            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
         logits = self.classification_head(_mean_over_words(outputs.last_hidden_state, attention_mask))
         loss = None
         if labels is not None:
-            loss = self.loss_function(
-                labels=labels, pooled_logits=logits, config=self.config, num_items_in_batch=num_items_in_batch
-            )
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return RoutedSequenceClassifierOutput(
             loss=loss,
             logits=logits,

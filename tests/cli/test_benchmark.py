@@ -70,7 +70,7 @@ def test_notes_go_with_the_methods_shown():
 
 
 def test_rows_have_fields_of_their_own(capsys):
-    rows = ["head-em-routing", "head-em-routing head_aggregation_encoder_layers=[0] routing_iterations=2"]
+    rows = ["head-em-routing", "head-em-routing head_aggregation_encoder_layers=[ 0 ] routing_iterations=2"]
     fields = ["d_model=64", "encoder_layers=2", "decoder_layers=1", "max_position_embeddings=128"]
     main(["--methods", *rows, "--size", "tiny", "--config_overrides", *fields, *QUICK, "--device", "cpu"])
     table = [cells(line) for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
@@ -90,6 +90,11 @@ def test_rows_have_fields_of_their_own(capsys):
         ("head-em-routing", {"head_aggregation_encoder_layers": [3, 4, 5]}, ["0.80", ""]),
         ("head-em-routing", {"head_aggregation_cross_layers": None}, ["0.45", "0.72"]),
         ("head-em-routing", {"head_aggregation_cross_layers": [0]}, ["", ""]),
+        ("head-em-routing", {"encoder_layers": 3}, ["", ""]),
+        ("head-em-routing", {"routing_iterations": 1}, ["", ""]),
+        ("head-em-routing", {"head_aggregation_output": "residual"}, ["", ""]),
+        ("em-routing", {"num_output_capsules": 8}, ["", ""]),
+        ("em-routing", {"layer_aggregation_sides": ["encoder"]}, ["", ""]),
         ("head-em-routing", {"layer_aggregation": "em_routing"}, ["", ""]),
     ],
 )
@@ -124,6 +129,7 @@ def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
     ("argv", "message"),
     [
         (["--methods", "em-routin"], "em-routin"),
+        (["--methods", ""], "method is ''"),
         (["--size", "huge"], "huge"),
         (["--device", "gpu"], "--device gpu cannot be used"),
         (["--rounds", "0"], "rounds is 0; it must be at least 1"),

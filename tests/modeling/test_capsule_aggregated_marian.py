@@ -1,6 +1,7 @@
 """The model next to Marian, and everything that a Transformers user asks of its forward and backward pass."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
 )
+from hf_capsule_mt.modeling.capsule_routing import CapsuleRouting
 
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_aggregation = pytest.mark.parametrize("kind", AGGREGATIONS)
@@ -261,11 +263,12 @@ def test_output_routing_of_heads(kind):
     model = aggregated(kind, routing_iterations=4, head_aggregation_decoder_layers=[1], encoder_attention_heads=2)
     silent, last, every = (run(model, output_routing=option) for option in (False, True, "all"))
     assert "head_routing" not in silent
-    # Two layers of the encoder; cross-attention of both layers of the decoder, and self-attention of the upper.
-    sites = [(7, 2), (7, 2), (6, HEADS), (6, HEADS), (6, HEADS)]
+    shapes = {"encoder_self.0": (7, 2), "encoder_self.1": (7, 2)}
+    shapes |= dict.fromkeys(("decoder_self.1", "cross.0", "cross.1"), (6, HEADS))
+    assert set(last.head_routing) == set(every.head_routing) == set(shapes)
     capsules = model.config.num_output_capsules or WIDTH
-    assert [tuple(x.shape) for x in last.head_routing] == [(3, length, heads, capsules) for length, heads in sites]
-    for final, iterations, (length, heads) in zip(last.head_routing, every.head_routing, sites, strict=True):
+    for place, (length, heads) in shapes.items():
+        final, iterations = last.head_routing[place], every.head_routing[place]
         assert iterations.shape == (3, length, 4, heads, capsules)
         torch.testing.assert_close(iterations.sum(-1), torch.ones(3, length, 4, heads))
         assert torch.equal(iterations[..., -1, :, :], final)
@@ -275,16 +278,46 @@ def test_output_routing_of_heads(kind):
     assert ("encoder_layer_routing" in every) == (model.config.layer_aggregation is not None)
 
 
-def test_recording_leaves_nothing_behind():
+def attention_at(model, place):
+    site, layer = place.split(".")
+    stack = model.model.encoder if site == "encoder_self" else model.model.decoder
+    return getattr(stack.layers[int(layer)], "encoder_attn" if site == "cross" else "self_attn")
+
+
+@pytest.mark.parametrize("option", [True, "all"])
+@pytest.mark.parametrize("kind", ["heads_simple", "heads_em"])
+def test_head_routing_is_that_of_its_place(kind, option):
+    model, heads = aggregated(kind), {}
+    recorded = run(model, output_routing=option).head_routing
+    assert len(recorded) == 6
+    for place in recorded:
+        projection = attention_at(model, place).out_proj
+        projection.register_forward_pre_hook(lambda module, args, place=place: heads.update({place: args[0]}))
+    run(model)
+    for place, assignment in recorded.items():
+        routed = attention_at(model, place).out_proj
+        votes = routed.votes(routed.inputs(heads[place]).tanh().unflatten(-1, (HEADS, WIDTH)))
+        layers = CapsuleRouting.forward(routed.routing, votes, every_iteration=option == "all")
+        assert torch.equal(assignment, layers[1]), place
+
+
+def test_head_routing_with_layers_that_drop_out():
+    model = aggregated("heads_em", encoder_layerdrop=1.0).train()
+    assert set(run(model, output_routing=True).head_routing) == {
+        *("decoder_self.0", "decoder_self.1", "cross.0", "cross.1"),
+    }
+
+
+def test_head_routing_in_two_threads():
     model = aggregated("heads_em")
-    with pytest.raises(ValueError, match="exactly one of input_ids"):
-        model(output_routing=True)
-    run(model, output_routing=True)
-    assert not any(
-        module._forward_hooks or module._forward_pre_hooks
-        for module in model.modules()
-        if "Routing" in type(module).__name__
-    )
+    with ThreadPoolExecutor(2) as threads:
+        options = [True, "all", False] * 8
+        for option, outputs in zip(options, threads.map(lambda option: run(model, output_routing=option), options)):
+            recorded = outputs.get("head_routing")
+            assert (recorded is None) == (option is False)
+            if option:
+                assert len(recorded) == 6
+                assert {value.dim() for value in recorded.values()} == {5 if option == "all" else 4}
 
 
 @pytest.mark.parametrize("kind", ["none", "linear", "dynamic"])

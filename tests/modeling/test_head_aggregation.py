@@ -7,6 +7,7 @@ from torch import nn
 
 from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.modeling.capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.modeling.capsule_routing import CapsuleRouting
 from hf_capsule_mt.modeling.head_aggregation import RoutedHeads, aggregate_heads
 
 HEADS, WIDTH = 4, 8
@@ -93,9 +94,11 @@ def test_assignments_match_loops(kind, output):
     _, expected = aggregate_in_loops(config, module.state_dict(), HEADS, heads)
     routed = module.routed if output == "residual" else module
     votes = routed.votes(routed.inputs(heads).tanh().unflatten(-1, (HEADS, WIDTH)))
-    torch.testing.assert_close(routed.routing(votes, output_routing="all")[1], expected)
-    torch.testing.assert_close(routed.routing(votes, output_routing=True)[1], expected[..., -1, :, :])
-    assert routed.routing(votes)[1] is None
+    place, assignment = routed.routing(votes)[1]
+    assert place == "encoder_self.0"
+    torch.testing.assert_close(assignment, expected[..., -1, :, :])
+    every = CapsuleRouting.forward(routed.routing, votes, every_iteration=True)[1]
+    torch.testing.assert_close(every, expected)
 
 
 @both_outputs
@@ -147,8 +150,9 @@ def test_initial_parameters(kind):
     model = CapsuleAggregatedMarianForConditionalGeneration(config)
     for name, parameter in model.model.encoder.layers[1].self_attn.out_proj.named_parameters():
         if name.endswith("weight"):
+            expected = 0.3 if name == "weight" else WIDTH**-0.5
             # Five standard errors of the standard deviation of that many normal numbers.
-            assert parameter.std().item() == pytest.approx(0.3, rel=5 / (2 * parameter.numel()) ** 0.5), name
+            assert parameter.std().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
         else:
             assert not parameter.any(), name
 

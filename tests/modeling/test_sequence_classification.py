@@ -4,7 +4,7 @@ import pytest
 import torch
 from aggregated_models import ALL, SHAPE, aggregated, randomise, source_batch
 from torch.nn import functional as F
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForSequenceClassification
 
@@ -50,17 +50,18 @@ def test_loss():
     outputs = model(**source_batch(), labels=LABELS)
     expected = -outputs.logits.log_softmax(-1)[range(3), LABELS]
     torch.testing.assert_close(outputs.loss, expected.mean())
-    torch.testing.assert_close(model(**source_batch(), labels=LABELS, num_items_in_batch=6).loss, expected.sum() / 6)
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @every_kind
-def test_every_parameter_learns(kind):
-    model = classifier(kind).train()
+def test_every_parameter_learns(kind, tied):
+    model = classifier(kind, tie_word_embeddings=tied).train()
     model(**source_batch(), labels=LABELS).loss.backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, name
             assert parameter.grad.isfinite().all(), name
+            assert parameter.grad.any(), name
 
 
 @every_kind
@@ -73,7 +74,10 @@ def test_round_trip(kind, tmp_path):
     assert torch.equal(loaded(**source_batch()).logits, model(**source_batch()).logits)
 
 
-@pytest.mark.parametrize("fields", [{}, {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}],
+)
 @every_kind
 def test_takes_the_encoder_of_a_translation_model(kind, fields, tmp_path):
     translator = aggregated(kind, **fields)
@@ -84,6 +88,32 @@ def test_takes_the_encoder_of_a_translation_model(kind, fields, tmp_path):
     expected = translator.get_encoder()(**source_batch()).last_hidden_state
     assert torch.equal(model.model(**source_batch()).last_hidden_state, expected)
     assert model(**source_batch()).logits.shape == (3, 3)
+
+
+@pytest.mark.parametrize("problem_type", ["single_label_classification", "multi_label_classification", "regression"])
+def test_accumulated_gradients_are_those_of_one_batch(problem_type, tmp_path):
+    num_labels = 1 if problem_type == "regression" else 5
+    single = {"single_label_classification": 3, "regression": 0.5}
+    label = single.get(problem_type, [1.0, 0.0, 1.0, 1.0, 0.0])
+    data = [{"input_ids": [3 + i, 5, 2], "attention_mask": [1, 1, 1], "labels": label} for i in range(4)]
+    weights = []
+    for size, accumulation in ((4, 1), (1, 4)):
+        model = classifier(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
+        args = TrainingArguments(
+            str(tmp_path),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=accumulation,
+            max_steps=1,
+            learning_rate=0.1,
+            optim="sgd",
+            max_grad_norm=0.0,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+        )
+        Trainer(model, args, train_dataset=data).train()
+        weights.append(model.classification_head.out_proj.weight.detach())
+    torch.testing.assert_close(*weights)
 
 
 def test_resize_token_embeddings():
@@ -98,7 +128,8 @@ def test_outputs():
     model = classifier("heads_and_layers_em")
     model.set_attn_implementation("eager")
     outputs = model(**source_batch(), output_routing=True, output_hidden_states=True, output_attentions=True)
-    assert [tuple(x.shape) for x in outputs.head_routing] == [(3, 7, 4, 16)] * 2
+    assert set(outputs.head_routing) == {"encoder_self.0", "encoder_self.1"}
+    assert outputs.head_routing["encoder_self.1"].shape == (3, 7, 4, 16)
     assert outputs.encoder_layer_routing.shape == (3, 7, 2, 16)
     assert len(outputs.hidden_states) == 3
     assert [tuple(x.shape) for x in outputs.attentions] == [(3, 4, 7, 7)] * 2

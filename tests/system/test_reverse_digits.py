@@ -9,6 +9,8 @@ from hf_capsule_mt.cli import evaluate, train, train_tokenizer, translate
 
 WIDTHS = ["d_model=64", "encoder_ffn_dim=128", "decoder_ffn_dim=128"]
 MODEL = [*WIDTHS, "encoder_layers=2", "decoder_layers=2", "dropout=0"]
+EVERY_SITE = ["head_aggregation_decoder_layers=null", "head_aggregation_cross_layers=null"]
+METHODS = {"em-routing": [], "head-simple-routing": EVERY_SITE}
 SIZES = {"train": 6000, "test": 200}
 
 
@@ -26,15 +28,17 @@ def write_digits(folder):
 
 
 @pytest.mark.slow
-def test_reversing_digits(tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", METHODS)
+def test_reversing_digits(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path)
     data = ["--train_file", "train.forward", "train.backward"]
     train_tokenizer.main([*data, "--vocab_size", "269", "--output_dir", "tokenizer"])
+    model = ["--method", method, "--size", "tiny", "--config_overrides", *MODEL, *METHODS[method]]
+    schedule = ["--max_tokens_per_batch", "768", "--max_steps", "1000", "--learning_rate", "3e-3"]
     train.main(
-        ["--method", "em-routing", "--size", "tiny", "--config_overrides", *MODEL, "--tokenizer_name", "tokenizer"]
-        + [*data, "--output_dir", "run", "--max_tokens_per_batch", "768", "--max_steps", "1000"]
-        + ["--learning_rate", "3e-3", "--warmup_steps", "200", "--report_to", "none", "--use_cpu"]
+        [*model, "--tokenizer_name", "tokenizer", *data, "--output_dir", "run", *schedule]
+        + ["--warmup_steps", "200", "--report_to", "none", "--use_cpu"]
     )
     translate.main(
         ["--model", "run", "--input_file", "test.forward", "--output_file", "test.output", "--device", "cpu"]

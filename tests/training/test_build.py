@@ -7,17 +7,11 @@ from tiny_run import SMALL
 from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import METHODS, CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.configuration import method_fields
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 
-AGGREGATIONS = {
-    "transformer": None,
-    "linear-combination": "linear",
-    "dynamic-combination": "dynamic",
-    "dynamic-routing": "dynamic_routing",
-    "em-routing": "em_routing",
-}
 BATCH = {
     "input_ids": torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
@@ -65,9 +59,9 @@ def test_from_scratch_takes_the_special_ids_from_the_tokenizer():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_from_scratch(method):
-    config = from_scratch(method=method).config
-    assert config.layer_aggregation == AGGREGATIONS[method]
-    assert config.layer_aggregation_output == "replace"
+    config = from_scratch("encoder_layers=2", method=method).config
+    assert method_fields(method).items() <= config.to_dict().items()
+    assert config.layer_aggregation_output == config.head_aggregation_output == "replace"
 
 
 def test_size_is_base_unless_given():
@@ -78,9 +72,12 @@ def test_size_is_base_unless_given():
 @pytest.mark.parametrize("method", [None, *METHODS])
 def test_warm_start_from_marian_changes_no_logit(marian, method):
     parent = MarianMTModel.from_pretrained(marian)
-    model = build(method=method, model_name_or_path=marian)
-    assert model.config.layer_aggregation == AGGREGATIONS[method or "transformer"]
-    assert model.config.layer_aggregation_output == "residual"
+    # That method is for two layers of the encoder, and this model has one.
+    overrides = ["head_aggregation_encoder_layers=[0]"] if method == "head-em-effective" else []
+    model = build(method=method, model_name_or_path=marian, overrides=overrides)
+    for name, value in method_fields(method or "transformer").items():
+        assert getattr(model.config, name) == (value if name != "head_aggregation_encoder_layers" else [0])
+    assert model.config.layer_aggregation_output == model.config.head_aggregation_output == "residual"
     assert torch.equal(logits(model), logits(parent))
     assert model.generation_config.to_dict() == parent.generation_config.to_dict()
 
