@@ -15,6 +15,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
@@ -89,6 +90,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             return self.accelerator.prepare(loader)
         finally:
             self.accelerator.even_batches = even_batches
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """As the Trainer's, with every sentence once."""
+        # Seq2SeqTrainer keeps those that fill up the last batch of several processes, and would score them twice.
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
