@@ -1,30 +1,24 @@
 """What importing the package adds to Transformers: our models in its Auto classes, and the translation pipeline."""
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    pipelines,
-)
+import transformers
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from . import modeling
 from .configuration import CapsuleAggregatedMarianConfig
-from .modeling import (
-    CapsuleAggregatedMarianForConditionalGeneration,
-    CapsuleAggregatedMarianForSequenceClassification,
-    CapsuleAggregatedMarianModel,
-)
 from .pipeline import LANGUAGE_PAIR, TranslationPipeline
+
+_CONFIGURATIONS = (CapsuleAggregatedMarianConfig,)
 
 
 def register_models() -> None:
     """Let the Auto classes make and load our models."""
-    config_class = CapsuleAggregatedMarianConfig
-    AutoConfig.register(config_class.model_type, config_class)
-    AutoModel.register(config_class, CapsuleAggregatedMarianModel)
-    AutoModelForSeq2SeqLM.register(config_class, CapsuleAggregatedMarianForConditionalGeneration)
-    AutoModelForSequenceClassification.register(config_class, CapsuleAggregatedMarianForSequenceClassification)
+    for config_class in _CONFIGURATIONS:
+        AutoConfig.register(config_class.model_type, config_class)
+        for auto_class, reference in config_class.auto_classes.items():
+            if auto_class != "AutoConfig":
+                model_class = getattr(modeling, reference.rpartition(".")[2])
+                getattr(transformers, auto_class).register(config_class, model_class)
 
 
 class _TaskAliases(dict):

@@ -23,7 +23,7 @@ class PortableConfig:
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build the configuration; fields among `kwargs` replace those of `config_dict`."""
+        """Build the configuration as Transformers does; in this package, without the names of remote code."""
         if IN_PACKAGE:
             config_dict = {name: value for name, value in config_dict.items() if name not in _REMOTE_CODE}
         return super().from_dict(config_dict, **kwargs)
@@ -31,7 +31,8 @@ class PortableConfig:
     def to_json_file(self, json_file_path: str | os.PathLike, use_diff: bool = True) -> None:
         """Write the configuration, and its models' source beside it."""
         folder = Path(json_file_path).parent
-        for name, text in source_files().items():
+        modules = frozenset(reference.partition(".")[0] for reference in self.auto_classes.values())
+        for name, text in source_files(modules).items():
             _replace(folder / name, text)
         fields = self.to_diff_dict() if use_diff else self.to_dict()
         fields |= {"auto_map": self.auto_classes, "custom_pipelines": _PIPELINES}

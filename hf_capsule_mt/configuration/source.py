@@ -13,7 +13,7 @@ from ..version import __version__
 IN_PACKAGE = True
 
 _PACKAGE = Path(__file__).parents[1]
-_ROOTS = ("modeling/capsule_aggregated_marian.py", "modeling/sequence_classification.py", "pipeline.py")
+_PIPELINE = "pipeline.py"
 _THIS = "configuration/source.py"
 _RELATIVE_IMPORT = re.compile(r"^from (\.+)([\w.]*) import", flags=re.MULTILINE)
 _LICENCE = """\
@@ -36,8 +36,8 @@ FILES = (
 )
 
 
-def source_files() -> dict[str, str]:
-    """The text of every file of the source, by its name."""
+def source_files(modules: frozenset[str]) -> dict[str, str]:
+    """The text of every file of the source, by its name; `modules` are those it was written for."""
     return {{name: (Path(__file__).parent / name).read_text(encoding="utf-8") for name in FILES}}
 
 
@@ -48,17 +48,21 @@ def _never_called() -> None:
 
 
 @cache
-def source_files() -> dict[str, str]:
-    """The text of every file of the source, by its name; the same bytes for the same version."""
-    paths = sorted(_closure())
+def source_files(modules: frozenset[str]) -> dict[str, str]:
+    """The text of every file that `modules` and the pipeline need, by its name; the same bytes for the same version.
+
+    Args:
+        modules: exported names, such as `modeling_capsule_aggregated_marian`.
+    """
+    paths = sorted(_closure([_PIPELINE, *map(_path, modules)]))
     files = {_flat_name(path): _flatten(path) for path in paths if path != _THIS}
     return {**files, _flat_name(_THIS): _source_of_a_checkpoint([_flat_name(path) for path in paths])}
 
 
-def _closure() -> set[str]:
-    """The files of the package that the roots import, and those that these import, and so on."""
+def _closure(roots: list[str]) -> set[str]:
+    """The roots, the files of the package that they import, those that these import, and so on."""
     found: set[str] = set()
-    waiting = list(_ROOTS)
+    waiting = list(roots)
     while waiting:
         path = waiting.pop()
         if path not in found:
@@ -81,6 +85,11 @@ def _target(path: str, dots: str, name: str) -> str:
 
 def _flat_name(path: str) -> str:
     return path.replace("/", "_")
+
+
+def _path(module: str) -> str:
+    """The file of an exported module: its room is what its name begins with."""
+    return f"{module.replace('_', '/', 1)}.py"
 
 
 def _flatten(path: str) -> str:

@@ -25,7 +25,7 @@ from hf_capsule_mt import (
     __version__,
     preset_config,
 )
-from hf_capsule_mt.configuration.source import source_files
+from hf_capsule_mt.configuration.source import source_files as files_for
 
 SENTENCES = ["a b c", "d", "e f g h"]
 SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "init_std": 0.7}
@@ -38,6 +38,11 @@ EVERYTHING = {
 KINDS = {"transformer": {}, "dynamic-combination": {}, "em-routing": EVERYTHING}
 BATCH = {"input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]], "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]]}
 LABELS = [[7, 8, 2], [9, 2, -100]]
+
+
+def source_files():
+    """What a checkpoint of the Marian family carries."""
+    return files_for(frozenset({"modeling_capsule_aggregated_marian", "modeling_sequence_classification"}))
 
 
 def save(folder, method="em-routing", **fields):
