@@ -3,7 +3,11 @@
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianConfig,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    preset_config,
+)
 
 PAD, EOS, VOCABULARY, WIDTH, LAYERS, HEADS = 0, 2, 31, 16, 2, 4
 SHAPE = {
@@ -55,7 +59,8 @@ def randomise(model, seed):
             if "embed_positions" not in name:
                 noise = torch.randn(parameter.shape, generator=generator)
                 parameter.copy_(1 + 0.3 * noise if "norm.weight" in name else 0.3 * noise)
-        model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape, generator=generator))
+        if hasattr(model, "final_logits_bias"):  # which a classifier has not
+            model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape, generator=generator))
     return model
 
 
@@ -68,6 +73,13 @@ def aggregated(kind="em_routing", seed=0, **fields):
     """A translation model of this package, with one of the aggregations, in evaluation mode."""
     config = CapsuleAggregatedMarianConfig(**{**SHAPE, **ALL[kind], **fields})
     return randomise(CapsuleAggregatedMarianForConditionalGeneration(config).eval(), seed)
+
+
+def count_parameters(method, size, **overrides):
+    """The number of parameters of a preset, none of which is made."""
+    with torch.device("meta"):
+        model = CapsuleAggregatedMarianForConditionalGeneration(preset_config(method, size, **overrides))
+    return model.num_parameters()
 
 
 def added(model):

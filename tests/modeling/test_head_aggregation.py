@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from aggregated_models import count_parameters
 from reference.head_aggregation import aggregate_heads as aggregate_in_loops
 from torch import nn
 
@@ -155,12 +156,6 @@ def test_initial_parameters(kind):
             assert parameter.std().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
         else:
             assert not parameter.any(), name
-
-
-def count_parameters(method, size, **overrides):
-    with torch.device("meta"):
-        model = CapsuleAggregatedMarianForConditionalGeneration(preset_config(method, size, **overrides))
-    return model.num_parameters()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from aggregated_models import count_parameters
 from reference.layer_aggregation import aggregate_layers
 
 from hf_capsule_mt.configuration import preset_config
@@ -162,12 +163,6 @@ def test_initial_parameters(kind):
             assert parameter.std().item() == pytest.approx(0.3, rel=5 / (2 * parameter.numel()) ** 0.5), name
         else:
             assert not parameter.any(), name
-
-
-def count_parameters(method, size, **overrides):
-    with torch.device("meta"):
-        model = CapsuleAggregatedMarianForConditionalGeneration(preset_config(method, size, **overrides))
-    return model.num_parameters()
 
 
 @pytest.mark.parametrize(

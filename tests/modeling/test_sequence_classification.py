@@ -14,12 +14,7 @@ LABELS = torch.tensor([2, 0, 4])
 
 def classifier(kind="heads_em", **fields):
     config = CapsuleAggregatedMarianConfig(**{**SHAPE, **ALL[kind], "num_labels": 5, **fields})
-    model = CapsuleAggregatedMarianForSequenceClassification(config).eval()
-    # A classifier has no final_logits_bias, which randomise() sets.
-    model.final_logits_bias = torch.zeros(1)
-    randomise(model, seed=0)
-    del model.final_logits_bias
-    return model
+    return randomise(CapsuleAggregatedMarianForSequenceClassification(config).eval(), seed=0)
 
 
 @every_kind
