@@ -69,6 +69,21 @@ def test_round_trip(kind, tmp_path):
     assert torch.equal(loaded(**source_batch()).logits, model(**source_batch()).logits)
 
 
+def test_other_classes_take_another_classifier(tmp_path):
+    model = classifier()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    loaded, report = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=3, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    assert {name for name, *_ in report["mismatched_keys"]} == {
+        f"classification_head.out_proj.{part}" for part in ("weight", "bias")
+    }
+    assert loaded(**source_batch()).logits.isfinite().all()
+    assert torch.equal(loaded.model(**source_batch())[0], model.model(**source_batch())[0])
+
+
 @pytest.mark.parametrize(
     "fields",
     [{}, {"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 23}],
