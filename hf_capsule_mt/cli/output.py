@@ -25,3 +25,21 @@ def replace_text(path: Path, text: str) -> None:
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write `record` as JSON, as [`replace_text`] writes; what JSON does not know, such as a path, becomes text."""
     replace_text(path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a record.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds no JSON object.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} holds no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return record

@@ -11,15 +11,17 @@ Warm-started from a Marian checkpoint:
     accelerate launch scripts/train.py --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
 
-A killed run goes on with --resume_from_checkpoint run/checkpoint-1234. Several processes share each update's batch:
+A killed run goes on with --resume_from_checkpoint run/checkpoint-1234. With --push_to_hub true --hub_model_id user/name
+checkpoints go to the Hub, with their model card, as they are saved. Several processes share each update's batch:
 accelerate launch --num_processes 8 on GPUs; on CPUs, torchrun --nproc_per_node 2 scripts/train.py ... --use_cpu.
 """
 
+import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
 from .output import write_json
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 
     from hf_capsule_mt.data.parallel_text import ParallelText
     from hf_capsule_mt.data.tokenized import TokenizedPairs
-    from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+    from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
+    from hf_capsule_mt.training.run import Run
     from hf_capsule_mt.training.trainer import TranslationTrainer
 
 
@@ -60,7 +63,7 @@ def build_parser() -> "HfArgumentParser":
 
 @report_user_errors
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train, evaluate, and save the model, the tokenizer and `run_record.json` in the output folder."""
+    """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     _check_arguments(data_args, args)
 
@@ -69,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.data.tokenizer import check_tokenizer, load_tokenizer
     from hf_capsule_mt.training.build import build_model
     from hf_capsule_mt.training.record import environment
+    from hf_capsule_mt.training.run import Run
 
     started, made_by = time.time(), environment()
     tokenizer = load_tokenizer(model_args.tokenizer_name or model_args.model_name_or_path)
@@ -81,15 +85,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     train_pairs = _tokenize(train_text, tokenizer, data_args, args, "training")
     validation_pairs = _tokenize(validation_text, tokenizer, data_args, args, "validation")
     _check_budget(train_pairs, args)
-    trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs)
+    arguments = sys.argv[1:] if argv is None else argv
+    run = Run(model_args, data_args, train_text, arguments, started, made_by)
+    trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs, run)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     trainer.save_model()
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if validation_pairs is not None else {})}
     if trainer.is_world_process_zero():
-        record = _record(trainer, model_args, data_args, train_text, metrics)
-        record |= {"seconds_of_this_call": round(time.time() - started, 1), "environment": made_by}
-        write_json(Path(args.output_dir) / "run_record.json", record)
+        write_json(Path(args.output_dir) / "run_record.json", run.record(trainer, metrics))
+    if args.push_to_hub:
+        trainer.push_to_hub()
+    else:
+        trainer.create_model_card()
 
 
 def _check_arguments(data_args: "DataArguments", args: "TranslationTrainingArguments") -> None:
@@ -174,6 +182,7 @@ def _build_trainer(
     tokenizer: "PreTrainedTokenizerBase",
     train_pairs: "TokenizedPairs",
     validation_pairs: "TokenizedPairs | None",
+    run: "Run",
 ) -> "TranslationTrainer":
     from transformers import DataCollatorForSeq2Seq
 
@@ -187,6 +196,7 @@ def _build_trainer(
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=_bleu(tokenizer) if args.predict_with_generate else None,
+        run=run,
     )
 
 
@@ -204,34 +214,3 @@ def _bleu(tokenizer: "PreTrainedTokenizerBase") -> "Callable[[EvalPrediction], d
         return {"bleu": scores["bleu"]["score"]}
 
     return compute
-
-
-def _record(
-    trainer: "TranslationTrainer",
-    model_args: "ModelArguments",
-    data_args: "DataArguments",
-    text: "ParallelText",
-    metrics: dict[str, float],
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from hf_capsule_mt.evaluation.scores import score_translations
-    from hf_capsule_mt.training.record import text_hash
-
-    # It names the settings and the version, not the text.
-    signature = score_translations(["-"], [["-"]], metrics=("bleu",))["bleu"]["signature"]
-    return {
-        "model": asdict(model_args),
-        "data": asdict(data_args),
-        "training": trainer.args.to_sanitized_dict(),
-        "config": trainer.model.config.to_diff_dict(),
-        "parameters": trainer.model.num_parameters(),
-        "data_sha256": {"source": text_hash(text.sources), "target": text_hash(text.targets)},
-        "data_report": asdict(text.report),
-        "processes": trainer.args.world_size,
-        "updates": trainer.state.global_step,
-        "best_checkpoint": trainer.state.best_model_checkpoint,
-        "best_metric": trainer.state.best_metric,
-        "metrics": metrics,
-        "bleu_signature": signature if "eval_bleu" in metrics else None,
-    }

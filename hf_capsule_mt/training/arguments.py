@@ -9,6 +9,7 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 
 from hf_capsule_mt.configuration import METHODS, SIZES
+from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 
 @dataclass
@@ -153,6 +154,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             self.metric_for_best_model = "bleu" if self.predict_with_generate else "loss"
         self._check_numbers()
         self._check_early_stopping()
+        self._check_hub()
         if self.label_smoothing_factor > 0:
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}: with it the Trainer drops the model's own "
@@ -183,3 +185,15 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 f"early_stopping_patience is {self.early_stopping_patience}; it needs an --eval_strategy and "
                 "--load_best_model_at_end true, to know what is best"
             )
+
+    def _check_hub(self) -> None:
+        if self.hub_token is not None:
+            # Not shown: messages end up in logs.
+            raise ValueError(
+                "hub_token is given, and would be written to training_args.bin and to the history of the shell; log in "
+                "with `hf auth login`, or set the environment variable HF_TOKEN"
+            )
+        if self.hub_revision is not None:
+            check_revision(self.hub_revision)
+        if self.hub_model_id is not None and "/" in self.hub_model_id:
+            check_repo_id(self.hub_model_id)

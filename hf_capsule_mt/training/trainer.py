@@ -1,5 +1,6 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from transformers.utils import logging
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 from .arguments import TranslationTrainingArguments
+from .run import Run
 
 logger = logging.get_logger(__name__)
 
@@ -46,20 +48,43 @@ class _EpochBeforeSkipping(TrainerCallback):
             batches.sampler.set_epoch(int(state.epoch))
 
 
+class SourceCallback(TrainerCallback):
+    """Lets a model's source go to the Hub with every checkpoint that a Trainer sends there.
+
+    By itself the Trainer sends, before training ends, only the files of a checkpoint that it knows.
+    """
+
+    def on_push_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel,
+        **kwargs: Any,
+    ) -> None:
+        """Write the source where the Trainer will look."""
+        if state.is_world_process_zero:
+            model.config.save_pretrained(args.output_dir)
+
+
 class TranslationTrainer(Seq2SeqTrainer):
-    """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`.
+    """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
     Its training data set has `lengths`: a (source, target) pair of token counts for each item, as
-    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has.
+    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card tells of `run`; without one it is the
+    Trainer's own.
     """
 
     def __init__(
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TranslationTrainingArguments | None = None,
+        run: Run | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(model=model, args=args, **kwargs)
+        self.run = run
+        self.add_callback(SourceCallback())
         self.add_callback(_EpochBeforeSkipping())
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
@@ -96,6 +121,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         # Seq2SeqTrainer keeps those that fill up the last batch of several processes, and would score them twice.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write `README.md` into the output folder."""
+        if self.run is None:
+            super().create_model_card(*args, **kwargs)
+        elif self.is_world_process_zero():
+            self.run.model_card(self).save(Path(self.args.output_dir) / "README.md")
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

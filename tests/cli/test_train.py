@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from tiny_marian import marian_tokenizer, save_tiny_marian
 from tiny_run import SMALL, arguments, files, write_corpus
@@ -57,6 +58,7 @@ def test_the_result_loads(run):
 
 def test_the_record(run, corpus):
     written = json.loads((run / "run_record.json").read_text(encoding="utf-8"))
+    assert written["command"].startswith("accelerate launch scripts/train.py --method em-routing --size tiny ")
     assert written["model"]["method"] == "em-routing"
     assert written["model"]["config_overrides"] == SMALL
     assert written["data"]["train_file"] == [str(file) for file in files(corpus, "train")]
@@ -72,6 +74,18 @@ def test_the_record(run, corpus):
     assert written["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert written["environment"]["packages"]["torch"] == torch.__version__
     assert written["seconds_of_this_call"] > 0
+
+
+def test_the_model_card(run):
+    written = json.loads((run / "run_record.json").read_text(encoding="utf-8"))
+    card = ModelCard.load(run / "README.md")
+    (result,) = card.data.eval_results
+    assert result.metric_value == round(written["metrics"]["eval_bleu"], 2)
+    assert written["command"] in card.text
+    assert f"{written['parameters']:,} parameters" in card.text
+    assert "EM routing" in card.text
+    # The languages are not known: the files end in .source and .target.
+    assert card.data.language is None
 
 
 def test_the_record_names_the_commit_the_run_was_started_from(corpus, tmp_path, monkeypatch):

@@ -43,11 +43,19 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs .*--load_best_model_at_end"),
         ({"per_device_train_batch_size": 16}, "per_device_train_batch_size is 16, but .* max_tokens_per_batch=4096"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1: .* set label_smoothing"),
+        ({"hub_model_id": "user/a b"}, "'user/a b' is not the name of a repository"),
+        ({"hub_revision": "a b"}, "revision 'a b' cannot be one"),
     ],
 )
 def test_contradictions(options, message):
     with pytest.raises(ValueError, match=message):
         training(**options)
+
+
+def test_no_token_on_the_command_line():
+    with pytest.raises(ValueError, match="hub_token is given") as error:
+        training(hub_token="hf_secret")
+    assert "hf_secret" not in str(error.value)
 
 
 def test_batches_of_a_number_of_pairs():

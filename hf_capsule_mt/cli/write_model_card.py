@@ -1,0 +1,57 @@
+"""Write a model card from the records of a run.
+
+    python scripts/write_model_card.py --run_record run/run_record.json --output_file run/average/README.md \\
+        --evaluations run/test_2016.json run/test_2017.json --license apache-2.0 --repo_id user/name
+
+Training writes a card of its own, README.md in its output folder; this command writes one for another checkpoint of the
+run, such as an average, or one with the scores of test sets and what no record says. The evaluations are what
+scripts/evaluate.py --output_file wrote, the speed what scripts/benchmark.py --output_file wrote.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import report_user_errors
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run_record", type=Path, required=True, help="run_record.json of the training run")
+    parser.add_argument("--output_file", type=Path, required=True, help="README.md in the checkpoint's folder")
+    parser.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of scripts/evaluate.py")
+    parser.add_argument("--speed", type=Path, help="a record of scripts/benchmark.py")
+    parser.add_argument("--repo_id", help="user/name on the Hub (default: push_to_hub fills it in)")
+    parser.add_argument("--source_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
+    parser.add_argument("--target_lang", help="likewise")
+    parser.add_argument("--license", help="of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ...")
+    parser.add_argument("--license_name", help="name of a licence that the Hub does not know, with --license other")
+    parser.add_argument("--data_name", help="of the training data (default: its data set or files)")
+    parser.add_argument("--data_license", help="of the training data")
+    parser.add_argument("--example", help="a sentence to translate in the card's examples")
+    parser.add_argument("--note", help="a paragraph under the results: how the translations were made")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the card."""
+    args = build_parser().parse_args(argv)
+
+    from dataclasses import fields
+
+    from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
+
+    from .output import check_output_file, read_json, replace_text
+
+    check_output_file(args.output_file)
+    given = {field.name: getattr(args, field.name) for field in fields(CardDetails)}
+    card = make_model_card(
+        read_json(args.run_record),
+        [read_json(path) for path in args.evaluations],
+        read_json(args.speed) if args.speed is not None else None,
+        CardDetails(**{name: value for name, value in given.items() if value is not None}),
+    )
+    replace_text(args.output_file, str(card))
+    print(args.output_file)

@@ -1,0 +1,1 @@
+"""Model cards, and checkpoints on their way to the Hub."""

@@ -1,0 +1,71 @@
+"""What a model is, in words, by the fields of its configuration."""
+
+from transformers import PretrainedConfig
+
+_ROUTINGS = {
+    "linear": "linear combination",
+    "dynamic": "dynamic combination",
+    "simple_routing": "simple routing-by-agreement",
+    "dynamic_routing": "dynamic routing",
+    "em_routing": "EM routing",
+}
+_SITES = {
+    "encoder_self": ("encoder_layers", "encoder self-attention"),
+    "decoder_self": ("decoder_layers", "decoder self-attention"),
+    "cross": ("decoder_layers", "the decoder's attention to the encoder"),
+}
+
+
+def describe_architecture(config: PretrainedConfig) -> str:
+    """A paragraph on the model with this configuration; of a model type not known here, its name alone."""
+    if config.model_type != "capsule_aggregated_marian":
+        return f"An encoder-decoder of type `{config.model_type}`."
+    return " ".join([_transformer(config), *_layer_aggregation(config), *_head_aggregation(config)])
+
+
+def _transformer(config: PretrainedConfig) -> str:
+    layers = f"{config.encoder_layers}+{config.decoder_layers} layers"
+    widths = f"width {config.d_model}, feed-forward width {config.encoder_ffn_dim}"
+    return (
+        f"A Transformer encoder-decoder of the Marian family: {layers}, {widths}, "
+        f"{config.encoder_attention_heads} heads, a vocabulary of {config.vocab_size}."
+    )
+
+
+def _layer_aggregation(config: PretrainedConfig) -> list[str]:
+    if config.layer_aggregation is None:
+        return []
+    sides = " and ".join(config.layer_aggregation_sides)
+    sentence = f"The layers of {sides} are aggregated by {_ROUTINGS[config.layer_aggregation]}"
+    if config.layer_aggregation in ("dynamic_routing", "em_routing"):
+        sentence += f", {_routing(config)}, each input capsule from {_context(config)}"
+        sentence += f" ({config.layer_aggregation_parameterization} parameters)"
+    return [f"{sentence}. {_output(config.layer_aggregation_output, 'the top layer')}"]
+
+
+def _head_aggregation(config: PretrainedConfig) -> list[str]:
+    if config.head_aggregation is None:
+        return []
+    places = []
+    for site, (layers, name) in _SITES.items():
+        routed = [layer for layer in range(getattr(config, layers)) if config.aggregates_heads(site, layer)]
+        if routed:
+            places.append(f"{name} (layers {', '.join(str(layer + 1) for layer in routed)})")
+    sentence = f"The heads of {' and of '.join(places)} are aggregated by {_ROUTINGS[config.head_aggregation]}"
+    return [f"{sentence}, {_routing(config)}. {_output(config.head_aggregation_output, 'the output projection')}"]
+
+
+def _routing(config: PretrainedConfig) -> str:
+    capsules = config.num_output_capsules or config.d_model
+    return f"{config.routing_iterations} iterations to {capsules} output capsules"
+
+
+def _context(config: PretrainedConfig) -> str:
+    return {"all": "all layers", "own": "its own layer"}[config.layer_aggregation_context]
+
+
+def _output(output: str, replaced: str) -> str:
+    return {
+        "replace": f"The aggregate takes the place of {replaced}.",
+        "residual": f"The aggregate is added to {replaced}, times a learned vector.",
+    }[output]

@@ -1,0 +1,158 @@
+"""Model cards say what the records say, in metadata that the Hub understands."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_capsule_mt.cli.write_model_card import main
+from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "benchmarks" / "records"
+PUBLISHED = sorted(path.name for path in (ROOT / "model_cards").glob("multi30k-*.md"))
+
+
+def load(name):
+    return json.loads((RECORDS / name).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def record():
+    return load("multi30k_em-routing_run_record.json")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cards")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = [ROOT / "model_cards" / "write_all.sh", folder]
+    subprocess.run(command, check=True, env={**os.environ, "PATH": path}, capture_output=True, timeout=300)
+    return folder
+
+
+@pytest.mark.slow
+def test_published_cards_are_those_of_the_records(written):
+    assert PUBLISHED
+    assert sorted(path.name for path in written.iterdir()) == PUBLISHED
+    for name in PUBLISHED:
+        assert (ROOT / "model_cards" / name).read_bytes() == (written / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_metadata(name):
+    data = ModelCard.load(ROOT / "model_cards" / name).data
+    method = name.removeprefix("multi30k-en-de-tiny-").removesuffix(".md")
+    assert data.language == ["en", "de"]
+    assert (data.pipeline_tag, data.library_name) == ("translation", "transformers")
+    assert (data.license, data.license_name) == ("other", "non-commercial")
+    assert data.model_name == f"{method} (tiny), en to de"
+    found = {(result.dataset_split, result.metric_type): result for result in data.eval_results}
+    assert len(found) == 6
+    for year in (2016, 2017):
+        scores = load(f"multi30k_{method}_test_{year}_flickr.json")["scores"]
+        for metric, entry in scores.items():
+            result = found[f"test_{year}_flickr.lc.norm.tok", metric]
+            assert result.metric_value == round(entry["score"], 2)
+            assert result.metric_args == {"signature": entry["signature"]}
+            assert result.task_type == "translation"
+
+
+def test_validation_scores_where_there_are_no_others(record):
+    (result,) = make_model_card(record).data.eval_results
+    assert (result.dataset_split, result.metric_type) == ("validation", "bleu")
+    assert result.metric_value == round(record["metrics"]["eval_bleu"], 2)
+    assert result.metric_args == {"signature": record["bleu_signature"]}
+
+
+def test_a_run_that_was_not_evaluated(record):
+    del record["metrics"]["eval_bleu"]
+    card = make_model_card(record)
+    assert card.data.eval_results is None
+    assert "was not evaluated" in card.text
+
+
+def test_what_a_fine_tuned_model_comes_from(record, tmp_path):
+    record["model"] |= {"model_name_or_path": "Helsinki-NLP/opus-mt-en-de", "size": None}
+    record["data"] |= {"dataset_name": "wmt/wmt14", "train_file": [], "source_lang": "en", "target_lang": "de"}
+    card = make_model_card(record)
+    assert card.data.base_model == "Helsinki-NLP/opus-mt-en-de"
+    assert card.data.datasets == ["wmt/wmt14"]
+    assert card.data.eval_results[0].dataset_type == "wmt/wmt14"
+    assert "Started from: `Helsinki-NLP/opus-mt-en-de`" in card.text
+    # A folder is no model of the Hub.
+    record["model"]["model_name_or_path"] = str(tmp_path)
+    assert make_model_card(record).data.base_model is None
+
+
+@pytest.mark.parametrize("names", [["corpus.tsv"], ["a.txt", "b.txt"], ["train.src", "train.tgt"], ["a.en", "b.en"]])
+def test_languages(record, names):
+    record["data"]["train_file"] = names
+    card = make_model_card(record)
+    assert card.data.language is None
+    assert "in one direction" in card.text
+    card = make_model_card(record, details=CardDetails(source_lang="en", target_lang="deu"))
+    assert card.data.language == ["en", "deu"]
+    assert "from en to deu" in card.text
+
+
+def test_head_aggregation_is_described(record):
+    record["config"] |= {"head_aggregation": "simple_routing", "head_aggregation_cross_layers": [0, 3]}
+    text = make_model_card(record).text
+    assert (
+        "encoder self-attention (layers 1, 2, 3, 4) and of the decoder's attention to the encoder (layers 1, 4)" in text
+    )
+    assert "li2019information" in text
+    assert "dou2019dynamic" in text
+
+
+def test_training_speed_of_a_resumed_run_is_not_known(record):
+    assert "updates a second" in make_model_card(record).text
+    record["training"]["resume_from_checkpoint"] = "run/checkpoint-5"
+    assert "updates a second" not in make_model_card(record).text
+
+
+def test_the_same_records_make_the_same_card(record):
+    assert str(make_model_card(record)) == str(make_model_card(record))
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ({"repo_id": "a b"}, "'a b' is not the name of a repository"),
+        ({"source_lang": "English"}, "source_lang is 'English'"),
+        ({"license": "other"}, "license_name None"),
+        ({"license_name": "mine"}, "license is None"),
+    ],
+)
+def test_impossible_details(details, message):
+    with pytest.raises(ValueError, match=message):
+        CardDetails(**details)
+
+
+def test_records_that_are_none(record):
+    with pytest.raises(ValueError, match="the run record lacks config, data"):
+        make_model_card({"model": {}})
+    with pytest.raises(ValueError, match=r"an evaluation lacks references, scores; .*evaluate"):
+        make_model_card(record, [{}])
+    with pytest.raises(ValueError, match="no row 'em-routing' of size 'tiny'"):
+        make_model_card(record, speed=load("speed_base.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "is not a file"), ("{", "holds no JSON"), ("[]", "no JSON object")]
+)
+def test_the_command_names_broken_files(tmp_path, capsys, text, message):
+    file = tmp_path / "record.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SystemExit) as exit_:
+        main(["--run_record", str(file), "--output_file", str(tmp_path / "README.md")])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert all(part in error for part in (str(file), message))
+    assert not (tmp_path / "README.md").exists()
