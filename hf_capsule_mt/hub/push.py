@@ -1,0 +1,191 @@
+"""Send a checkpoint of this package to the Hub: checked, with its source and its card, in one commit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import HfHubHTTPError, HTTPError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging
+
+from hf_capsule_mt import modeling
+from hf_capsule_mt.configuration.portable import PortableConfig
+
+from .names import PLACEHOLDER, check_repo_id, check_revision
+
+logger = logging.get_logger(__name__)
+
+CARD = "README.md"
+# What an earlier model may have left in a repository and what would contradict, or be taken for, a part of the new one.
+_REPLACED = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model*.bin.index.json",
+    "configuration_*.py",
+    "modeling_*.py",
+)
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did."""
+
+    url: str
+    """Address of the commit."""
+    commit: str
+    """Its hash, to pin as `revision`."""
+    kept: list[str]
+    """Other files of the repository, left as they were."""
+    deleted: list[str]
+    """Files of an earlier model, which the commit deletes."""
+
+
+def push_checkpoint(
+    folder: str | Path,
+    repo_id: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    commit_message: str | None = None,
+    api: HfApi | None = None,
+) -> Pushed:
+    """Load a checkpoint, save it with its source, tokenizer and card, and send all of it in one commit.
+
+    The repository is made if it does not exist. Until the commit, which comes last, nothing in it changes; what was
+    sent before an interruption need not be sent again. Files of an earlier model are deleted, all others stay.
+
+    Args:
+        folder: the checkpoint, with its tokenizer. Its `README.md` is the model card, in which `USER/NAME` becomes
+            `repo_id`.
+        repo_id: `user/name`.
+        private: whether a new repository is private. An existing public one is then refused.
+        revision: the branch to commit to, made from the main branch if it does not exist; default: the main branch.
+        commit_message: default: "Upload" and the class of the model.
+        api: the client; default: one with the token of `hf auth login` or `HF_TOKEN`.
+
+    Raises:
+        ValueError: if a name is impossible, the folder holds no checkpoint of this package, weights are missing or
+            superfluous, or the Hub refuses the card.
+        OSError: if a file is missing, or the Hub cannot be reached or refuses: then it has changed nothing.
+    """
+    check_repo_id(repo_id)
+    if revision is not None:
+        check_revision(revision)
+    api = api or HfApi(library_name="hf-capsule-mt")
+    with TemporaryDirectory() as temporary:
+        model = _export(Path(folder), Path(temporary), repo_id)
+        with _explained(repo_id):
+            return _commit(
+                api, Path(temporary), repo_id, private, revision, commit_message or f"Upload {type(model).__name__}"
+            )
+
+
+def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
+    """Write what is to be sent: the model, saved anew, its tokenizer and its card."""
+    model = _load(folder)
+    model.save_pretrained(target)
+    AutoTokenizer.from_pretrained(folder, trust_remote_code=False).save_pretrained(target)
+    if (folder / CARD).is_file():
+        card = (folder / CARD).read_text(encoding="utf-8").replace(PLACEHOLDER, repo_id)
+        (target / CARD).write_text(card, encoding="utf-8")
+    else:
+        logger.warning(f"{folder} has no model card, {CARD}; scripts/write_model_card.py writes one")
+    return model
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    try:
+        model, report = _model_class(folder).from_pretrained(
+            folder, dtype="auto", use_safetensors=True, output_loading_info=True
+        )
+    except SafetensorError as error:
+        raise ValueError(f"the weights in {folder} are damaged: {error}") from error
+    # Weights of another shape.
+    except RuntimeError as error:
+        raise ValueError(f"the weights in {folder} do not fit its configuration: {error}") from error
+    strange = sorted([*report["missing_keys"], *report["unexpected_keys"]])
+    if strange:
+        raise ValueError(f"the weights in {folder} do not fit its configuration: {', '.join(strange)}")
+    return model
+
+
+def _model_class(folder: Path) -> type[PreTrainedModel]:
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} holds no config.json; name the folder of a checkpoint")
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if not isinstance(config, PortableConfig):
+        raise ValueError(
+            f"{folder} holds a model of type {config.model_type!r}, which is not of this package; push it with the "
+            "push_to_hub method of its model"
+        )
+    names = [name for name in config.architectures or [] if hasattr(modeling, name)]
+    if not names:
+        raise ValueError(
+            f"architectures is {config.architectures} in {folder}/config.json; no class here has that name"
+        )
+    return getattr(modeling, names[0])
+
+
+def _commit(api: HfApi, folder: Path, repo_id: str, private: bool, revision: str | None, commit_message: str) -> Pushed:
+    api.create_repo(repo_id, private=private or None, exist_ok=True)
+    if private and not api.model_info(repo_id).private:
+        raise ValueError(
+            f"private is asked for, but {repo_id} exists and is public; change that in its settings, or name another"
+        )
+    if revision is not None:
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    before = api.model_info(repo_id, revision=revision)
+    present = [file.rfilename for file in before.siblings or []]
+    sent = sorted(file.name for file in folder.iterdir())
+    deleted = [name for name in present if name not in sent and any(fnmatch(name, old) for old in _REPLACED)]
+    made = api.create_commit(
+        repo_id,
+        [
+            *(CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in sent),
+            *(CommitOperationDelete(path_in_repo=name) for name in deleted),
+        ],
+        commit_message=commit_message,
+        revision=revision,
+        # What is deleted was decided on this commit.
+        parent_commit=before.sha,
+    )
+    kept = [name for name in present if name not in {*sent, *deleted}]
+    return Pushed(str(made.commit_url), made.oid, kept, deleted)
+
+
+@contextmanager
+def _explained(repo_id: str) -> Iterator[None]:
+    """Turn what can go wrong between here and the Hub into one line that names the remedy."""
+    try:
+        yield
+    except HfHubHTTPError as error:
+        raise OSError(f"the Hub refuses to take {repo_id}: {_remedy(error)}") from error
+    # An upload that fails after all retries is a RuntimeError.
+    except (HTTPError, RuntimeError) as error:
+        cause = error.__cause__ or error
+        raise OSError(
+            f"{repo_id} was not changed: the connection to the Hub failed ({type(cause).__name__}: {cause}); give the "
+            "command again, what has arrived is not sent twice"
+        ) from error
+
+
+def _remedy(error: HfHubHTTPError) -> str:
+    status = error.response.status_code
+    if status == 401:
+        return "no token, or one that it does not know; log in with `hf auth login`, or set HF_TOKEN"
+    if status == 403:
+        return (
+            "the token may not write there; take one with write access, and a name of your own or of your organisation"
+        )
+    if status == 412:
+        return "somebody else changed the repository at the same time; give the command again"
+    return error.server_message or str(error)
+
+
+__all__ = ["Pushed", "push_checkpoint"]

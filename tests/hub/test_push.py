@@ -1,0 +1,315 @@
+"""Pushing a checkpoint to a Hub: what arrives, what stays as it was, and what is said when it fails."""
+
+import json
+import logging
+import socket
+
+import pytest
+import torch
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.utils import _http
+from loopback_hub import OTHER_TOKEN, TOKEN
+from safetensors.torch import load_file, save_file
+from tiny_marian import save_tiny_marian, tiny_tokenizer
+
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
+    preset_config,
+)
+from hf_capsule_mt.hub.push import push_checkpoint
+
+SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29}
+CARD = "---\nlanguage: [en, de]\nlicense: apache-2.0\n---\n\n# USER/NAME\n"
+
+
+def save(folder, model_class=CapsuleAggregatedMarianForConditionalGeneration, **fields):
+    torch.manual_seed(0)
+    model = model_class(preset_config("em-routing", "tiny", **{**SMALL, **fields}))
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    (folder / "README.md").write_text(CARD)
+    # What a training run leaves, and nobody else is to see.
+    for name in ("optimizer.pt", "training_args.bin", "trainer_state.json", "events.out.tfevents.1"):
+        (folder / name).write_text("secret")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def large_checkpoint(tmp_path_factory):
+    """Its weights are sent in several parts."""
+    return save(tmp_path_factory.mktemp("large"), d_model=64)
+
+
+def client(token=TOKEN):
+    return HfApi(token=token)
+
+
+def push(hub, folder, repo_id="user/name", token=TOKEN, **options):
+    return push_checkpoint(folder, repo_id, api=client(token), **options)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "large_checkpoint"])
+def test_what_arrives(hub, request, name, tmp_path):
+    folder = request.getfixturevalue(name)
+    pushed = push(hub, folder)
+    repository = hub.repositories["user/name"]
+    assert pushed.commit == repository.branches["main"]
+    assert pushed.url.endswith(f"/user/name/commit/{pushed.commit}")
+    assert repository.messages == ["initial commit", "Upload CapsuleAggregatedMarianForConditionalGeneration"]
+    assert not repository.private
+    sent = set(repository.files) - {".gitattributes"}
+    assert sent == {file.name for file in folder.iterdir() if file.read_bytes() != b"secret"}
+    for file in sent - {"README.md", "tokenizer_config.json"}:
+        assert repository.files[file] == (folder / file).read_bytes(), file
+    assert repository.files["README.md"].decode() == CARD.replace("USER/NAME", "user/name")
+    # And back, through the same client and a clean cache.
+    file = hf_hub_download("user/name", "model.safetensors", revision=pushed.commit, cache_dir=tmp_path)
+    with open(file, "rb") as downloaded:
+        assert downloaded.read() == (folder / "model.safetensors").read_bytes()
+
+
+def test_large_files_go_in_parts_and_their_storage_gets_no_token(hub, large_checkpoint):
+    push(hub, large_checkpoint)
+    uploads = [(path, token) for method, path, token in hub.requests if method == "PUT"]
+    assert len(uploads) > 2
+    assert all(path.startswith("/storage/") and token is None for path, token in uploads)
+
+
+def test_classifiers(hub, tmp_path):
+    folder = save(tmp_path, CapsuleAggregatedMarianForSequenceClassification, num_labels=3)
+    push(hub, folder)
+    repository = hub.repositories["user/name"]
+    assert repository.messages[-1] == "Upload CapsuleAggregatedMarianForSequenceClassification"
+    assert repository.files["model.safetensors"] == (folder / "model.safetensors").read_bytes()
+
+
+def test_again_and_again(hub, checkpoint):
+    first = push(hub, checkpoint)
+    again = push(hub, checkpoint, commit_message="Again")
+    assert again.commit == first.commit, "nothing changed, so there is no commit"
+    hub.repositories["user/name"].commit("main", {**hub.repositories["user/name"].files, "notes.md": b""}, "by hand")
+    assert push(hub, checkpoint).kept == [".gitattributes", "notes.md"]
+
+
+def test_files_of_an_earlier_model_are_deleted_and_others_stay(hub, checkpoint):
+    client().create_repo("user/name")
+    repository = hub.repositories["user/name"]
+    stale = ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "modeling_old.py"]
+    others = ["picture.png", "notes/model.safetensors.txt", "train.py"]
+    repository.commit("main", {name: name.encode() for name in [*stale, *others, "config.json"]}, "an older model")
+    before = repository.branches["main"]
+    pushed = push(hub, checkpoint)
+    assert sorted(pushed.deleted) == sorted(stale)
+    assert sorted(pushed.kept) == sorted(others)
+    assert not set(stale) & set(repository.files)
+    for name in others:
+        assert repository.files[name] == name.encode()
+    assert json.loads(repository.files["config.json"])["model_type"] == "capsule_aggregated_marian"
+    # What was is not lost.
+    assert set(repository.commits[before]) == {*stale, *others, "config.json"}
+
+
+def test_branches(hub, checkpoint):
+    client().create_repo("user/name")
+    main = hub.repositories["user/name"].branches["main"]
+    pushed = push(hub, checkpoint, revision="v2")
+    assert hub.repositories["user/name"].branches == {"main": main, "v2": pushed.commit}
+    assert push(hub, checkpoint, revision="v2").commit == pushed.commit
+
+
+def test_private_repositories(hub, checkpoint, tmp_path):
+    push(hub, checkpoint, private=True)
+    assert hub.repositories["user/name"].private
+    for token in (False, OTHER_TOKEN):
+        with pytest.raises(OSError, match=r"40[14] Client Error"):
+            client(token).model_info("user/name")
+    # It stays private, whatever is asked for later.
+    push(hub, checkpoint)
+    assert hub.repositories["user/name"].private
+
+
+def test_a_public_repository_does_not_become_private(hub, checkpoint):
+    client().create_repo("user/name")
+    before = dict(hub.repositories["user/name"].files)
+    with pytest.raises(ValueError, match="user/name exists and is public"):
+        push(hub, checkpoint, private=True)
+    assert hub.repositories["user/name"].files == before
+
+
+@pytest.mark.parametrize(
+    ("token", "repo_id", "message"),
+    [
+        (False, "user/name", "no token, or one that it does not know; log in"),
+        ("hf_of_nobody", "user/name", "no token, or one that it does not know; log in"),
+        (OTHER_TOKEN, "user/name", "may not write there"),
+        (TOKEN, "somebody/name", "may not write there"),
+    ],
+)
+def test_who_may_not(hub, checkpoint, token, repo_id, message, caplog, capfd):
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(OSError, match=message) as error:
+        push(hub, checkpoint, repo_id, token)
+    assert not hub.repositories
+    told = str(error.value) + caplog.text + "".join(capfd.readouterr())
+    assert not [secret for secret in (TOKEN, OTHER_TOKEN, "hf_of_nobody") if secret in told]
+
+
+def test_who_may_not_write_to_what_exists(hub, checkpoint):
+    push(hub, checkpoint)
+    before = hub.repositories["user/name"].branches["main"]
+    with pytest.raises(OSError, match="may not write there"):
+        push(hub, checkpoint, token=OTHER_TOKEN)
+    assert hub.repositories["user/name"].branches["main"] == before
+
+
+@pytest.fixture
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
+
+
+def test_a_connection_cut_for_a_moment(hub, large_checkpoint, no_waiting):
+    hub.uploads_to_cut = 2
+    push(hub, large_checkpoint)
+    assert (
+        hub.repositories["user/name"].files["model.safetensors"]
+        == (large_checkpoint / "model.safetensors").read_bytes()
+    )
+
+
+def test_a_connection_cut_for_good(hub, checkpoint, large_checkpoint, no_waiting):
+    push(hub, checkpoint)
+    repository = hub.repositories["user/name"]
+    before = repository.branches["main"], dict(repository.files)
+    hub.uploads_to_cut = 1000
+    with pytest.raises(OSError, match=r"user/name was not changed: the connection to the Hub failed .* again"):
+        push(hub, large_checkpoint)
+    assert (repository.branches["main"], repository.files) == before
+    hub.uploads_to_cut = 0
+    push(hub, large_checkpoint)
+    assert repository.files["model.safetensors"] == (large_checkpoint / "model.safetensors").read_bytes()
+
+
+def test_what_has_arrived_is_not_sent_again(hub, large_checkpoint):
+    """As after a cut between the upload of the weights and the commit."""
+    weights = (large_checkpoint / "model.safetensors").read_bytes()
+    push(hub, large_checkpoint, "user/one")
+    hub.requests.clear()
+    push(hub, large_checkpoint, "user/two")
+    assert not [path for method, path, _ in hub.requests if method == "PUT"]
+    assert hub.repositories["user/two"].files["model.safetensors"] == weights
+
+
+def test_no_hub_at_all(hub, checkpoint, no_waiting):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        api = HfApi(endpoint=f"http://127.0.0.1:{unused.getsockname()[1]}", token=TOKEN)
+        with pytest.raises(OSError, match="the connection to the Hub failed"):
+            push_checkpoint(checkpoint, "user/name", api=api)
+
+
+def test_somebody_else_at_the_same_time(hub, checkpoint, monkeypatch):
+    api = client()
+    model_info = api.model_info
+
+    def and_then_another(*args, **kwargs):
+        info = model_info(*args, **kwargs)
+        repository = hub.repositories["user/name"]
+        repository.commit("main", {**repository.files, "theirs": b""}, "theirs")
+        return info
+
+    monkeypatch.setattr(api, "model_info", and_then_another)
+    with pytest.raises(OSError, match="changed the repository at the same time; give the command again"):
+        push_checkpoint(checkpoint, "user/name", api=api)
+    assert "theirs" in hub.repositories["user/name"].files
+
+
+def test_a_card_that_the_hub_refuses(hub, tmp_path):
+    save(tmp_path)
+    (tmp_path / "README.md").write_text("---\nlanguage: [English]\n---\n")
+    with pytest.raises(ValueError, match="ISO 639 codes, not English"):
+        push(hub, tmp_path)
+    assert set(hub.repositories["user/name"].files) == {".gitattributes"}
+
+
+def test_a_checkpoint_without_a_card(hub, tmp_path, caplog):
+    save(tmp_path)
+    (tmp_path / "README.md").unlink()
+    with caplog.at_level(logging.WARNING):
+        push(hub, tmp_path)
+    assert "README.md" not in hub.repositories["user/name"].files
+
+
+def break_config(folder):
+    (folder / "config.json").unlink()
+
+
+def break_weights(folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def break_tokenizer(folder):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def break_architectures(folder):
+    edit_config(folder, architectures=["Unknown"])
+
+
+def break_layers(folder):
+    edit_config(folder, encoder_layers=3)
+
+
+def lose_a_tensor(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.encoder.layers.1.fc1.weight"]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def only_pickles(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def edit_config(folder, **fields):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (break_config, "holds no config.json"),
+        (break_weights, "are damaged"),
+        (lose_a_tensor, "do not fit its configuration: model.encoder.layers.1.fc1.weight"),
+        (break_tokenizer, "tokenizer"),
+        (break_architectures, r"architectures is \['Unknown'\]"),
+        (break_layers, "do not fit its configuration"),
+        (only_pickles, "model.safetensors"),
+    ],
+)
+def test_broken_checkpoints_are_not_sent(hub, tmp_path, spoil, message):
+    spoil(save(tmp_path))
+    with pytest.raises((ValueError, OSError), match=message):
+        push(hub, tmp_path)
+    assert not hub.repositories
+    assert not hub.requests
+
+
+def test_models_of_others(hub, tmp_path):
+    save_tiny_marian(tmp_path)
+    with pytest.raises(ValueError, match="of type 'marian', which is not of this package"):
+        push(hub, tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"repo_id": "name"}, {"repo_id": "user/a b"}, {"revision": "a..b"}])
+def test_impossible_names(hub, checkpoint, options):
+    with pytest.raises(ValueError, match=r"not the name of a repository|cannot be one"):
+        push(hub, checkpoint, **options)
+    assert not hub.requests
