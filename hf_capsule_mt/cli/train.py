@@ -75,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.training.run import Run
 
     started, made_by = time.time(), environment()
-    tokenizer = load_tokenizer(model_args.tokenizer_name or model_args.model_name_or_path)
+    if model_args.tokenizer_name is not None:
+        tokenizer = load_tokenizer(model_args.tokenizer_name)
+    else:
+        tokenizer = load_tokenizer(model_args.model_name_or_path, model_args.model_revision)
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
     check_tokenizer(tokenizer, model.config)

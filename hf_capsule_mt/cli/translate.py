@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint's folder, or a model's name on the Hub")
+    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
     parser.add_argument("--output_file", type=Path, help="default: standard output")
     parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
@@ -98,23 +99,29 @@ def _check_arguments(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} is {value}; it must be at least 1")
-    _check_model(args.model)
+    _check_model(args.model, args.revision)
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
     if args.output_file is not None:
         check_output_file(args.output_file)
 
 
-def _check_model(model: str) -> None:
-    """Raise FileNotFoundError if `model` is a path to no checkpoint."""
+def _check_model(model: str, revision: str | None) -> None:
+    """Raise FileNotFoundError if `model` is a path to no checkpoint, ValueError if it has an impossible name."""
+    from hf_capsule_mt.hub.names import check_repo_id, check_revision
+
     folder = Path(model)
+    if revision is not None:
+        check_revision(revision)
+        if folder.is_dir():
+            raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
     if not folder.is_dir():
         if folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
             raise FileNotFoundError(f"--model {model} is not a folder")
-        return
+        return check_repo_id(model)
     parts = {
         "config": ["config.json"],
-        "weights": ["*.safetensors", "pytorch_model*.bin"],
+        "weights": ["*.safetensors"],
         "tokenizer": ["tokenizer_config.json", "tokenizer.json"],
     }
     for part, patterns in parts.items():
@@ -149,15 +156,20 @@ def _prepare(args: argparse.Namespace) -> _Job:
 
     lines = read_lines(args.input_file or "/dev/stdin")
     try:
-        config = AutoConfig.from_pretrained(args.model)
+        config = AutoConfig.from_pretrained(args.model, **_where(args))
     except OSError as error:
         raise OSError(f"--model {args.model} is no folder here, and the Hub does not give it: {error}") from error
     if not config.is_encoder_decoder:
         raise ValueError(f"--model {args.model} is of type {config.model_type}, which is not an encoder-decoder")
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer = AutoTokenizer.from_pretrained(args.model, **_where(args))
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch)
     return _Job(encoded, batches, _settings(args, lines))
+
+
+def _where(args: argparse.Namespace) -> dict[str, Any]:
+    """How to find a model, and that no remote code comes with it."""
+    return {"revision": args.revision or "main", "trust_remote_code": False}
 
 
 def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
@@ -169,6 +181,7 @@ def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
     return {
         "input": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
         "model": str(folder.resolve()) if folder.is_dir() else args.model,
+        "revision": args.revision,
         "model files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
         **{name: getattr(args, name) for name in (*_GENERATE_OPTIONS, "dtype")},
     }
@@ -189,8 +202,10 @@ def _translate_share(args: argparse.Namespace, job: _Job, state: "PartialState")
     from hf_capsule_mt.evaluation.translator import translate_batches
 
     batches = job.batches[state.process_index :: state.num_processes]
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForSeq2SeqLM.from_pretrained(args.model, dtype=args.dtype).to(args.device or state.device)
+    tokenizer = AutoTokenizer.from_pretrained(args.model, **_where(args))
+    model = AutoModelForSeq2SeqLM.from_pretrained(
+        args.model, **_where(args), dtype=args.dtype, use_safetensors=True
+    ).to(args.device or state.device)
     options = {name: getattr(args, name) for name in _GENERATE_OPTIONS if getattr(args, name) is not None}
     translations = {}
     with ExitStack() as stack:

@@ -86,14 +86,16 @@ def _check_vocab_size(vocab_size: int, num_codes: int) -> None:
         )
 
 
-def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
-    """Load any tokenizer of Transformers: one of `train_joint_bpe`, of an OPUS-MT checkpoint, of the Hub.
+def load_tokenizer(name_or_path: str, revision: str = "main") -> PreTrainedTokenizerBase:
+    """Load any tokenizer of Transformers: one of `train_joint_bpe`, of an OPUS-MT checkpoint, of the Hub at `revision`.
+
+    No remote code is run.
 
     Raises:
         ValueError: no tokenizer there.
     """
     try:
-        return AutoTokenizer.from_pretrained(name_or_path)
+        return AutoTokenizer.from_pretrained(name_or_path, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{str(name_or_path)!r} is neither a folder with a tokenizer (scripts/train_tokenizer.py makes "

@@ -12,13 +12,11 @@ _REVISION = re.compile(r"(?!/|-|@$)(?!.*(?:\.\.|//|@\{|/\.|\.lock(?:/|$)))[^\x00
 
 
 def check_repo_id(repo_id: str) -> None:
-    """Raise ValueError unless `repo_id` is the name of a repository: `user/name`."""
+    """Raise ValueError unless `repo_id` can be the name of a repository: `user/name`, or `name` of an old one."""
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise ValueError(f"{repo_id!r} is not the name of a repository on the Hub: {error}") from error
-    if repo_id.count("/") != 1:
-        raise ValueError(f"{repo_id!r} is not the name of a repository on the Hub; write it as user/name")
 
 
 def check_revision(revision: str) -> None:

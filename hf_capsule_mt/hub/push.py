@@ -75,6 +75,8 @@ def push_checkpoint(
         OSError: if a file is missing, or the Hub cannot be reached or refuses: then it has changed nothing.
     """
     check_repo_id(repo_id)
+    if "/" not in repo_id:
+        raise ValueError(f"{repo_id!r} does not say whose the repository is; write user/name")
     if revision is not None:
         check_revision(revision)
     api = api or HfApi(library_name="hf-capsule-mt")
@@ -101,9 +103,7 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
 
 def _load(folder: Path) -> PreTrainedModel:
     try:
-        model, report = _model_class(folder).from_pretrained(
-            folder, dtype="auto", use_safetensors=True, output_loading_info=True
-        )
+        model, report = _model_class(folder).from_pretrained(folder, dtype="auto", output_loading_info=True)
     except SafetensorError as error:
         raise ValueError(f"the weights in {folder} are damaged: {error}") from error
     # Weights of another shape.

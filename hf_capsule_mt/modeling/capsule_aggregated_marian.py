@@ -46,11 +46,12 @@ from .head_aggregation import (
 from .layer_aggregation import build_layer_aggregation
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+from .safe_loading import SafetensorsOnly
 
 logger = logging.get_logger(__name__)
 
 
-class CapsuleAggregatedMarianPreTrainedModel(MarianPreTrainedModel):
+class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig
@@ -357,10 +358,10 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         Raises:
             ValueError: if `marian` is a model of another type, an override is unknown or not allowed, or the weights
                 do not fit the configuration.
+            OSError: if there is no such model, or its weights are not in safetensors.
         """
         if not isinstance(marian, PreTrainedModel):
-            _check_model_type(marian)
-            marian = MarianMTModel.from_pretrained(marian)
+            marian = load_marian(marian)
         elif not isinstance(marian, MarianMTModel) or marian.config.model_type != MarianConfig.model_type:
             raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
         config = _aggregated_config(marian.config, config_overrides)
@@ -370,8 +371,28 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         return model.to(marian.device).train(marian.training)
 
 
-def _check_model_type(name_or_path: str) -> None:
-    model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> MarianMTModel:
+    """Load a Marian model from safetensors alone: to load another format is to run what it holds.
+
+    Of a model on the Hub without them Transformers takes the Hub's own conversion.
+
+    Raises:
+        ValueError: if it is a model of another type.
+        OSError: if there is none, or it has no safetensors.
+    """
+    _check_model_type(name_or_path, revision)
+    try:
+        return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
+    except OSError as error:
+        raise OSError(
+            f"{name_or_path} cannot be loaded from safetensors: {error} If it has pytorch_model.bin alone, and you "
+            "trust whoever made that file, convert it: "
+            f"MarianMTModel.from_pretrained({name_or_path!r}).save_pretrained(FOLDER)"
+        ) from error
+
+
+def _check_model_type(name_or_path: str, revision: str) -> None:
+    model_type = PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
     if model_type != MarianConfig.model_type:
         raise ValueError(
             f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "

@@ -30,6 +30,9 @@ class ModelArguments:
         default=None,
         metadata={"help": "Checkpoint to start from: one of this package, or any Marian model (then with --method)."},
     )
+    model_revision: str = field(
+        default="main", metadata={"help": "Branch, tag or commit of that checkpoint on the Hub; pin a commit."}
+    )
     tokenizer_name: str | None = field(
         default=None, metadata={"help": "Name or folder of the tokenizer; that of the checkpoint by default."}
     )
@@ -50,6 +53,7 @@ class ModelArguments:
             raise ValueError(
                 "tokenizer_name is missing; make a tokenizer with scripts/train_tokenizer.py and name its folder"
             )
+        check_revision(self.model_revision)
 
     def config_fields(self) -> dict[str, Any]:
         """The fields that the command line sets in the model's configuration."""
@@ -195,5 +199,5 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             )
         if self.hub_revision is not None:
             check_revision(self.hub_revision)
-        if self.hub_model_id is not None and "/" in self.hub_model_id:
+        if self.hub_model_id is not None:
             check_repo_id(self.hub_model_id)

@@ -6,7 +6,6 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoModelForSeq2SeqLM,
-    MarianMTModel,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -16,6 +15,7 @@ from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, method_fi
 from hf_capsule_mt.configuration.capsule_aggregated_marian import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.modeling.capsule_aggregated_marian import load_marian
 
 from .arguments import ModelArguments
 
@@ -60,8 +60,8 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
 
 
 def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
-    path, fields = args.model_name_or_path, args.config_fields()
-    model_type = PreTrainedConfig.get_config_dict(path)[0].get("model_type")
+    path, revision, fields = args.model_name_or_path, args.model_revision, args.config_fields()
+    model_type = PreTrainedConfig.get_config_dict(path, revision=revision)[0].get("model_type")
     if model_type not in ("marian", CapsuleAggregatedMarianConfig.model_type):
         raise ValueError(
             f"{path} holds a model of type {model_type!r}; training starts from a Marian model or one of this "
@@ -69,17 +69,18 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         )
     if model_type == "marian":
         # Many OPUS-MT checkpoints are in float16, in which Adam fails.
-        marian = MarianMTModel.from_pretrained(path, dtype=torch.float32)
+        marian = load_marian(path, revision=revision, dtype=torch.float32)
         fields = {**method_fields(args.method or "transformer"), **fields}
         return CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **fields)
     if args.method is not None:
         raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
-    return _load(path, fields)
+    return _load(path, revision, fields)
 
 
-def _load(path: str, fields: dict[str, Any]) -> PreTrainedModel:
+def _load(path: str, revision: str, fields: dict[str, Any]) -> PreTrainedModel:
     check_overrides(CapsuleAggregatedMarianConfig, fields)
-    model, report = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True, **fields)
+    how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False, "output_loading_info": True}
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(path, **how, **fields)
     strange = [*report["missing_keys"], *report["unexpected_keys"]]
     if strange:
         raise ValueError(

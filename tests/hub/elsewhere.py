@@ -16,8 +16,11 @@ found = {}
 """
 
 
-def run_elsewhere(code, tmp_path, **names):
-    """Run `code` with the `names` defined, and return what it puts into the dictionary `found`."""
+def run_elsewhere(code, tmp_path, environment=None, **names):
+    """Run `code` with the `names` defined, and return what it puts into the dictionary `found`.
+
+    Without an `environment` there is no Hub.
+    """
     definitions = "".join(f"{name} = {value!r}\n" for name, value in names.items())
     result = tmp_path / "found.json"
     ending = f"\nwith open({str(result)!r}, 'w') as file:\n    json.dump(found, file)\n"
@@ -26,6 +29,7 @@ def run_elsewhere(code, tmp_path, **names):
         "HF_MODULES_CACHE": str(tmp_path / "modules"),
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
+        **(environment or {}),
     }
     process = subprocess.run(
         [sys.executable, "-c", _BLOCKED + definitions + code + ending],

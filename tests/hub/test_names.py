@@ -5,12 +5,12 @@ import pytest
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 
-@pytest.mark.parametrize("repo_id", ["user/name", "user-1/My_model.v2"])
+@pytest.mark.parametrize("repo_id", ["user/name", "user-1/My_model.v2", "t5-small"])
 def test_repositories(repo_id):
     check_repo_id(repo_id)
 
 
-@pytest.mark.parametrize("repo_id", ["name", "", "a/b/c", "user/..", "user/a b", "user/name.git", "../name", "/name"])
+@pytest.mark.parametrize("repo_id", ["", "a/b/c", "user/..", "user/a b", "user/name.git", "../name", "/name"])
 def test_what_is_no_repository(repo_id):
     with pytest.raises(ValueError, match="not the name of a repository"):
         check_repo_id(repo_id)

@@ -1,0 +1,161 @@
+"""No pickle is loaded, no remote code is run unasked, and no token is shown or written."""
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_marian import save_tiny_marian, tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM, MarianMTModel
+
+import hf_capsule_mt
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt.cli import train, translate
+
+SOURCES = sorted(Path(hf_capsule_mt.__file__).parent.rglob("*.py"))
+SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 29}
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+def plant(folder):
+    """Replace a checkpoint's weights by a pickle, and return the file that appears if somebody loads it."""
+    trace = folder.parent / "exploded"
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(trace)))
+    return trace
+
+
+@pytest.fixture
+def ours(tmp_path):
+    folder = tmp_path / "ours"
+    CapsuleAggregatedMarianForConditionalGeneration(preset_config("em-routing", "tiny", **SMALL)).save_pretrained(
+        folder
+    )
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def marian(tmp_path):
+    return save_tiny_marian(tmp_path / "marian")
+
+
+def test_the_bomb_works(tmp_path):
+    """Or the tests below would show nothing."""
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "exploded")))
+    assert (tmp_path / "exploded").exists()
+
+
+def test_weights_in_a_pickle_are_not_loaded(ours):
+    trace = plant(ours)
+    for load in (AutoModelForSeq2SeqLM, CapsuleAggregatedMarianForConditionalGeneration):
+        with pytest.raises(OSError, match=r"model\.safetensors"):
+            load.from_pretrained(ours)
+    assert not trace.exists()
+
+
+def test_nor_when_they_are_honest(ours):
+    """Torch's restricted unpickler would take these."""
+    weights = AutoModelForSeq2SeqLM.from_pretrained(ours).state_dict()
+    (ours / "model.safetensors").unlink()
+    torch.save(weights, ours / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        AutoModelForSeq2SeqLM.from_pretrained(ours)
+    model = AutoModelForSeq2SeqLM.from_pretrained(ours, use_safetensors=False)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_warm_start_says_how_to_convert(marian, tmp_path):
+    model = MarianMTModel.from_pretrained(marian)
+    (marian / "model.safetensors").unlink()
+    torch.save(model.state_dict(), marian / "pytorch_model.bin")
+    with pytest.raises(OSError, match=re.escape(f"MarianMTModel.from_pretrained({str(marian)!r})")):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(marian))
+    MarianMTModel.from_pretrained(str(marian)).save_pretrained(tmp_path / "converted")
+    CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(tmp_path / "converted"))
+
+
+def fails(command, arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        command.main([str(argument) for argument in arguments])
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ours", "marian"])
+def test_commands_load_no_pickle(name, request, tmp_path, capsys):
+    folder = request.getfixturevalue(name)
+    trace = plant(folder)
+    (tmp_path / "in").write_text("a b\n")
+    assert "holds no weights (*.safetensors)" in fails(
+        translate, ["--model", folder, "--input_file", tmp_path / "in"], capsys
+    )
+    files = [tmp_path / "in", tmp_path / "in"]
+    options = ["--output_dir", tmp_path / "run", "--use_cpu", "--max_steps", 1]
+    assert "safetensors" in fails(train, ["--model_name_or_path", folder, "--train_file", *files, *options], capsys)
+    assert not trace.exists()
+
+
+@pytest.fixture
+def stranger(tmp_path):
+    """A checkpoint of a type that Transformers does not know, with code of its own."""
+    folder = save_tiny_marian(tmp_path / "stranger")
+    trace = tmp_path / "exploded"
+    code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\n"
+    (folder / "configuration_own.py").write_text(code)
+    config = (folder / "config.json").read_text().replace('"model_type": "marian"', '"model_type": "own"')
+    references = (
+        '{"auto_map": {"AutoConfig": "configuration_own.Own", "AutoModelForSeq2SeqLM": "configuration_own.Own"},'
+    )
+    (folder / "config.json").write_text(config.replace("{", references, 1))
+    return folder, trace
+
+
+def test_commands_run_no_remote_code(stranger, tmp_path, capsys, monkeypatch):
+    folder, trace = stranger
+    # Nobody is asked either.
+    monkeypatch.setattr("builtins.input", lambda *prompt: "y")
+    (tmp_path / "in").write_text("a b\n")
+    error = fails(translate, ["--model", folder, "--input_file", tmp_path / "in"], capsys)
+    assert "trust_remote_code" in error
+    files = [tmp_path / "in", tmp_path / "in"]
+    options = ["--output_dir", tmp_path / "run", "--use_cpu", "--max_steps", 1]
+    fails(train, ["--model_name_or_path", folder, "--train_file", *files, *options], capsys)
+    assert not trace.exists()
+
+
+def test_no_source_trusts_remote_code_or_unpickles():
+    for path in SOURCES:
+        # What is in code marks is for the user to decide.
+        code = re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert not re.search(r"trust_remote_code\W{1,4}True(?!\)')", code) or path.name == "push_to_hub.py", path
+        assert not re.search(r"\b(pickle|torch\.load|weights_only)\b", code), path
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "user/a b"], "not the name of a repository"),
+        (["--model", "user/name", "--revision", "a..b"], "revision 'a..b' cannot be one"),
+        (["--model", "FOLDER", "--revision", "main"], "is a folder, which has none"),
+    ],
+)
+def test_impossible_names(options, message, ours, tmp_path, capsys):
+    (tmp_path / "in").write_text("a\n")
+    options = [ours if option == "FOLDER" else option for option in options]
+    assert message in fails(translate, [*options, "--input_file", tmp_path / "in"], capsys)
+
+
+def test_impossible_revision_of_a_checkpoint_to_train(ours, tmp_path, capsys):
+    options = ["--train_file", __file__, __file__, "--output_dir", tmp_path / "run", "--model_revision", "a b"]
+    assert "revision 'a b' cannot be one" in fails(train, ["--model_name_or_path", ours, *options], capsys)
