@@ -8,12 +8,12 @@ from . import modeling
 from .configuration import CapsuleAggregatedMarianConfig
 from .pipeline import LANGUAGE_PAIR, TranslationPipeline
 
-_CONFIGURATIONS = (CapsuleAggregatedMarianConfig,)
+CONFIGURATIONS = (CapsuleAggregatedMarianConfig,)
 
 
 def register_models() -> None:
     """Let the Auto classes make and load our models."""
-    for config_class in _CONFIGURATIONS:
+    for config_class in CONFIGURATIONS:
         AutoConfig.register(config_class.model_type, config_class)
         for auto_class, reference in config_class.auto_classes.items():
             if auto_class != "AutoConfig":

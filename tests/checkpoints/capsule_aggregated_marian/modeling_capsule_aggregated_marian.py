@@ -1,0 +1,440 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/capsule_aggregated_marian.py.
+"""The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    Cache,
+    GenerationMixin,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.marian.modeling_marian import (
+    MarianDecoder,
+    MarianDecoderLayer,
+    MarianEncoder,
+    MarianEncoderLayer,
+    MarianModel,
+    MarianPreTrainedModel,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple, logging
+
+from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_overrides
+from .modeling_capsule_routing import OutputRouting
+from .modeling_head_aggregation import (
+    RECORDED_HEADS,
+    ResidualRoutedHeads,
+    RoutedHeads,
+    aggregate_heads,
+    record_heads,
+    split_head_routing,
+)
+from .modeling_layer_aggregation import build_layer_aggregation
+from .modeling_losses import label_smoothed_cross_entropy
+from .modeling_outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+from .modeling_safe_loading import SafetensorsOnly
+
+logger = logging.get_logger(__name__)
+
+
+class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedModel):
+    """Weight initialisation and loading, shared by the models of the family."""
+
+    config: CapsuleAggregatedMarianConfig
+    config_class = CapsuleAggregatedMarianConfig
+    _no_split_modules = (
+        "CapsuleAggregatedMarianEncoderLayer",
+        "CapsuleAggregatedMarianDecoderLayer",
+        "LayerAggregation",
+    )
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
+        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
+        super().__init__(config)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
+        if self._checkpointing_requested:
+            self.config.gradient_checkpointing = True
+        super().post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if type(module) is nn.Embedding and self.config.scale_embedding:
+            self._init_scaled_embedding(module)
+        if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
+            module.init_weights(self.config.init_std)
+
+    def _init_scaled_embedding(self, embedding: nn.Embedding) -> None:
+        """Draw words that have unit variance once they are multiplied by sqrt(d_model), unless they were loaded."""
+        init.normal_(embedding.weight, mean=0.0, std=self.config.d_model**-0.5)
+        # The slice does not carry the mark of what was loaded.
+        if embedding.padding_idx is not None and not getattr(embedding.weight, "_is_hf_initialized", False):
+            init.zeros_(embedding.weight[embedding.padding_idx])
+
+
+class _Recorded:
+    """A layer that appends its output to `layer_outputs`, outside of what gradient checkpointing runs again."""
+
+    def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
+        output = super().__call__(*args, **kwargs)
+        if layer_outputs is not None:
+            layer_outputs.append(output)
+        return output
+
+
+class CapsuleAggregatedMarianEncoderLayer(_Recorded, MarianEncoderLayer):
+    """Marian's encoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config)
+        aggregate_heads(self.self_attn, config, "encoder_self", layer)
+
+
+class CapsuleAggregatedMarianDecoderLayer(_Recorded, MarianDecoderLayer):
+    """Marian's decoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config, layer_idx=layer)
+        aggregate_heads(self.self_attn, config, "decoder_self", layer)
+        aggregate_heads(self.encoder_attn, config, "cross", layer)
+
+
+class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
+    """Marian's encoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    _can_record_outputs = {**MarianEncoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
+        )
+        aggregates = config.aggregates_layers("encoder")
+        self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedEncoderOutput:
+        """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
+        )
+        outputs, head_routing = split_head_routing(outputs)
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
+
+
+class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
+    """Marian's decoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    _can_record_outputs = {**MarianDecoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
+        )
+        aggregates = config.aggregates_layers("decoder")
+        self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedDecoderOutput:
+        """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids,
+            attention_mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache=use_cache,
+            layer_outputs=layers,
+            return_dict=True,
+            **kwargs,
+        )
+        outputs, head_routing = split_head_routing(outputs)
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
+
+
+class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+    """The encoder-decoder without a language model head."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsuleAggregatedMarianEncoder(config)
+        self.decoder = CapsuleAggregatedMarianDecoder(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            past_key_values: cache of the decoder.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            use_cache: whether to return the cache.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = RoutedEncoderOutput(*encoder_outputs)
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs.last_hidden_state,
+            attention_mask,
+            past_key_values,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing=output_routing,
+            **kwargs,
+        )
+        head_routing = {
+            **(getattr(encoder_outputs, "head_routing", None) or {}),
+            **(decoder_outputs.head_routing or {}),
+        }
+        return RoutedSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
+            decoder_layer_routing=decoder_outputs.layer_routing,
+            head_routing=head_routing or None,
+        )
+
+
+class CapsuleAggregatedMarianForConditionalGeneration(
+    CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+):
+    """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleAggregatedMarianModel(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqLMOutput:
+        """Run the model; with labels, compute the loss.
+
+        Args:
+            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
+                right, if there are no others.
+            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
+
+        The other arguments are those of [`CapsuleAggregatedMarianModel.forward`].
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: RoutedSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
+        loss = None
+        if labels is not None:
+            loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return RoutedSeq2SeqLMOutput(loss=loss, logits=logits, lm_loss=loss, **others)
+
+    @classmethod
+    def from_marian(
+        cls, marian: str | MarianMTModel, **config_overrides: Any
+    ) -> "CapsuleAggregatedMarianForConditionalGeneration":
+        """Warm-start from a Marian translation model.
+
+        Until the first update the logits are those of the Marian model, if no output is "replace".
+
+        Args:
+            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it.
+            **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
+                `head_aggregation_output` are "residual" unless given: their scales start at zero.
+
+        Raises:
+            ValueError: if `marian` is a model of another type, an override is unknown or not allowed, or the weights
+                do not fit the configuration.
+            OSError: if there is no such model, or its weights are not in safetensors.
+        """
+        if not isinstance(marian, PreTrainedModel):
+            marian = load_marian(marian)
+        elif not isinstance(marian, MarianMTModel) or marian.config.model_type != MarianConfig.model_type:
+            raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
+        config = _aggregated_config(marian.config, config_overrides)
+        model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
+        _load_marian_weights(model, marian)
+        model.generation_config = copy.deepcopy(marian.generation_config)
+        return model.to(marian.device).train(marian.training)
+
+
+def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> MarianMTModel:
+    """Load a Marian model from safetensors alone: to load another format is to run what it holds.
+
+    Of a model on the Hub without them Transformers takes the Hub's own conversion.
+
+    Raises:
+        ValueError: if it is a model of another type.
+        OSError: if there is none, or it has no safetensors.
+    """
+    _check_model_type(name_or_path, revision)
+    try:
+        return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
+    except OSError as error:
+        raise OSError(
+            f"{name_or_path} cannot be loaded from safetensors: {error} If it has pytorch_model.bin alone, and you "
+            "trust whoever made that file, convert it: "
+            f"MarianMTModel.from_pretrained({name_or_path!r}).save_pretrained(FOLDER)"
+        ) from error
+
+
+def _check_model_type(name_or_path: str, revision: str) -> None:
+    model_type = PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
+    if model_type != MarianConfig.model_type:
+        raise ValueError(
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
+            f"{MarianConfig.model_type!r} (models of this package load with from_pretrained)"
+        )
+
+
+def _aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
+    check_overrides(CapsuleAggregatedMarianConfig, overrides)
+    fields = config.to_dict()
+    for name in ("model_type", "architectures"):
+        fields.pop(name)
+    residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
+    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
+
+
+def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration, marian: MarianMTModel) -> None:
+    try:
+        report = model.load_state_dict(marian.state_dict(), strict=False)
+    except RuntimeError as error:
+        first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
+        raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
+    routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
+    added = (*(f"model.{side}.aggregation." for side in ("encoder", "decoder")), *(f"{name}." for name in routed))
+    unused = {f"{name}.{part}" for name in routed for part in ("weight", "bias")}.intersection(report.unexpected_keys)
+    strange = [
+        *(key for key in report.missing_keys if not key.startswith(added)),
+        *(key for key in report.unexpected_keys if key not in unused),
+    ]
+    if strange:
+        raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
+    if unused:
+        logger.warning(
+            f"head_aggregation_output is 'replace': {len(unused) // 2} trained output projections are dropped, and the "
+            "model does not translate until it is trained"
+        )
+    model.tie_weights()
+
+
+__all__ = [
+    "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianModel",
+    "CapsuleAggregatedMarianPreTrainedModel",
+]
