@@ -17,13 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .decoding import (
+    add_decoding_options,
+    check_decoding_options,
+    decoding_settings,
+    generate_options,
+    load_config_and_tokenizer,
+    load_model,
+    process_state,
+)
 from .errors import report_user_errors
 from .output import check_output_file, replace_text
 
 if TYPE_CHECKING:
     from accelerate import PartialState
-
-_GENERATE_OPTIONS = ("num_beams", "length_penalty", "max_new_tokens")
 
 
 @dataclass
@@ -38,30 +45,9 @@ class _Job:
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="a checkpoint's folder, or a model's name on the Hub")
-    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
+    add_decoding_options(parser)
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
     parser.add_argument("--output_file", type=Path, help="default: standard output")
-    parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
-    parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")
-    parser.add_argument(
-        "--max_new_tokens",
-        type=int,
-        help="longest translation, in tokens (default: twice the source plus 20, within the model's limit)",
-    )
-    parser.add_argument(
-        "--max_tokens_per_batch",
-        type=int,
-        default=4096,
-        help="source tokens, padding included (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=["auto", "float32", "bfloat16", "float16"],
-        default="auto",
-        help="auto (default) is the checkpoint's",
-    )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
     return parser
 
 
@@ -75,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from hf_capsule_mt.evaluation.journal import read_journals, remove_journals
 
-    state = _process_state(args.device)
+    state = process_state(args.device)
     job, translations = None, {}
     if state.is_main_process:
         job = _prepare(args)
@@ -94,97 +80,29 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    """Find the usual mistakes at once, and in every process, before anything is imported or connected."""
-    for name in ("num_beams", "max_new_tokens", "max_tokens_per_batch"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} is {value}; it must be at least 1")
-    _check_model(args.model, args.revision)
+    check_decoding_options(args)
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
     if args.output_file is not None:
         check_output_file(args.output_file)
 
 
-def _check_model(model: str, revision: str | None) -> None:
-    """Raise FileNotFoundError if `model` is a path to no checkpoint, ValueError if it has an impossible name."""
-    from hf_capsule_mt.hub.names import check_repo_id, check_revision
-
-    folder = Path(model)
-    if revision is not None:
-        check_revision(revision)
-        if folder.is_dir():
-            raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
-    if not folder.is_dir():
-        if folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
-            raise FileNotFoundError(f"--model {model} is not a folder")
-        return check_repo_id(model)
-    parts = {
-        "config": ["config.json"],
-        "weights": ["*.safetensors"],
-        "tokenizer": ["tokenizer_config.json", "tokenizer.json"],
-    }
-    for part, patterns in parts.items():
-        if not any(file for pattern in patterns for file in folder.glob(pattern)):
-            raise FileNotFoundError(f"--model {model} holds no {part} ({' or '.join(patterns)})")
-
-
-def _process_state(device: str | None) -> "PartialState":
-    from datetime import timedelta
-
-    import torch
-    from accelerate import PartialState
-    from accelerate.utils import parse_flag_from_env
-
-    # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
-    cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The process that finishes first waits for the others, however long that takes.
-    state = PartialState(cpu=cpu, timeout=timedelta(days=7))
-    try:
-        torch.empty(0, device=device or state.device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device} cannot be used: {error}") from error
-    return state
-
-
 def _prepare(args: argparse.Namespace) -> _Job:
     """Read the input and plan its batches."""
-    from transformers import AutoConfig, AutoTokenizer
-
     from hf_capsule_mt.data.parallel_text import read_lines
     from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit
 
     lines = read_lines(args.input_file or "/dev/stdin")
-    try:
-        config = AutoConfig.from_pretrained(args.model, **_where(args))
-    except OSError as error:
-        raise OSError(f"--model {args.model} is no folder here, and the Hub does not give it: {error}") from error
-    if not config.is_encoder_decoder:
-        raise ValueError(f"--model {args.model} is of type {config.model_type}, which is not an encoder-decoder")
-    tokenizer = AutoTokenizer.from_pretrained(args.model, **_where(args))
+    config, tokenizer = load_config_and_tokenizer(args)
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch)
     return _Job(encoded, batches, _settings(args, lines))
 
 
-def _where(args: argparse.Namespace) -> dict[str, Any]:
-    """How to find a model, and that no remote code comes with it."""
-    return {"revision": args.revision or "main", "trust_remote_code": False}
-
-
 def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
-    """What the translations depend on; the size of a batch and the device change no more than their rounding."""
     import hashlib
 
-    folder = Path(args.model)
-    stats = [(file.name, file.stat()) for file in sorted(folder.glob("*")) if file.is_file()]
-    return {
-        "input": hashlib.sha256("\n".join(lines).encode()).hexdigest(),
-        "model": str(folder.resolve()) if folder.is_dir() else args.model,
-        "revision": args.revision,
-        "model files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
-        **{name: getattr(args, name) for name in (*_GENERATE_OPTIONS, "dtype")},
-    }
+    return {"input": hashlib.sha256("\n".join(lines).encode()).hexdigest(), **decoding_settings(args)}
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int]]:
@@ -196,17 +114,13 @@ def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int
 def _translate_share(args: argparse.Namespace, job: _Job, state: "PartialState") -> dict[int, str]:
     """This process's translations by index."""
     from tqdm import tqdm
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     from hf_capsule_mt.evaluation.journal import Journal
     from hf_capsule_mt.evaluation.translator import translate_batches
 
     batches = job.batches[state.process_index :: state.num_processes]
-    tokenizer = AutoTokenizer.from_pretrained(args.model, **_where(args))
-    model = AutoModelForSeq2SeqLM.from_pretrained(
-        args.model, **_where(args), dtype=args.dtype, use_safetensors=True
-    ).to(args.device or state.device)
-    options = {name: getattr(args, name) for name in _GENERATE_OPTIONS if getattr(args, name) is not None}
+    model, (_, tokenizer) = load_model(args, state), load_config_and_tokenizer(args)
+    options = generate_options(args)
     translations = {}
     with ExitStack() as stack:
         bar = tqdm(total=sum(map(len, batches)), unit=" lines", disable=not state.is_main_process)

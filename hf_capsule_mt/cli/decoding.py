@@ -1,0 +1,148 @@
+"""What the commands that decode have in common: their options, and the model, tokenizer and processes these name."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+_OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
+
+
+def add_decoding_options(parser: argparse.ArgumentParser) -> None:
+    """Which model decodes, and how."""
+    parser.add_argument("--model", required=True, help="a checkpoint's folder, or a model's name on the Hub")
+    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
+    parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
+    parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")
+    parser.add_argument(
+        "--max_new_tokens",
+        type=int,
+        help="longest translation, in tokens (default: twice the source plus 20, within the model's limit)",
+    )
+    parser.add_argument(
+        "--max_tokens_per_batch",
+        type=int,
+        default=4096,
+        help="source tokens, padding included (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["auto", "float32", "bfloat16", "float16"],
+        default="auto",
+        help="auto (default) is the checkpoint's",
+    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
+
+
+def check_decoding_options(args: argparse.Namespace) -> None:
+    """Find the usual mistakes at once, and in every process, before anything is loaded or connected.
+
+    Raises:
+        FileNotFoundError: if the model is a path to no checkpoint.
+        ValueError: if a number is too small, or a name or a revision impossible.
+    """
+    for name in ("num_beams", "max_new_tokens", "max_tokens_per_batch"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} is {value}; it must be at least 1")
+    _check_model(args.model, args.revision)
+
+
+def _check_model(model: str, revision: str | None) -> None:
+    from hf_capsule_mt.hub.names import check_repo_id, check_revision
+
+    folder = Path(model)
+    if revision is not None:
+        check_revision(revision)
+        if folder.is_dir():
+            raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
+    if folder.is_dir():
+        _check_folder(folder)
+    elif folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
+        raise FileNotFoundError(f"--model {model} is not a folder")
+    else:
+        check_repo_id(model)
+
+
+def _check_folder(folder: Path) -> None:
+    parts = {
+        "config": ["config.json"],
+        "weights": ["*.safetensors"],
+        "tokenizer": ["tokenizer_config.json", "tokenizer.json"],
+    }
+    for part, patterns in parts.items():
+        if not any(file for pattern in patterns for file in folder.glob(pattern)):
+            raise FileNotFoundError(f"--model {folder} holds no {part} ({' or '.join(patterns)})")
+
+
+def decoding_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What translations depend on, but for the text; the size of a batch and the device change only their rounding."""
+    folder = Path(args.model)
+    stats = [(file.name, file.stat()) for file in sorted(folder.glob("*")) if file.is_file()]
+    return {
+        "model": str(folder.resolve()) if folder.is_dir() else args.model,
+        "revision": args.revision,
+        "model files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
+        **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype")},
+    }
+
+
+def generate_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Those of the options that `translate_batches` takes, as far as they were given."""
+    return {name: getattr(args, name) for name in _OF_GENERATE if getattr(args, name) is not None}
+
+
+def process_state(device: str | None) -> "PartialState":
+    """This process among its fellows.
+
+    Raises:
+        ValueError: if the device cannot be used.
+    """
+    from datetime import timedelta
+
+    import torch
+    from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
+
+    # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
+    cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    # The process that finishes first waits for the others, however long that takes.
+    state = PartialState(cpu=cpu, timeout=timedelta(days=7))
+    try:
+        torch.empty(0, device=device or state.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device {device} cannot be used: {error}") from error
+    return state
+
+
+def load_config_and_tokenizer(args: argparse.Namespace) -> tuple["PreTrainedConfig", "PreTrainedTokenizerBase"]:
+    """The configuration and the tokenizer of the model, without remote code.
+
+    Raises:
+        OSError: if the Hub does not give it.
+        ValueError: if it is no encoder-decoder.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        config = AutoConfig.from_pretrained(args.model, **_where(args))
+    except OSError as error:
+        raise OSError(f"--model {args.model} is no folder here, and the Hub does not give it: {error}") from error
+    if not config.is_encoder_decoder:
+        raise ValueError(f"--model {args.model} is of type {config.model_type}, which is not an encoder-decoder")
+    return config, AutoTokenizer.from_pretrained(args.model, **_where(args))
+
+
+def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedModel":
+    """The model on this process's device, from safetensors and without remote code."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    options = {**_where(args), "dtype": args.dtype, "use_safetensors": True}
+    return AutoModelForSeq2SeqLM.from_pretrained(args.model, **options).to(args.device or state.device)
+
+
+def _where(args: argparse.Namespace) -> dict[str, Any]:
+    return {"revision": args.revision or "main", "trust_remote_code": False}
