@@ -50,9 +50,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.data.parallel_text import read_lines
     from hf_capsule_mt.data.probing import format_probing_data
     from hf_capsule_mt.data.probing_generators import SplitSizes, generate_task, unique_sentences
+    from hf_capsule_mt.files import replace_text
     from hf_capsule_mt.training.record import environment, text_hash
 
-    from .output import replace_text, write_json
+    from .output import write_json
 
     files = {name: args.data_dir / f"{name}.txt" for name in args.tasks}
     for file in files.values():

@@ -1,10 +1,11 @@
-"""How a command writes its output: whole or not at all."""
+"""The files that a command reads and writes."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from hf_capsule_mt.files import replace_text
 
 
 def check_output_file(path: Path) -> None:
@@ -15,15 +16,8 @@ def check_output_file(path: Path) -> None:
         raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write `text` to `path` in UTF-8; an interruption leaves the old file, or none."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
-
-
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write `record` as JSON, as [`replace_text`] writes; what JSON does not know, such as a path, becomes text."""
+    """Write `record` as JSON, whole or not at all; what JSON does not know, such as a path, becomes text."""
     replace_text(path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
 

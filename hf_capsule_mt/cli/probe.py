@@ -70,8 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import sys
 
     from hf_capsule_mt.evaluation.probing import ProbingSettings
-
-    from .output import replace_text
+    from hf_capsule_mt.files import replace_text
 
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_capsule_mt.files import replace_text
+
 from .decoding import (
     add_decoding_options,
     check_decoding_options,
@@ -27,7 +29,7 @@ from .decoding import (
     process_state,
 )
 from .errors import report_user_errors
-from .output import check_output_file, replace_text
+from .output import check_output_file
 
 if TYPE_CHECKING:
     from accelerate import PartialState

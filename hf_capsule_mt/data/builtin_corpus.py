@@ -7,11 +7,11 @@
 decides what is said.
 """
 
-import os
 import random
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
+
+from hf_capsule_mt.files import replace_text
 
 from .builtin_sentences import sentences
 
@@ -62,11 +62,4 @@ def write_corpus(
     directory.mkdir(parents=True, exist_ok=True)
     for part, size in sizes.items():
         for language, lines in zip(("en", "de"), zip(*islice(pairs, size))):
-            _write_lines(directory / f"{part}.{language}", lines)
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write under a temporary name first, so that an interrupted run leaves no half file."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8"))
-    os.replace(temporary, path)
+            replace_text(directory / f"{part}.{language}", "".join(f"{line}\n" for line in lines))

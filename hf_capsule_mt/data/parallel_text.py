@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hf_capsule_mt.files import replace_bytes
+
 # One segment of each side, None where its bytes are not UTF-8.
 RawPair = tuple[str | None, str | None]
 
@@ -82,6 +84,55 @@ def read_parallel_text(
     return _collect(pairs, f"{name} ({listed})")
 
 
+def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, target_lang: str | None) -> None:
+    """Raise a ValueError unless [`write_parallel_text`] can write to files of these names."""
+    formats = [_format(Path(file)) for file in files]
+    if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(set(files)) < len(formats):
+        raise ValueError(
+            "name a source and a target file of plain text, or one .tsv or .jsonl file (each may be .gz), not "
+            f"{', '.join(map(str, files)) or 'nothing'}"
+        )
+    if formats == ["jsonl"] and not (source_lang and target_lang):
+        raise ValueError(f"{files[0]} needs source_lang and target_lang, such as en and de")
+
+
+def write_parallel_text(
+    files: Sequence[str | Path],
+    sources: Sequence[str],
+    targets: Sequence[str],
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+) -> None:
+    """Write pairs that [`read_parallel_text`] reads from the same files; an interruption leaves old files, or none.
+
+    A tab becomes a space in a .tsv file, which could not hold it otherwise.
+
+    Raises:
+        ValueError: see [`check_parallel_files`].
+    """
+    check_parallel_files(files, source_lang, target_lang)
+    pairs = list(zip(sources, targets, strict=True))
+    match _format(Path(files[0])):
+        case "tsv":
+            texts = ["".join(f"{_one_column(source)}\t{_one_column(target)}\n" for source, target in pairs)]
+        case "jsonl":
+            rows = ({"translation": {source_lang: source, target_lang: target}} for source, target in pairs)
+            texts = ["".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)]
+        case _:
+            texts = ["".join(f"{line}\n" for line in side) for side in (sources, targets)]
+    for file, text in zip(files, texts, strict=True):
+        _replace(Path(file), text)
+
+
+def _one_column(text: str) -> str:
+    return text.replace("\t", " ")
+
+
+def _replace(path: Path, text: str) -> None:
+    # No time in the .gz, so that the same pairs are the same bytes.
+    replace_bytes(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+
+
 def load_hub_parallel_text(
     dataset_name: str,
     dataset_config_name: str | None,
@@ -116,6 +167,11 @@ def read_lines(path: str | Path) -> list[str]:
     if None in lines:
         raise ValueError(f"{path}:{lines.index(None) + 1}: not UTF-8. Convert the file, for example by iconv.")
     return lines
+
+
+def is_plain_text(file: str | Path) -> bool:
+    """Whether a file is, by its name, plain text with a segment a line."""
+    return _format(Path(file)) == "text"
 
 
 def _format(path: Path) -> str:

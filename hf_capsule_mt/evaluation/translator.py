@@ -60,15 +60,10 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
 
 def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
     """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning."""
-    texts = {index: line for index, line in enumerate(lines) if line.strip()}
-    encoded = [[] for _ in lines]
-    if texts:
-        # verbose=False: the library's own warning of long texts names neither their number nor the lines.
-        for index, ids in zip(texts, tokenizer(list(texts.values()), verbose=False)["input_ids"]):
-            encoded[index] = ids
-    too_long = [index for index in texts if len(encoded[index]) > max_length]
+    encoded = tokenize_lines(tokenizer, lines)
+    too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
-        encoded[index] = tokenizer(texts[index], truncation=True, max_length=max_length)["input_ids"]
+        encoded[index] = tokenizer(lines[index], truncation=True, max_length=max_length)["input_ids"]
     if too_long:
         logger.warning(
             "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
@@ -76,6 +71,17 @@ def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_l
             max_length,
             too_long[0] + 1,
         )
+    return encoded
+
+
+def tokenize_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:
+    """The source tokens of every line, however many, and none for a blank one."""
+    texts = {index: line for index, line in enumerate(lines) if line.strip()}
+    encoded = [[] for _ in lines]
+    if texts:
+        # verbose=False: the library's own warning of long texts names neither their number nor the lines.
+        for index, ids in zip(texts, tokenizer(list(texts.values()), verbose=False)["input_ids"]):
+            encoded[index] = ids
     return encoded
 
 
@@ -113,8 +119,33 @@ def translate_batches(
     """Translate encoded lines, yielding after each batch its translations by index.
 
     Args:
-        model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
         tokenizer: decodes the translations, without special tokens.
+
+    The other arguments, and what is raised, are those of [`generate_batches`].
+    """
+    options = {"max_new_tokens": max_new_tokens, **generate_options}
+    for batch, generated in generate_batches(model, encoded, batches, **options):
+        yield dict(zip(batch, decode_segments(tokenizer, generated)))
+
+
+def decode_segments(tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor) -> list[str]:
+    """The texts of token ids `[batch, length]`, without special tokens; each is one line."""
+    texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
+    return [re.sub(r"[\r\n]+", " ", text) for text in texts]
+
+
+def generate_batches(
+    model: PreTrainedModel,
+    encoded: Sequence[Sequence[int]],
+    batches: Iterable[Sequence[int]],
+    *,
+    max_new_tokens: int | None = None,
+    **generate_options: Any,
+) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
+    """Decode encoded lines, yielding each batch with its token ids `[batch, length]`.
+
+    Args:
+        model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
         encoded: source tokens of every line.
         batches: indices into `encoded`.
         max_new_tokens: limit to the length of a translation; by default each line's own, twice its source tokens
@@ -131,10 +162,7 @@ def translate_batches(
         for batch in batches:
             sources = [torch.tensor(encoded[index]) for index in batch]
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
-            generated = _generate(model, sources, torch.tensor(limits), **generate_options)
-            texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
-            # One segment stays one line.
-            yield {index: re.sub(r"[\r\n]+", " ", text) for index, text in zip(batch, texts)}
+            yield batch, _generate(model, sources, torch.tensor(limits), **generate_options)
     finally:
         model.train(was_training)
 

@@ -1,0 +1,161 @@
+"""Translate a whole training corpus with a teacher, for a student to train on (sequence-level distillation).
+
+    accelerate launch scripts/distill.py --model runs/transformer/average --num_beams 4 \\
+        --train_file train.en train.de --output_file distilled.en distilled.de
+    python scripts/distill.py --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
+
+The corpus is what scripts/train.py reads (its targets are not looked at), or one plain text file of sources. The output
+is what scripts/train.py reads: two text files, or one .tsv or .jsonl file. Sentences that the teacher could not
+translate are left out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
+
+Finished shards are kept in OUTPUT.shards until all are done, and the same command continues after an interruption.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .decoding import (
+    add_decoding_options,
+    check_decoding_options,
+    decoding_settings,
+    generate_options,
+    load_config_and_tokenizer,
+    load_model,
+    process_state,
+)
+from .errors import report_user_errors
+from .output import check_output_file, write_json
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
+
+    from hf_capsule_mt.training.distillation import Shards
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_decoding_options(parser)
+    parser.add_argument(
+        "--train_file", nargs="+", default=[], help="the corpus: files as of train.py, or one of sources"
+    )
+    parser.add_argument("--dataset_name", help="data set of the Hub, instead of files")
+    parser.add_argument("--dataset_config_name", help="configuration of that data set")
+    parser.add_argument("--source_lang", help="as a .jsonl file or a data set names it (en)")
+    parser.add_argument("--target_lang", help="likewise (de)")
+    parser.add_argument("--output_file", nargs="+", required=True, help="two text files, or one .tsv or .jsonl (.gz)")
+    parser.add_argument("--shard_size", type=int, default=2000, help="sentences a shard (default: %(default)s)")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Translate shard by shard; of several processes each takes every so many-th."""
+    args = build_parser().parse_args(argv)
+    _check_arguments(args)
+
+    from hf_capsule_mt.training.distillation import Shards
+
+    started = time.time()
+    state = process_state(args.device)
+    sources = _read_sources(args)
+    first = Path(args.output_file[0])
+    shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
+    settings = {"data": _hash(sources), **decoding_settings(args)}
+    if state.is_main_process:
+        shards.open(settings)
+    state.wait_for_everyone()
+    _make_shards(args, shards, sources, state)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        manifest = _finish(args, shards, sources)
+        manifest |= {"settings": settings, "processes": state.num_processes}
+        manifest |= {"seconds_of_this_call": round(time.time() - started, 1), "environment": _environment(state)}
+        write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
+        shards.remove()
+    state.destroy_process_group()
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    from hf_capsule_mt.data.parallel_text import check_parallel_files
+
+    check_decoding_options(args)
+    if args.shard_size < 1:
+        raise ValueError(f"--shard_size is {args.shard_size}; it must be at least 1")
+    if bool(args.train_file) == (args.dataset_name is not None):
+        raise ValueError("give either --train_file or --dataset_name")
+    for file in args.train_file:
+        if not Path(file).is_file():
+            raise FileNotFoundError(f"--train_file names {file}, which is not a file; check the path")
+    check_parallel_files(args.output_file, args.source_lang, args.target_lang)
+    for file in args.output_file:
+        check_output_file(Path(file))
+    if {Path(file).resolve() for file in args.train_file} & {Path(file).resolve() for file in args.output_file}:
+        raise ValueError("--output_file names a file of --train_file; name another, or the corpus would be lost")
+
+
+def _read_sources(args: argparse.Namespace) -> list[str]:
+    from hf_capsule_mt.data.parallel_text import is_plain_text, load_hub_parallel_text, read_lines, read_parallel_text
+
+    languages = args.source_lang, args.target_lang
+    if args.dataset_name is not None:
+        if None in languages:
+            raise ValueError(f"dataset_name is {args.dataset_name!r}; it needs --source_lang and --target_lang")
+        return load_hub_parallel_text(args.dataset_name, args.dataset_config_name, "train", *languages).sources
+    if len(args.train_file) == 1 and is_plain_text(args.train_file[0]):
+        return read_lines(args.train_file[0])
+    return read_parallel_text(args.train_file, *languages).sources
+
+
+def _make_shards(args: argparse.Namespace, shards: "Shards", sources: list[str], state: "PartialState") -> None:
+    """Make those of this process that are missing, with the progress of all."""
+    from tqdm import tqdm
+
+    from hf_capsule_mt.training.distillation import distill
+
+    # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
+    own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
+    model, (_, tokenizer) = load_model(args, state), load_config_and_tokenizer(args)
+    done = len(shards) - len(shards.missing())
+    with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
+        for shard in own:
+            texts = [sources[index] for index in shards.sentences(shard)]
+            shards.write(shard, distill(model, tokenizer, texts, args.max_tokens_per_batch, **generate_options(args)))
+            bar.update(len(shards) - len(shards.missing()) - bar.n)
+
+
+def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> dict[str, Any]:
+    """Write the corpus, and return what the manifest says of it."""
+    import hashlib
+
+    from hf_capsule_mt.data.parallel_text import write_parallel_text
+
+    results = list(shards.read())
+    kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
+    if not kept:
+        raise ValueError(f"all {len(sources)} translations failed; the first: {results[0].failure}")
+    write_parallel_text(args.output_file, *zip(*kept), args.source_lang, args.target_lang)
+    failures = {number: result.failure for number, result in enumerate(results, start=1) if result.failure}
+    print(f"{', '.join(args.output_file)}: {len(kept)} of {len(sources)} sentences, {len(failures)} left out")
+    return {
+        "teacher": args.model,
+        "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": len(sources)},
+        "output": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in args.output_file},
+        "kept": len(kept),
+        "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
+    }
+
+
+def _hash(sources: list[str]) -> str:
+    from hf_capsule_mt.training.record import text_hash
+
+    return text_hash(sources)
+
+
+def _environment(state: "PartialState") -> dict[str, Any]:
+    from hf_capsule_mt.training.record import environment
+
+    return environment(state.device.type)

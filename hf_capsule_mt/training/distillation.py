@@ -1,0 +1,131 @@
+"""Sequence-level knowledge distillation (Kim and Rush 2016): a corpus as a teacher translates it.
+
+The corpus is cut into shards of consecutive sentences. Each is written whole when it is done, so that several processes
+can share the work and an interrupted run goes on with the next shard.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.evaluation.translator import (
+    batch_by_tokens,
+    decode_segments,
+    generate_batches,
+    source_limit,
+    tokenize_lines,
+)
+from hf_capsule_mt.files import replace_text
+
+_SETTINGS = "settings.json"
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """What a teacher made of one sentence."""
+
+    translation: str
+    failure: str | None = None
+    """Why the translation is not to be learned from, if it is not."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A folder of shards, and the settings that all of them were made with."""
+
+    folder: Path
+    num_sentences: int
+    shard_size: int
+
+    def __len__(self) -> int:
+        return -(-self.num_sentences // self.shard_size)
+
+    def open(self, settings: Mapping[str, Any]) -> None:
+        """Make the folder, or check that what is in it was made with the same settings.
+
+        Raises:
+            ValueError: if it was not; the message names the settings that differ.
+        """
+        settings = json.loads(json.dumps({**settings, "shard_size": self.shard_size}))
+        file = self.folder / _SETTINGS
+        if file.is_file():
+            found = json.loads(file.read_text(encoding="utf-8"))
+            different = [name for name in settings if found.get(name) != settings[name]]
+            if different:
+                raise ValueError(
+                    f"{self.folder} is from an interrupted run with another {', '.join(different)}; repeat that run to "
+                    "finish it, or delete the folder to start afresh"
+                )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_text(file, json.dumps(settings))
+
+    def sentences(self, shard: int) -> range:
+        """The sentences of a shard, by index."""
+        start = shard * self.shard_size
+        return range(start, min(start + self.shard_size, self.num_sentences))
+
+    def missing(self) -> list[int]:
+        """The shards that are still to be made."""
+        return [shard for shard in range(len(self)) if not self._file(shard).is_file()]
+
+    def write(self, shard: int, results: Sequence[Distilled]) -> None:
+        """Keep the results of a shard, all at once."""
+        replace_text(self._file(shard), "".join(json.dumps(vars(result)) + "\n" for result in results))
+
+    def read(self) -> Iterator[Distilled]:
+        """The results of all sentences, in order."""
+        for shard in range(len(self)):
+            for line in self._file(shard).read_text(encoding="utf-8").splitlines():
+                yield Distilled(**json.loads(line))
+
+    def remove(self) -> None:
+        """Delete the shards, the settings and the folder."""
+        for shard in range(len(self)):
+            self._file(shard).unlink()
+        (self.folder / _SETTINGS).unlink()
+        self.folder.rmdir()
+
+    def _file(self, shard: int) -> Path:
+        return self.folder / f"shard-{shard:06}.jsonl"
+
+
+def distill(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    max_tokens_per_batch: int,
+    **options: Any,
+) -> list[Distilled]:
+    """Translate every source. A failure is one that is longer than the model reads, one whose translation did not end
+    within its limit, and one whose translation is empty.
+
+    Args:
+        model: any encoder-decoder that has `generate()`.
+        tokenizer: the model's.
+        sources: one sentence each.
+        max_tokens_per_batch: the most source tokens in a batch, padding included.
+        **options: of [`~hf_capsule_mt.evaluation.translator.generate_batches`].
+
+    Raises:
+        ValueError: if a source has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.
+    """
+    limit = source_limit(model.config, tokenizer)
+    encoded = tokenize_lines(tokenizer, sources)
+    results = [Distilled("", f"more than {limit} source tokens") if len(ids) > limit else None for ids in encoded]
+    lengths = [0 if result is not None else len(ids) for ids, result in zip(encoded, results)]
+    batches = batch_by_tokens(lengths, max_tokens_per_batch)
+    for batch, generated in generate_batches(model, encoded, batches, **options):
+        ended = (generated[:, 1:] == tokenizer.eos_token_id).any(1).tolist()
+        for index, text, has_ended in zip(batch, decode_segments(tokenizer, generated), ended):
+            results[index] = Distilled(text, _failure(text, has_ended))
+    return [result or Distilled("", "empty source") for result in results]
+
+
+def _failure(text: str, has_ended: bool) -> str | None:
+    if not has_ended:
+        return "no end within the limit"
+    return None if text.strip() else "empty translation"

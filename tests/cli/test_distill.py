@@ -1,0 +1,156 @@
+"""The distillation command: formats, several processes, interruptions, the manifest, mistakes."""
+
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_capsule_mt.cli.distill import main
+from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+from hf_capsule_mt.training import distillation
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "distill.py"
+TOO_LONG = " ".join("a" * 40)
+SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
+KEPT = [source for source in SOURCES if source != TOO_LONG]
+OPTIONS = ["--num_beams", "2", "--shard_size", "3"]
+# It learned to reverse.
+CHECKPOINT = str(Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian")
+EXPECTED = [source[::-1] for source in KEPT]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    files = [tmp_path / "train.en", tmp_path / "train.de"]
+    for file in files:
+        file.write_text("".join(f"{line}\n" for line in SOURCES))
+    return files
+
+
+def options(corpus, output, *more):
+    return list(map(str, ["--model", CHECKPOINT, "--train_file", *corpus, "--output_file", *output, *OPTIONS, *more]))
+
+
+def manifest_of(file):
+    return json.loads(Path(f"{file}.manifest.json").read_text())
+
+
+@pytest.mark.parametrize("names", [["out.en", "out.de"], ["out.en.gz", "out.de.gz"], ["out.tsv"], ["out.jsonl.gz"]])
+def test_training_reads_what_comes_out(corpus, tmp_path, names):
+    output = [tmp_path / name for name in names]
+    main(options(corpus, output, "--source_lang", "en", "--target_lang", "de"))
+    text = read_parallel_text(output, "en", "de")
+    assert (text.sources, text.targets) == (KEPT, EXPECTED)
+    manifest = manifest_of(output[0])
+    assert manifest["teacher"] == CHECKPOINT
+    assert manifest["kept"] == 6
+    assert manifest["failed"] == [{"sentence": 3, "reason": "more than 32 source tokens"}]
+    assert manifest["data"] == {"files": list(map(str, corpus)), "dataset_name": None, "sentences": 7}
+    assert manifest["settings"]["num_beams"] == 2
+    assert manifest["settings"]["data"] == hashlib.sha256(corpus[0].read_bytes()).hexdigest()
+    for file in output:
+        assert manifest["output"][str(file)] == hashlib.sha256(file.read_bytes()).hexdigest()
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {"train.en", "train.de", *names, f"{names[0]}.manifest.json"}
+
+
+@pytest.mark.parametrize("name", ["train.en", "train.tsv", "train.jsonl", "train.en.gz"])
+def test_corpora(corpus, tmp_path, name):
+    text = {
+        "train.en": "".join(f"{source}\n" for source in SOURCES),
+        "train.tsv": "".join(f"{source}\tx\n" for source in SOURCES),
+        "train.jsonl": "".join(json.dumps({"translation": {"en": source, "de": "x"}}) + "\n" for source in SOURCES),
+        "train.en.gz": "".join(f"{source}\n" for source in SOURCES),
+    }[name]
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    output = [tmp_path / "out.tsv"]
+    main(options([tmp_path / name], output, "--source_lang", "en", "--target_lang", "de"))
+    assert read_parallel_text(output).targets == EXPECTED
+
+
+def test_goes_on_after_an_interruption(corpus, tmp_path, monkeypatch):
+    output, made = [tmp_path / "out.en", tmp_path / "out.de"], []
+    original = distillation.distill
+
+    def interrupted(model, tokenizer, sources, *arguments, **kwargs):
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(sources)
+        return original(model, tokenizer, sources, *arguments, **kwargs)
+
+    monkeypatch.setattr(distillation, "distill", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main(options(corpus, output))
+    assert not output[0].exists()
+    assert len(list((tmp_path / "out.en.shards").glob("shard-*"))) == 2
+    monkeypatch.setattr(distillation, "distill", lambda *args, **kw: made.append(args[2]) or original(*args, **kw))
+    main(options(corpus, output))
+    assert read_lines(output[1]) == EXPECTED
+    assert [source for sources in made for source in sources] == SOURCES, "every sentence was translated once"
+
+
+def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(distillation, "distill", stop)
+    output = [tmp_path / "out.tsv"]
+    with pytest.raises(KeyboardInterrupt):
+        main(options(corpus, output))
+    assert "another num_beams; repeat that run" in error_of(options(corpus, output, "--num_beams", 3), capsys)
+
+
+@pytest.mark.slow
+def test_several_processes(corpus, tmp_path):
+    output = [tmp_path / "out.en", tmp_path / "out.de"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*launch, *options(corpus, output, "--device", "cpu")]
+    subprocess.run(command, env=environment, check=True, timeout=300, capture_output=True)
+    assert read_lines(output[0]) == KEPT
+    assert read_lines(output[1]) == EXPECTED
+    assert manifest_of(output[0])["processes"] == 2
+
+
+def error_of(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(list(map(str, arguments)))
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--shard_size", "0"], "--shard_size is 0; it must be at least 1"),
+        (["--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
+        (["--dataset_name", "data"], "give either --train_file or --dataset_name"),
+        (["--train_file", "nowhere.en"], "nowhere.en, which is not a file"),
+        (["--output_file", "one"], "name a source and a target file"),
+        (["--output_file", "a.en", "a.en"], "name a source and a target file"),
+        (["--output_file", "out.jsonl"], "needs source_lang and target_lang"),
+        (["--output_file", "nowhere/out.tsv"], "the folder of nowhere/out.tsv does not exist"),
+        (["--model", "/nowhere"], "--model /nowhere is not a folder"),
+    ],
+)
+def test_mistakes(corpus, tmp_path, capsys, change, message):
+    assert message in error_of([*options(corpus, [tmp_path / "out.tsv"]), *change], capsys)
+
+
+def test_the_corpus_is_not_overwritten(corpus, capsys):
+    before = corpus[0].read_bytes()
+    assert "or the corpus would be lost" in error_of(options(corpus, corpus), capsys)
+    assert corpus[0].read_bytes() == before
+
+
+def test_a_teacher_that_says_nothing(tmp_path, capsys):
+    (tmp_path / "in").write_text(f"{TOO_LONG}\n")
+    output = [tmp_path / "out.tsv"]
+    error = error_of(options([tmp_path / "in"], output), capsys)
+    assert "all 1 translations failed; the first: more than 32 source tokens" in error
+    assert not output[0].exists()

@@ -1,0 +1,60 @@
+"""Shards are whole or absent, and a failure is told from a translation."""
+
+import pytest
+from tiny_marian import tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.training.distillation import Distilled, Shards, distill
+
+
+def test_shards_cover_every_sentence_once(tmp_path):
+    for num_sentences in (1, 6, 7):
+        shards = Shards(tmp_path, num_sentences, 3)
+        covered = [index for shard in range(len(shards)) for index in shards.sentences(shard)]
+        assert covered == list(range(num_sentences))
+
+
+def test_what_was_written_is_read(tmp_path):
+    shards = Shards(tmp_path / "shards", 3, 2)
+    shards.open({"beams": 4})
+    assert shards.missing() == [0, 1]
+    results = [Distilled("grün\u2028a"), Distilled("", "empty translation"), Distilled("b")]
+    shards.write(1, results[2:])
+    assert shards.missing() == [0]
+    shards.write(0, results[:2])
+    assert list(shards.read()) == results
+    shards.remove()
+    assert not shards.folder.exists()
+
+
+def test_shards_of_other_settings_are_not_mixed(tmp_path):
+    Shards(tmp_path, 3, 2).open({"beams": 4, "penalty": 1.0})
+    Shards(tmp_path, 3, 2).open({"beams": 4, "penalty": 1.0})
+    with pytest.raises(ValueError, match="another beams, shard_size; repeat that run"):
+        Shards(tmp_path, 3, 1).open({"beams": 5, "penalty": 1.0})
+
+
+def test_translations_are_those_of_translate_lines():
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    sources = ["a b c d e f", "g h", "i j k l m n o p", "q"]
+    results = distill(model, tokenizer, sources, 100, num_beams=2, max_new_tokens=60)
+    assert any(result.failure is None for result in results)
+    assert any(result.failure is not None for result in results)
+    assert [result.translation for result in results] == translate_lines(
+        model, tokenizer, sources, num_beams=2, max_new_tokens=60
+    )
+
+
+def test_failures():
+    model, tokenizer = tiny_model(), tiny_tokenizer(model_max_length=8)
+    too_long = " ".join("abcdefgh")
+    sources = ["a", too_long, "", "b"]
+    # A limit too short to end in.
+    model.final_logits_bias[:, 2] = -100
+    results = distill(model, tokenizer, sources, 100, max_new_tokens=3)
+    failures = ["no end within the limit", "more than 8 source tokens", "empty source", "no end within the limit"]
+    assert [result.failure for result in results] == failures
+    # A teacher that says nothing.
+    model.final_logits_bias[:, 2] = 100
+    results = distill(model, tokenizer, ["a"], 100)
+    assert results == [Distilled("", "empty translation")]
