@@ -118,6 +118,10 @@ class _TranslationArguments:
             "0: batches of per_device_train_batch_size pairs."
         },
     )
+    save_minutes: float | None = field(
+        default=None,
+        metadata={"help": "Minutes after which a checkpoint is saved, beside those of save_strategy."},
+    )
     early_stopping_patience: int | None = field(
         default=None,
         metadata={"help": "Evaluations without a better metric_for_best_model before training stops."},
@@ -172,6 +176,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         for name in ("gradient_accumulation_steps", "generation_num_beams", "early_stopping_patience"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.save_minutes is not None and self.save_minutes <= 0:
+            raise ValueError(f"save_minutes is {self.save_minutes}; it must be more than 0")
         if self.max_tokens_per_batch < 0:
             raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
         size = self.per_device_train_batch_size

@@ -1,10 +1,12 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.data_loader import DataLoaderShard
+from accelerate.utils import broadcast_object_list
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import (
@@ -48,6 +50,28 @@ class _EpochBeforeSkipping(TrainerCallback):
             batches.sampler.set_epoch(int(state.epoch))
 
 
+class _SaveByTheClock(TrainerCallback):
+    """Saves a checkpoint whenever so many minutes have passed since training began or the last one was saved."""
+
+    def __init__(self, minutes: float) -> None:
+        self._seconds = 60 * minutes
+        self._last = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._last = time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        is_time = [time.monotonic() - self._last >= self._seconds]
+        # All processes save or none does: the first one's clock decides.
+        if broadcast_object_list(is_time)[0]:
+            control.should_save = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._last = time.monotonic()
+
+
 class SourceCallback(TrainerCallback):
     """Lets a model's source go to the Hub with every checkpoint that a Trainer sends there.
 
@@ -86,6 +110,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.run = run
         self.add_callback(SourceCallback())
         self.add_callback(_EpochBeforeSkipping())
+        if self.args.save_minutes is not None:
+            self.add_callback(_SaveByTheClock(self.args.save_minutes))
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
 

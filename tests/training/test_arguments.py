@@ -38,6 +38,7 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
     [
         ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0; it must be at least 1"),
+        ({"save_minutes": 0}, "save_minutes is 0; it must be more than 0"),
         ({"generation_num_beams": 0}, "generation_num_beams is 0; it must be at least 1"),
         ({"early_stopping_patience": 0}, "early_stopping_patience is 0; it must be at least 1"),
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs .*--load_best_model_at_end"),

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from transformers import DataCollatorForSeq2Seq, MarianMTModel, set_seed
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.data.tokenized import tokenize_pairs
+from hf_capsule_mt.training import trainer as trainer_module
 from hf_capsule_mt.training.arguments import ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -128,3 +130,19 @@ def test_the_ten_lines_of_the_readme(tmp_path, monkeypatch):
     trained = model.cpu().state_dict()
     assert not torch.equal(trained["model.shared.weight"], parent["model.shared.weight"])
     assert trained["model.decoder.aggregation.gamma"].abs().max() > 0
+
+
+def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
+    """Whoever looks at the clock, after every update and every save, finds 30 seconds gone."""
+    looks = iter(range(1000))
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: 30 * next(looks)))
+    make_trainer(pairs, tmp_path, max_steps=7, save_minutes=1).train()
+    saved = sorted(int(folder.name.partition("-")[2]) for folder in tmp_path.glob("checkpoint-*"))
+    assert saved == [2, 4, 6]
+
+
+def test_the_clock_and_the_steps(pairs, tmp_path, monkeypatch):
+    """A checkpoint of the one kind puts off the next of the other."""
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    make_trainer(pairs, tmp_path, max_steps=4, save_minutes=1, save_strategy="steps", save_steps=2).train()
+    assert {folder.name for folder in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
