@@ -93,7 +93,7 @@ def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     from dataclasses import asdict
     from itertools import product
 
-    from hf_capsule_mt.configuration.capsule_aggregated_marian import check_choice
+    from hf_capsule_mt.configuration.checks import check_choice
     from hf_capsule_mt.data.probing import find_tasks, read_probing_data
 
     for aggregation in args.aggregations:

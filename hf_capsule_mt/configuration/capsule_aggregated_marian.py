@@ -8,13 +8,13 @@
 """Configuration of the Marian family with capsule routing."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import field, fields
+from dataclasses import field
 from numbers import Real
 from typing import Any, ClassVar
 
-from transformers import MarianConfig, PreTrainedConfig
+from transformers import MarianConfig
 
+from .checks import check_choice, check_fraction, check_positive_integer
 from .portable import PortableConfig
 
 LAYER_AGGREGATIONS = ("linear", "dynamic", "dynamic_routing", "em_routing")
@@ -25,26 +25,6 @@ _HEAD_SITES = {
     "decoder_self": "head_aggregation_decoder_layers",
     "cross": "head_aggregation_cross_layers",
 }
-
-
-def check_choice(name: str, value: Any, allowed: tuple) -> None:
-    """Raise ValueError unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}; allowed are {', '.join(map(repr, allowed))}")
-
-
-def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[str]) -> None:
-    """Raise ValueError unless every name in `overrides` is a field of `config_class`."""
-    # num_labels is a property that sets id2label.
-    known = tuple(sorted([*(field.name for field in fields(config_class)), "num_labels"]))
-    for name in overrides:
-        check_choice("an overriding field", name, known)
-
-
-def check_positive_integer(name: str, value: Any) -> None:
-    """Raise ValueError unless `value` is an integer of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} is {value!r}; allowed are integers of at least 1")
 
 
 class CapsuleAggregatedMarianConfig(PortableConfig, MarianConfig):
@@ -134,15 +114,8 @@ class CapsuleAggregatedMarianConfig(PortableConfig, MarianConfig):
         self._validate_layer_aggregation()
         self._validate_head_aggregation()
         self._validate_routing()
-        if not isinstance(self.label_smoothing, Real) or not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing is {self.label_smoothing!r}; allowed are numbers in [0, 1)")
+        check_fraction("label_smoothing", self.label_smoothing)
         super().__post_init__(**kwargs)
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "CapsuleAggregatedMarianConfig":
-        """Build the configuration; fields among `kwargs` replace those of `config_dict` and are checked with them."""
-        overrides = {field.name: kwargs[field.name] for field in fields(cls) if field.name in kwargs}
-        return super().from_dict({**config_dict, **overrides}, **kwargs)
 
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""

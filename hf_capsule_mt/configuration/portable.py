@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,10 +24,14 @@ class PortableConfig:
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build the configuration as Transformers does; in this package, without the names of remote code."""
+        """Build the configuration; fields among `kwargs` replace those of `config_dict` and are checked with them.
+
+        In this package, the names of remote code are left out.
+        """
         if IN_PACKAGE:
             config_dict = {name: value for name, value in config_dict.items() if name not in _REMOTE_CODE}
-        return super().from_dict(config_dict, **kwargs)
+        overrides = {field.name: kwargs[field.name] for field in fields(cls) if field.name in kwargs}
+        return super().from_dict({**config_dict, **overrides}, **kwargs)
 
     def to_json_file(self, json_file_path: str | os.PathLike, use_diff: bool = True) -> None:
         """Write the configuration, and its models' source beside it."""

@@ -4,7 +4,8 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_choice, check_overrides
+from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .checks import check_choice, check_overrides
 
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),

@@ -25,7 +25,7 @@ from transformers import (
 from transformers.trainer_callback import ProgressCallback
 
 from hf_capsule_mt.configuration import SIZES, preset_config
-from hf_capsule_mt.configuration.capsule_aggregated_marian import check_choice
+from hf_capsule_mt.configuration.checks import check_choice
 from hf_capsule_mt.data.probing import Example, ProbingData
 
 # The rows of Table 1 and the systems they stand for.

@@ -33,7 +33,8 @@ from transformers.models.marian.modeling_marian import (
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple, logging
 
-from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig, check_overrides
+from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from ..configuration.checks import check_overrides
 from .capsule_routing import OutputRouting
 from .head_aggregation import (
     RECORDED_HEADS,

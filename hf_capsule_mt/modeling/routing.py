@@ -112,7 +112,7 @@ def em_routing(
             f"{(*batch, num_inputs, 1)} or {(*batch, num_inputs, num_outputs)}"
         )
     dtype = votes.dtype
-    votes, input_activations, beta_a, beta_u = _in_compute_dtype(votes, input_activations, beta_a, beta_u)
+    votes, input_activations, beta_a, beta_u = in_compute_dtype(votes, input_activations, beta_a, beta_u)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0.0)
         input_activations = input_activations.masked_fill(~mask[..., None], 0.0)
@@ -125,10 +125,10 @@ def em_routing(
     if return_all_coefficients:
         with torch.no_grad():
             every = torch.stack([state.coefficients for state in em_iterations(*arguments)]).to(dtype)
-        every = _hide_missing(every.view(num_iterations, *batch, num_inputs, num_outputs), mask)
+        every = hide_missing(every.view(num_iterations, *batch, num_inputs, num_outputs), mask)
     return RoutingOutput(
         capsules.view(*batch, num_outputs, width).to(dtype),
-        _hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask).to(dtype),
+        hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask).to(dtype),
         activations.view(*batch, num_outputs).to(dtype),
         every,
     )
@@ -149,13 +149,13 @@ def _agreement_routing(
 ) -> RoutingOutput:
     _check_votes(votes, num_iterations, mask)
     dtype = votes.dtype
-    (votes,) = _in_compute_dtype(votes)
+    (votes,) = in_compute_dtype(votes)
     if mask is not None:
         votes = votes.masked_fill(~mask[..., None, None], 0.0)
     logits = votes.new_zeros(votes.shape[:-1])
     every = []
     for iteration in range(num_iterations):
-        coefficients = _hide_missing(logits.softmax(-1), mask)
+        coefficients = hide_missing(logits.softmax(-1), mask)
         every.append(coefficients.detach().to(dtype))
         total = (coefficients.unsqueeze(-1) * votes).sum(-3)
         if normalize:
@@ -179,13 +179,19 @@ def _check_votes(votes: Tensor, num_iterations: int, mask: Tensor | None) -> Non
         raise ValueError(f"mask has shape {tuple(mask.shape)}; votes of this shape need {tuple(votes.shape[:-2])}")
 
 
-def _hide_missing(coefficients: Tensor, mask: Tensor | None) -> Tensor:
+def hide_missing(coefficients: Tensor, mask: Tensor | None) -> Tensor:
+    """Zero the assignment `[..., I, N]` of input capsules that do not exist, by the mask `[..., I]`."""
     return coefficients if mask is None else coefficients.masked_fill(~mask.unsqueeze(-1), 0.0)
 
 
-def _in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-    return tuple(tensor.to(dtype) for tensor in tensors)
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype that routing runs in: float64 for float64, float32 for all others."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the dtype that routing runs in for the first of them."""
+    return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
 
 
 __all__ = [

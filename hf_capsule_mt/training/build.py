@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, method_fields, preset_config
-from hf_capsule_mt.configuration.capsule_aggregated_marian import check_overrides
+from hf_capsule_mt.configuration.checks import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.modeling.capsule_aggregated_marian import load_marian
