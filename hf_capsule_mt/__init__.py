@@ -3,8 +3,10 @@
 Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
 """
 
-from .configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, preset_config
+from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, preset_config
 from .modeling import (
+    CapsNMTForConditionalGeneration,
+    CapsNMTModel,
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianForSequenceClassification,
     CapsuleAggregatedMarianModel,
@@ -23,6 +25,9 @@ register_translation()
 __all__ = [
     "METHODS",
     "SIZES",
+    "CapsNMTConfig",
+    "CapsNMTForConditionalGeneration",
+    "CapsNMTModel",
     "CapsuleAggregatedMarianConfig",
     "CapsuleAggregatedMarianForConditionalGeneration",
     "CapsuleAggregatedMarianForSequenceClassification",

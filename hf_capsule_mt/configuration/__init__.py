@@ -1,6 +1,16 @@
 """Configurations of the models, and the presets."""
 
+from .caps_nmt import CapsNMTConfig
 from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from .presets import METHODS, SIZES, method_fields, preset_config
+from .presets import METHODS, SIZES, decoding_fields, method_config_class, method_fields, preset_config
 
-__all__ = ["METHODS", "SIZES", "CapsuleAggregatedMarianConfig", "method_fields", "preset_config"]
+__all__ = [
+    "METHODS",
+    "SIZES",
+    "CapsNMTConfig",
+    "CapsuleAggregatedMarianConfig",
+    "decoding_fields",
+    "method_config_class",
+    "method_fields",
+    "preset_config",
+]

@@ -4,6 +4,7 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+from .caps_nmt import CapsNMTConfig
 from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .checks import check_choice, check_overrides
 
@@ -19,6 +20,8 @@ _METHODS = {
         CapsuleAggregatedMarianConfig,
         {"head_aggregation": "em_routing", "head_aggregation_encoder_layers": [0, 1]},
     ),
+    "capsnmt": (CapsNMTConfig, {}),
+    "capsnmt-pooling": (CapsNMTConfig, {"sentence_aggregation": "pooling"}),
 }
 
 
@@ -35,18 +38,32 @@ def _transformer_size(layers: int, width: int, ffn_width: int, heads: int, dropo
         # Half of Glorot's deviation for a square map: a post-norm layer halves the variance of what it passes on when
         # its own branch is as large, and a deep stack then loses the words it reads.
         "init_std": 0.5 * width**-0.5,
+        "activation_function": "relu",
+        "scale_embedding": True,
     }
 
 
+def _capsnmt_size(width: int) -> dict[str, Any]:
+    # Section 4.2; its dropout is 0.1 for English-French.
+    return {"d_model": width, "encoder_layers": 4, "decoder_layers": 3, "dropout": 0.3}
+
+
 _SIZES = {
-    "tiny": _transformer_size(layers=4, width=128, ffn_width=256, heads=4, dropout=0.3),
-    "base": _transformer_size(layers=6, width=512, ffn_width=2048, heads=8, dropout=0.1),
-    "big": _transformer_size(layers=6, width=1024, ffn_width=4096, heads=16, dropout=0.3),
+    CapsuleAggregatedMarianConfig: {
+        "tiny": _transformer_size(layers=4, width=128, ffn_width=256, heads=4, dropout=0.3),
+        "base": _transformer_size(layers=6, width=512, ffn_width=2048, heads=8, dropout=0.1),
+        "big": _transformer_size(layers=6, width=1024, ffn_width=4096, heads=16, dropout=0.3),
+    },
+    CapsNMTConfig: {"tiny": _capsnmt_size(128), "base": _capsnmt_size(512), "big": _capsnmt_size(1024)},
+}
+
+# What the papers decode with.
+_DECODING = {
+    CapsuleAggregatedMarianConfig: {"num_beams": 4},
+    CapsNMTConfig: {"num_beams": 8, "length_penalty": 0.8},
 }
 
 _SHARED = {
-    "activation_function": "relu",
-    "scale_embedding": True,
     "vocab_size": 32000,
     "pad_token_id": 0,
     "eos_token_id": 2,
@@ -55,7 +72,7 @@ _SHARED = {
 }
 
 METHODS = tuple(_METHODS)
-SIZES = tuple(_SIZES)
+SIZES = ("tiny", "base", "big")
 
 
 def method_fields(method: str) -> dict[str, Any]:
@@ -68,13 +85,33 @@ def method_fields(method: str) -> dict[str, Any]:
     return dict(_METHODS[method][1])
 
 
+def method_config_class(method: str) -> type[PretrainedConfig]:
+    """Return the class of the configuration of the published system `method`.
+
+    Raises:
+        ValueError: if the method is unknown.
+    """
+    check_choice("method", method, METHODS)
+    return _METHODS[method][0]
+
+
+def decoding_fields(method: str) -> dict[str, Any]:
+    """Return the fields of the generation configuration that `method` was decoded with in its paper.
+
+    Raises:
+        ValueError: if the method is unknown.
+    """
+    return dict(_DECODING[method_config_class(method)])
+
+
 def preset_config(method: str, size: str, **overrides: Any) -> PretrainedConfig:
     """Return the configuration of a published system.
 
     Args:
         method: one of `METHODS`: the system, as the papers' tables name it.
         size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3: the usual size for
-            Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3).
+            Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). Of CapsNMT: 4+3 layers, dropout 0.3, and width
+            128, 512 or 1024 (Wang et al. 2019, section 4.2).
         **overrides: fields of the configuration that replace the preset's.
 
     Raises:
@@ -82,6 +119,6 @@ def preset_config(method: str, size: str, **overrides: Any) -> PretrainedConfig:
     """
     fields = method_fields(method)
     check_choice("size", size, SIZES)
-    config_class = _METHODS[method][0]
+    config_class = method_config_class(method)
     check_overrides(config_class, overrides)
-    return config_class(**{**_SHARED, **_SIZES[size], **fields, **overrides})
+    return config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})

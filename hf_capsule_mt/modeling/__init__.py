@@ -1,5 +1,6 @@
 """The models, and the routing they are made of."""
 
+from .caps_nmt import CapsNMTForConditionalGeneration, CapsNMTModel, CapsNMTPreTrainedModel
 from .capsule_aggregated_marian import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
@@ -9,6 +10,9 @@ from .routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
 __all__ = [
+    "CapsNMTForConditionalGeneration",
+    "CapsNMTModel",
+    "CapsNMTPreTrainedModel",
     "CapsuleAggregatedMarianForConditionalGeneration",
     "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",

@@ -10,6 +10,7 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
     SequenceClassifierOutput,
 )
+from transformers.utils import ModelOutput
 
 
 @dataclass
@@ -18,6 +19,26 @@ class RoutedEncoderOutput(BaseModelOutput):
 
     layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
+
+
+@dataclass
+class SentenceEncoderOutput(ModelOutput):
+    """What the encoder of CapsNMT returns.
+
+    Args:
+        last_hidden_state: states of the words, `[batch, source, d]`.
+        sentence_state: what the decoder reads at every step, W_c [c_1, ..., c_M], `[batch, d]`.
+        sentence_vectors: c_1, ..., c_M, `[batch, M, d]`.
+        sentence_routing: as in [`RoutedSeq2SeqModelOutput`].
+        hidden_states: of the words before the first layer and after each, `[batch, source, d]`, if asked for.
+    """
+
+    last_hidden_state: Tensor | None = None
+    # In front of what may be missing, so that a tuple has them at the same places.
+    sentence_state: Tensor | None = None
+    sentence_vectors: Tensor | None = None
+    sentence_routing: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
 
 
 @dataclass
@@ -39,7 +60,8 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
         head_routing: of attention heads to output capsules: by place, as "encoder_self.0" (site and layer),
             `[batch, positions, H, N]`, or `[batch, positions, iterations, H, N]`.
         guided_routing: of source positions to PAST, FUTURE and redundant capsules.
-        sentence_routing: of source positions to sentence capsules.
+        sentence_routing: of source positions to sentence capsules, `[batch, source, M]`, or
+            `[batch, iterations, source, M]` with `output_routing="all"`.
     """
 
     encoder_layer_routing: Tensor | None = None

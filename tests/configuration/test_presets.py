@@ -2,7 +2,13 @@
 
 import pytest
 
-from hf_capsule_mt.configuration import METHODS, SIZES, CapsuleAggregatedMarianConfig, preset_config
+from hf_capsule_mt.configuration import (
+    METHODS,
+    SIZES,
+    CapsuleAggregatedMarianConfig,
+    method_config_class,
+    preset_config,
+)
 
 AGGREGATION_OF_METHOD = {
     "transformer": None,
@@ -18,7 +24,7 @@ AGGREGATION_OF_METHOD = {
 def test_every_preset_survives_saving(method, size, tmp_path):
     config = preset_config(method, size)
     config.save_pretrained(tmp_path)
-    assert CapsuleAggregatedMarianConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
+    assert method_config_class(method).from_pretrained(tmp_path).to_dict() == config.to_dict()
 
 
 @pytest.mark.parametrize(("method", "aggregation"), AGGREGATION_OF_METHOD.items())

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from aggregated_models import EOS, PAD, VOCABULARY, aggregated, source_batch
+from aggregated_models import EOS, aggregated, source_batch
+from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, uncached
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
@@ -15,9 +16,6 @@ SEED_AND_EOS_BIAS = {
     "heads_and_layers_em": (0, 7),
 }
 every_kind = pytest.mark.parametrize("kind", SEED_AND_EOS_BIAS)
-TARGETS = torch.tensor([[0, 9, 4, 17, 5, 8], [0, 0, 6, 6, 21, 7], [0, 11, 3, 12, 4, 30]])
-# The second target is shorter: padded on the left, as prompts are.
-TARGET_MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
 
 
 @pytest.fixture
@@ -34,40 +32,6 @@ def new_cache(model, kind):
         return EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     lengths = (TARGETS.shape[1], source_batch()["input_ids"].shape[1])
     return EncoderDecoderCache(*(StaticCache(config=model.config, max_cache_len=length) for length in lengths))
-
-
-@torch.no_grad()
-def uncached(model, source, targets, mask=None):
-    return model(**source, decoder_input_ids=targets, decoder_attention_mask=mask, use_cache=False).logits
-
-
-@torch.no_grad()
-def cached(model, source, encoded, targets, cache, mask=None, start=0, stop=None, chunk=1):
-    """Logits of the target positions from `start`, a few at a time."""
-    steps = []
-    for begin in range(start, stop or targets.shape[1], chunk):
-        outputs = model(
-            attention_mask=source["attention_mask"],
-            encoder_outputs=encoded,
-            decoder_input_ids=targets[:, begin : begin + chunk],
-            decoder_attention_mask=None if mask is None else mask[:, : begin + chunk],
-            past_key_values=cache,
-            use_cache=True,
-        )
-        assert outputs.past_key_values is cache
-        steps.append(outputs.logits)
-    return torch.cat(steps, dim=1)
-
-
-def trimmed(sequences):
-    """Lists of words without the padding after EOS."""
-    return [row[: row.index(EOS, 1) + 1] if EOS in row[1:] else row for row in sequences.tolist()]
-
-
-def alone(source, row):
-    """One sentence of a batch, without its padding."""
-    length = source["attention_mask"][row].sum()
-    return {name: value[row : row + 1, :length] for name, value in source.items()}
 
 
 @pytest.mark.parametrize("chunk", [1, 3])
@@ -93,28 +57,6 @@ def test_reordered_cache_continues_the_chosen_beams(model, cache_kind):
     targets = torch.cat([TARGETS[order, :3], TARGETS[:, 3:]], dim=1)
     actual = cached(model, chosen, model.get_encoder()(**chosen), targets, cache, start=3)
     torch.testing.assert_close(actual, uncached(model, chosen, targets)[:, 3:])
-
-
-def beam_search(model, source, num_beams, max_new_tokens, length_penalty):
-    """Textbook beam search for one sentence, every prefix computed anew: [(score, words)], best first."""
-    running, finished = [(0.0, [PAD])], []
-    for length in range(1, max_new_tokens + 1):
-        prefixes = torch.tensor([words for _, words in running])
-        sources = {name: value.expand(len(running), -1) for name, value in source.items()}
-        step = uncached(model, sources, prefixes)[:, -1].log_softmax(-1)
-        candidates = sorted(
-            (
-                (score + step[beam, word].item(), [*words, word])
-                for beam, (score, words) in enumerate(running)
-                for word in range(VOCABULARY)
-            ),
-            reverse=True,
-        )
-        for score, words in candidates[:num_beams]:
-            if words[-1] == EOS or length == max_new_tokens:
-                finished.append((score / length**length_penalty, words))
-        running = [candidate for candidate in candidates if candidate[1][-1] != EOS][:num_beams]
-    return sorted(finished, reverse=True)[:num_beams]
 
 
 @pytest.mark.parametrize(("num_beams", "length_penalty"), [(2, 1.0), (3, 1.0), (5, 0.0), (4, 2.0)])

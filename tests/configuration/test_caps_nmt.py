@@ -1,0 +1,94 @@
+"""The configuration of CapsNMT: presets, and the rejection of wrong values."""
+
+import pytest
+
+from hf_capsule_mt import CapsNMTConfig, preset_config
+from hf_capsule_mt.configuration import decoding_fields, method_config_class
+
+STRATEGIES = ("position_aware_routing", "share_routing_weights", "separable_scoring")
+
+
+@pytest.mark.parametrize(("size", "width"), [("tiny", 128), ("base", 512), ("big", 1024)])
+@pytest.mark.parametrize("method", ["capsnmt", "capsnmt-pooling"])
+def test_sizes(method, size, width):
+    """Wang et al. 2019, section 4.2."""
+    config = preset_config(method, size)
+    assert (config.d_model, config.encoder_layers, config.decoder_layers, config.dropout) == (width, 4, 3, 0.3)
+    assert (config.num_sentence_capsules, config.routing_iterations) == (6, 3)
+    assert [getattr(config, name) for name in STRATEGIES] == [True, False, True]
+
+
+def test_methods():
+    assert preset_config("capsnmt", "tiny").sentence_aggregation == "capsule"
+    assert preset_config("capsnmt-pooling", "tiny").sentence_aggregation == "pooling"
+    assert preset_config("capsnmt", "tiny").num_sentence_vectors == 6
+    assert preset_config("capsnmt-pooling", "tiny").num_sentence_vectors == 4
+    assert method_config_class("capsnmt") is method_config_class("capsnmt-pooling") is CapsNMTConfig
+
+
+def test_decoding():
+    assert decoding_fields("capsnmt") == decoding_fields("capsnmt-pooling") == {"num_beams": 8, "length_penalty": 0.8}
+    assert decoding_fields("em-routing") == {"num_beams": 4}
+    with pytest.raises(ValueError, match="method is 'em'; allowed are 'transformer'"):
+        decoding_fields("em")
+
+
+def test_overrides_reach_the_config(tmp_path):
+    overrides = {
+        "num_sentence_capsules": 8,
+        "routing_iterations": 4,
+        "position_aware_routing": False,
+        "share_routing_weights": True,
+        "separable_scoring": False,
+        "dropout": 0,
+        "label_smoothing": 0.1,
+        "vocab_size": 77,
+        "tie_word_embeddings": False,
+    }
+    config = preset_config("capsnmt", "tiny", **overrides)
+    config.save_pretrained(tmp_path)
+    for made in (config, CapsNMTConfig.from_pretrained(tmp_path)):
+        assert {name: getattr(made, name) for name in overrides} == overrides
+        assert made.to_dict() == config.to_dict()
+    assert CapsNMTConfig.from_pretrained(tmp_path, num_sentence_capsules=2).num_sentence_capsules == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        *(
+            (name, value, "integers of at least 1")
+            for name in ("vocab_size", "d_model", "encoder_layers", "decoder_layers")
+            for value in (0, -1)
+        ),
+        *(
+            (name, value, "integers of at least 1")
+            for name in ("num_sentence_capsules", "routing_iterations")
+            for value in (0, True, 2.5, "3", None)
+        ),
+        ("d_model", 127, "even integers"),
+        ("sentence_aggregation", "mean", "'capsule', 'pooling'"),
+        ("sentence_aggregation", None, "'capsule', 'pooling'"),
+        *((name, value, "True and False") for name in STRATEGIES for value in (1, "yes", None)),
+        *(
+            (name, value, r"\[0, 1\)")
+            for name in ("dropout", "label_smoothing")
+            for value in (1.0, -0.1, float("nan"), "0.1", True)
+        ),
+    ],
+)
+def test_a_wrong_value_is_rejected_by_name(field, value, allowed, tmp_path):
+    with pytest.raises(ValueError, match=f"{field}.*") as caught:
+        preset_config("capsnmt", "tiny", **{field: value})
+    assert repr(value) in str(caught.value)
+    preset_config("capsnmt", "tiny").save_pretrained(tmp_path)
+    # Also where a saved configuration is changed.
+    with pytest.raises(ValueError, match=f"{field} is .*allowed are .*{allowed}"):
+        CapsNMTConfig.from_pretrained(tmp_path, **{field: value})
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(ValueError, match=r"'layer_aggregation'; allowed are .*'sentence_aggregation'"):
+        preset_config("capsnmt", "tiny", layer_aggregation="linear")
+    with pytest.raises(ValueError, match=r"'sentence_aggregation'; allowed are .*'layer_aggregation'"):
+        preset_config("em-routing", "tiny", sentence_aggregation="capsule")

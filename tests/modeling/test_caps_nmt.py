@@ -1,0 +1,258 @@
+"""CapsNMT next to its loops, and everything that a Transformers user asks of its forward and backward pass."""
+
+import pytest
+import torch
+from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
+from caps_nmt_models import CAPSULES, KINDS, LAYERS, caps_nmt
+from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
+from torch.nn import functional as F
+from transformers.modeling_outputs import BaseModelOutput
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+TARGETS = torch.tensor([[0, 9, 4, 17, 5], [0, 6, 6, 21, 7], [0, 11, 3, 12, 4]])
+
+
+def gradients(model):
+    """Every gradient, by name, of the loss of one batch."""
+    model.zero_grad()
+    model(**training_batch()).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("fields", [{}, {"tie_word_embeddings": False}], ids=["tied", "untied"])
+@every_kind
+def test_matches_loops(kind, fields):
+    model = caps_nmt(kind, **fields).double()
+    source = source_batch()
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
+    words = parameters["model.encoder.embed_tokens.weight"]
+    tied = {name: words for name in ("model.decoder.embed_tokens.weight", "lm_head.weight") if name not in parameters}
+    assert bool(tied) == model.config.tie_word_embeddings
+    sentences = [ids[mask.bool()].tolist() for ids, mask in zip(source["input_ids"], source["attention_mask"])]
+    slow = torch.stack(
+        [
+            caps_nmt_in_loops(model.config, {**parameters, **tied}, sentence, target)
+            for sentence, target in zip(sentences, TARGETS.tolist())
+        ]
+    )
+    fast = model(**source, decoder_input_ids=TARGETS).logits
+    torch.testing.assert_close(fast, slow)
+    cotangent = torch.randn(fast.shape, dtype=torch.float64)
+    fast.backward(cotangent)
+    expected = dict(zip(parameters, torch.autograd.grad(slow, list(parameters.values()), cotangent)))
+    actual = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert set(actual) == set(expected)
+    for name, gradient in expected.items():
+        assert gradient.any(), f"{name} has no gradient and shows nothing"
+        scale = gradient.abs().max().item()
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-9, atol=1e-9 * scale, msg=name)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@every_kind
+def test_every_parameter_has_a_gradient(kind, training):
+    for name, gradient in gradients(caps_nmt(kind).train(training)).items():
+        assert gradient.any(), name
+        assert gradient.isfinite().all(), name
+
+
+@pytest.mark.parametrize("side", ["left", "right", "middle"])
+@every_kind
+def test_padding_of_the_source_changes_nothing(kind, side):
+    model, batch = caps_nmt(kind).double(), training_batch()
+    expected, expected_gradients = model(**batch, output_routing=True), gradients(model)
+
+    def pad(values):
+        if side == "middle":
+            return torch.cat([values[:, :1], torch.zeros_like(values[:, :3]), values[:, 1:]], dim=1)
+        return F.pad(values, (3, 0) if side == "left" else (0, 3))
+
+    padded = {name: pad(batch[name]) for name in ("input_ids", "attention_mask")}
+    actual = model(**padded, labels=batch["labels"], output_routing=True)
+    torch.testing.assert_close(actual.logits, expected.logits)
+    if kind != "pooling":
+        real, was_real = padded["attention_mask"].bool(), batch["attention_mask"].bool()
+        torch.testing.assert_close(actual.sentence_routing[real], expected.sentence_routing[was_real])
+        assert actual.sentence_routing[~real].count_nonzero() == 0
+    model.zero_grad()
+    actual.loss.backward()
+    for name, parameter in model.named_parameters():
+        # The loss is computed in float32.
+        torch.testing.assert_close(parameter.grad, expected_gradients[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+@every_kind
+def test_what_stands_in_the_padding_does_not_matter(kind):
+    model, batch = caps_nmt(kind).double(), training_batch()
+    expected = model(**batch).logits
+    batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, 11)
+    torch.testing.assert_close(model(**batch).logits, expected)
+    del batch["attention_mask"]
+    assert not torch.allclose(model(**batch).logits, expected), "the mask does nothing"
+
+
+@every_kind
+def test_padding_of_the_target_changes_nothing(kind):
+    model, source = caps_nmt(kind).double(), source_batch()
+    expected = model(**source, decoder_input_ids=TARGETS).logits
+    for padding in ((2, 0), (0, 2)):
+        targets, mask = F.pad(TARGETS, padding, value=11), F.pad(torch.ones_like(TARGETS), padding)
+        for use_cache in (False, True):
+            logits = model(**source, decoder_input_ids=targets, decoder_attention_mask=mask, use_cache=use_cache).logits
+            torch.testing.assert_close(logits[:, padding[0] : padding[0] + TARGETS.shape[1]], expected)
+
+
+@every_kind
+def test_the_decoder_does_not_look_ahead(kind):
+    model, source = caps_nmt(kind).double(), source_batch()
+    changed = TARGETS.clone()
+    changed[:, 3] = 1
+    before, after = (model(**source, decoder_input_ids=targets).logits for targets in (TARGETS, changed))
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.isclose(before[:, 3:], after[:, 3:]).all(-1).any()
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_loss(label_smoothing):
+    model, batch = caps_nmt(label_smoothing=label_smoothing), training_batch()
+    outputs = model(**batch)
+    assert outputs.lm_loss is outputs.loss
+    assert outputs.past_key_values is None
+    real = batch["labels"] != -100
+    log_probabilities = outputs.logits[real].log_softmax(-1)
+    likelihood = log_probabilities.gather(-1, batch["labels"][real][:, None]).squeeze(-1)
+    expected = -(1 - label_smoothing) * likelihood - label_smoothing * log_probabilities.mean(-1)
+    torch.testing.assert_close(outputs.loss, expected.mean())
+
+
+def test_num_items_in_batch_adds_parts_up_to_the_whole():
+    model, batch = caps_nmt(label_smoothing=0.1).double(), training_batch()
+    count = (batch["labels"] != -100).sum()
+    whole = gradients(model)
+    model.zero_grad()
+    total = 0
+    for row in range(3):
+        part = {name: value[row : row + 1] for name, value in batch.items()}
+        loss = model(**part, num_items_in_batch=count).loss
+        loss.backward()
+        total += loss.detach()
+    torch.testing.assert_close(total, model(**batch).loss.detach())
+    torch.testing.assert_close(total, model(**batch, num_items_in_batch=count.item()).loss.detach())
+    for name, parameter in model.named_parameters():
+        # The loss is computed in float32.
+        torch.testing.assert_close(parameter.grad, whole[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_labels_are_shifted_into_decoder_inputs():
+    model, batch = caps_nmt(), training_batch()
+    labels = batch["labels"]
+    decoder_input_ids = F.pad(labels[:, :-1], (1, 0), value=model.config.decoder_start_token_id)
+    decoder_input_ids = decoder_input_ids.masked_fill(decoder_input_ids == -100, model.config.pad_token_id)
+    assert torch.equal(model.prepare_decoder_input_ids_from_labels(labels), decoder_input_ids)
+    assert torch.equal(model(**batch).logits, model(**source_batch(), decoder_input_ids=decoder_input_ids).logits)
+
+
+@every_kind
+def test_routing_on_request(kind):
+    model, batch = caps_nmt(kind), training_batch()
+    plain, last, every = (model(**batch, output_routing=option) for option in (False, True, "all"))
+    assert "sentence_routing" not in plain
+    for outputs in (last, every):
+        assert torch.equal(outputs.logits, plain.logits)
+    if kind == "pooling":
+        assert "sentence_routing" not in every
+        return
+    assert every.sentence_routing.shape == (3, 3, 7, CAPSULES)
+    assert torch.equal(last.sentence_routing, every.sentence_routing[:, -1])
+    real = batch["attention_mask"].float()
+    torch.testing.assert_close(last.sentence_routing.sum(-1), real)
+
+
+def test_hidden_states():
+    model, batch = caps_nmt(), training_batch()
+    outputs = model(**batch, output_hidden_states=True)
+    assert len(outputs.encoder_hidden_states) == len(outputs.decoder_hidden_states) == LAYERS + 1
+    assert torch.equal(outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state)
+    assert torch.equal(model.lm_head(outputs.decoder_hidden_states[-1]), outputs.logits)
+    words = model.get_input_embeddings()(batch["input_ids"]) * WIDTH**0.5
+    torch.testing.assert_close(outputs.encoder_hidden_states[0], words)
+
+
+@every_kind
+def test_tuples(kind):
+    model, batch = caps_nmt(kind), training_batch()
+    named, plain = (model(**batch, output_routing=True, return_dict=flag) for flag in (True, False))
+    assert isinstance(plain, tuple)
+    assert len(plain) == len(named)
+    assert torch.equal(plain[0], named.loss)
+    assert torch.equal(plain[1], named.logits)
+    source = source_batch()
+    for options in ({}, {"output_hidden_states": True, "output_routing": True}):
+        encoded = model.get_encoder()(**source, **options, return_dict=False)
+        assert isinstance(encoded, tuple)
+        with_tuple = model(**source, encoder_outputs=encoded, labels=batch["labels"])
+        assert torch.equal(with_tuple.logits, named.logits)
+
+
+def test_encoder_outputs_without_the_sentence_are_refused():
+    model, source = caps_nmt(), source_batch()
+    strange = BaseModelOutput(last_hidden_state=torch.zeros(3, 7, WIDTH))
+    for outputs in (strange, strange.to_tuple()):
+        with pytest.raises(ValueError, match=r"encoder_outputs has no sentence_state; give what get_encoder\(\) ret"):
+            model(**source, encoder_outputs=outputs, decoder_input_ids=TARGETS)
+
+
+def test_missing_and_double_inputs_are_refused():
+    model, source = caps_nmt(), source_batch()
+    embeds = torch.zeros(3, 5, WIDTH)
+    with pytest.raises(ValueError, match="CapsNMTDecoder takes either input_ids or inputs_embeds"):
+        model(**source)
+    with pytest.raises(ValueError, match="CapsNMTEncoder takes either input_ids or inputs_embeds"):
+        model(**source, inputs_embeds=embeds, decoder_input_ids=TARGETS)
+    with pytest.raises(ValueError, match="sentence_state is missing"):
+        model.get_decoder()(TARGETS)
+
+
+def test_inputs_embeds():
+    model, batch = caps_nmt(), training_batch()
+    expected = model(**batch).logits
+    scaled = model.get_input_embeddings().weight * WIDTH**0.5
+    embeds = F.embedding(batch.pop("input_ids"), scaled)
+    decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    for options in ({}, {"decoder_inputs_embeds": F.embedding(decoder_ids, scaled)}):
+        torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
+
+
+def test_dropout():
+    model, batch = caps_nmt(dropout=0.5), training_batch()
+    still = model(**batch).logits
+    assert torch.equal(model(**batch).logits, still)
+    model.train()
+    assert not torch.allclose(model(**batch).logits, still)
+    for layer in (*model.get_encoder().layers, *model.get_decoder().layers):
+        assert layer.dropout.p == 0.5
+
+
+@every_kind
+def test_bfloat16(kind):
+    model, batch = caps_nmt(kind), training_batch()
+    expected = model(**batch).logits
+    lower = caps_nmt(kind).to(torch.bfloat16)
+    outputs = lower(**batch, output_routing=True)
+    assert outputs.logits.dtype == torch.bfloat16
+    assert (outputs.logits.float() - expected).norm() < 0.1 * expected.norm()
+    outputs.loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in lower.parameters())
+
+
+@every_kind
+def test_autocast(kind):
+    model, batch = caps_nmt(kind), training_batch()
+    expected = model(**batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(**batch)
+        stepped = model(**source_batch(), decoder_input_ids=TARGETS[:, :1])
+    outputs.loss.backward()
+    assert (outputs.logits.float() - expected.logits).norm() < 0.1 * expected.logits.norm()
+    assert stepped.logits.shape == (3, 1, VOCABULARY)
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}

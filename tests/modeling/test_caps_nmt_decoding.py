@@ -1,0 +1,226 @@
+"""Decoding with LSTM states: cached steps are one uncached pass, beams keep their states, batches change nothing."""
+
+import pytest
+import torch
+from aggregated_models import EOS, WIDTH, source_batch
+from caps_nmt_models import KINDS, LAYERS, caps_nmt
+from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, uncached
+from torch.nn import functional as F
+from transformers import DynamicCache
+
+from hf_capsule_mt.modeling.recurrent import LSTMCache
+
+# Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
+SEED_AND_EOS_BIAS = {"capsule": (4, 1), "no_strategies": (1, 1), "pooling": (3, 2)}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+BEAMS_AND_PENALTIES = [(2, 1.0), (3, 1.0), (5, 0.0), (4, 2.0), (8, 0.8)]
+
+
+@pytest.fixture
+def model(kind):
+    # float64, so that equal means equal.
+    seed, bias = SEED_AND_EOS_BIAS[kind]
+    model = caps_nmt(kind, seed, tie_word_embeddings=False).double()
+    with torch.no_grad():
+        # The head has no bias: the direction of EOS in what it reads is one.
+        model.get_decoder().layers[-1].layer_norm.bias += bias * model.lm_head.weight[EOS]
+    return model
+
+
+def new_cache():
+    return LSTMCache(LAYERS)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 6])
+@pytest.mark.parametrize("masked", [False, True])
+@every_kind
+def test_cached_steps_are_one_uncached_pass(model, masked, chunk):
+    source, mask = source_batch(), TARGET_MASK if masked else None
+    encoded = model.get_encoder()(**source)
+    expected = uncached(model, source, TARGETS, mask)
+    actual = cached(model, source, encoded, TARGETS, new_cache(), mask, chunk=chunk)
+    real = TARGET_MASK.bool() if masked else torch.ones_like(TARGETS).bool()
+    torch.testing.assert_close(actual[real], expected[real])
+    if masked:
+        assert not torch.allclose(expected[1, 1:], uncached(model, source, TARGETS)[1, 1:]), "the mask does nothing"
+
+
+@every_kind
+def test_reordered_cache_continues_the_chosen_beams(model):
+    source, cache, order = source_batch(), new_cache(), torch.tensor([2, 0, 0])
+    encoded = model.get_encoder()(**source)
+    cached(model, source, encoded, TARGETS, cache, stop=3)
+    cache.reorder_cache(order)
+    chosen = {name: value[order] for name, value in source.items()}
+    targets = torch.cat([TARGETS[order, :3], TARGETS[:, 3:]], dim=1)
+    actual = cached(model, chosen, model.get_encoder()(**chosen), targets, cache, start=3)
+    torch.testing.assert_close(actual, uncached(model, chosen, targets)[:, 3:])
+    # The same without the reorder is something else.
+    cache = new_cache()
+    cached(model, source, encoded, TARGETS, cache, stop=3)
+    wrong = cached(model, chosen, model.get_encoder()(**chosen), targets, cache, start=3)
+    assert not torch.allclose(wrong, actual)
+
+
+@every_kind
+def test_states_have_the_same_size_after_every_word(model):
+    source, cache = source_batch(), new_cache()
+    encoded = model.get_encoder()(**source)
+    assert cache.get_seq_length() == 0
+    for length in range(1, 4):
+        cached(model, source, encoded, TARGETS, cache, start=length - 1, stop=length)
+        assert cache.get_seq_length() == length
+        assert [part.shape for state in cache.states for part in state] == [(3, WIDTH)] * (2 * LAYERS)
+
+
+def test_an_empty_cache_is_reordered():
+    cache = new_cache()
+    cache.reorder_cache(torch.tensor([1, 0]))
+    assert cache.states == [None] * LAYERS
+
+
+@pytest.mark.parametrize(("num_beams", "length_penalty"), BEAMS_AND_PENALTIES)
+@every_kind
+def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
+    outputs = model.generate(
+        **source_batch(),
+        num_beams=num_beams,
+        num_return_sequences=num_beams,
+        max_new_tokens=6,
+        length_penalty=length_penalty,
+        # Search on while a longer sentence could still win.
+        early_stopping="never",
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    expected = [
+        hypothesis
+        for row in range(3)
+        for hypothesis in beam_search(model, alone(source_batch(), row), num_beams, 6, length_penalty)
+    ]
+    assert trimmed(outputs.sequences) == [words for _, words in expected]
+    torch.testing.assert_close(outputs.sequences_scores, torch.tensor([score for score, _ in expected]))
+
+
+@every_kind
+def test_sentences_end_and_beams_differ(model):
+    """The tests of this file compare something."""
+    greedy, beam = (trimmed(model.generate(**source_batch(), num_beams=n, max_new_tokens=6)) for n in (1, 4))
+    assert len({len(words) for words in greedy + beam}) > 1
+    assert greedy != beam
+    assert len({tuple(words) for words in beam}) > 1
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@every_kind
+def test_batch_and_padding_change_nothing(model, num_beams):
+    source, arguments = source_batch(), {"num_beams": num_beams, "max_new_tokens": 8}
+    together = trimmed(model.generate(**source, **arguments))
+    for padding in ((0, 4), (4, 0)):
+        padded = {name: F.pad(value, padding) for name, value in source.items()}
+        assert trimmed(model.generate(**padded, **arguments)) == together
+    assert [trimmed(model.generate(**alone(source, row), **arguments))[0] for row in range(3)] == together
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"num_beams": 1}, {"num_beams": 4}, {"do_sample": True}, {"do_sample": True, "num_beams": 3}], ids=str
+)
+@every_kind
+def test_the_cache_changes_nothing(model, arguments):
+    results = []
+    for use_cache in (False, True):
+        torch.manual_seed(3)
+        results.append(model.generate(**source_batch(), **arguments, use_cache=use_cache, max_new_tokens=8).tolist())
+    assert results[0] == results[1]
+
+
+def test_sampling_follows_the_probabilities():
+    model, source = caps_nmt().double(), alone(source_batch(), 0)
+    torch.manual_seed(0)
+    draws = model.generate(**source, do_sample=True, top_k=0, num_return_sequences=4000, max_new_tokens=1)[:, 1]
+    frequencies = torch.bincount(draws, minlength=31) / 4000
+    expected = uncached(model, source, torch.zeros(1, 1, dtype=torch.long))[0, 0].softmax(-1)
+    assert (frequencies - expected).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@every_kind
+def test_a_prompt_with_padding(model, num_beams):
+    """Left-padded prompts go on as each does alone."""
+    prompts, mask = TARGETS[:, :3], TARGET_MASK[:, :3]
+    source, arguments = source_batch(), {"num_beams": num_beams, "max_new_tokens": 5}
+    together = model.generate(**source, decoder_input_ids=prompts, decoder_attention_mask=mask, **arguments)
+    for row in range(3):
+        words = prompts[row : row + 1, mask[row].bool()]
+        single = model.generate(**alone(source, row), decoder_input_ids=words, **arguments)
+        assert trimmed(together[row : row + 1, 3 - words.shape[1] :]) == trimmed(single)
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@every_kind
+def test_encoder_outputs_of_the_user(model, num_beams):
+    source = source_batch()
+    arguments = {"num_beams": num_beams, "max_new_tokens": 6, "attention_mask": source["attention_mask"]}
+    encoded = model.get_encoder()(**source)
+    expected = model.generate(input_ids=source["input_ids"], **arguments)
+    assert torch.equal(model.generate(encoder_outputs=encoded, **arguments), expected)
+
+
+@every_kind
+def test_the_sentence_is_aggregated_once(model):
+    calls = []
+    for module in (model.get_encoder().aggregation, model.get_encoder().projection):
+        module.register_forward_hook(lambda *_: calls.append(1))
+    model.generate(**source_batch(), num_beams=4, max_new_tokens=6)
+    assert len(calls) == 2
+
+
+def test_going_on_with_returned_states():
+    """States of the first words, and the words after them, give what all words at once do."""
+    model, source = caps_nmt(), alone(source_batch(), 0)
+    whole = model.generate(**source, max_new_tokens=8)
+    half = model.generate(**source, max_new_tokens=4, return_dict_in_generate=True)
+    rest = model.generate(
+        **source, decoder_input_ids=half.sequences, past_key_values=half.past_key_values, max_new_tokens=4
+    )
+    assert torch.equal(rest, whole)
+
+
+@pytest.mark.parametrize("output_routing", [True, "all"])
+def test_routing_is_carried_through_generate(output_routing):
+    model = caps_nmt()
+    arguments = {**source_batch(), "num_beams": 4, "max_new_tokens": 6}
+    routed = model.generate(**arguments, output_routing=output_routing)
+    assert torch.equal(routed, model.generate(**arguments))
+
+
+def test_assisted_decoding_is_refused():
+    source = alone(source_batch(), 0)
+    with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
+        caps_nmt().generate(**source, assistant_model=caps_nmt(seed=1), max_new_tokens=4)
+
+
+def test_other_caches_are_refused():
+    with pytest.raises(TypeError, match="past_key_values is a DynamicCache; CapsNMT goes on from an LSTMCache"):
+        caps_nmt()(**source_batch(), decoder_input_ids=TARGETS, past_key_values=DynamicCache())
+
+
+@pytest.mark.slow
+@every_kind
+def test_compiled_step_is_compiled_once(model):
+    torch.compiler.reset()
+    source = source_batch()
+    encoded = model.get_encoder()(**source)
+    expected = uncached(model, source, TARGETS)
+    steps, cache = [], new_cache()
+    with torch.no_grad():
+        step = torch.compile(model, fullgraph=True, backend="aot_eager")
+        for place in range(TARGETS.shape[1]):
+            one = step if place else model
+            # After the first word, whose states do not exist yet, nothing changes its shape.
+            with torch._dynamo.config.patch(error_on_recompile=place > 1):
+                words = TARGETS[:, place : place + 1]
+                outputs = one(encoder_outputs=encoded, decoder_input_ids=words, past_key_values=cache, use_cache=True)
+            steps.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected)
+    assert cache.get_seq_length() == TARGETS.shape[1]
