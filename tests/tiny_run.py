@@ -1,8 +1,11 @@
 """A tiny corpus and the command line of a tiny run, for tests of training."""
 
+import dataclasses
 import random
 
 from tiny_marian import WORDS, tiny_tokenizer
+
+from hf_capsule_mt.configuration import METHODS, method_config_class
 
 SMALL = [
     "d_model=16",
@@ -13,6 +16,14 @@ SMALL = [
     "encoder_attention_heads=2",
     "decoder_attention_heads=2",
 ]
+
+
+def small(method):
+    """The overrides that make a model of `method` tiny; of an unknown method, any."""
+    if method not in METHODS:
+        return SMALL
+    known = {field.name for field in dataclasses.fields(method_config_class(method))}
+    return [override for override in SMALL if override.partition("=")[0] in known]
 
 
 def write_corpus(folder, pairs=60):
@@ -38,7 +49,7 @@ def arguments(corpus, output_dir, *config_overrides, **options):
         "size": "tiny",
         "tokenizer_name": corpus / "tokenizer",
         "train_file": files(corpus, "train"),
-        "config_overrides": [*SMALL, *config_overrides],
+        "config_overrides": [*small(options.get("method", "em-routing")), *config_overrides],
         "output_dir": output_dir,
         "max_tokens_per_batch": 60,
         "max_steps": 2,

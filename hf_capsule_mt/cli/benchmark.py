@@ -110,6 +110,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConfig"]:
+    from transformers import MarianConfig
+
     from hf_capsule_mt.configuration import preset_config
     from hf_capsule_mt.training.arguments import parse_override
 
@@ -122,6 +124,8 @@ def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConf
         if "vocab_size" in overrides:
             raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")
         configs[row] = preset_config(method, args.size, vocab_size=args.vocab_size, **overrides)
+        if not isinstance(configs[row], MarianConfig):
+            raise ValueError(f"--methods has {method!r}, which is not a kind of Marian, with which this compares")
     return configs
 
 

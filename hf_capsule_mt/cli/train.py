@@ -125,16 +125,17 @@ def _check_arguments(data_args: "DataArguments", args: "TranslationTrainingArgum
 def _check_positions(
     config: "PreTrainedConfig", data_args: "DataArguments", args: "TranslationTrainingArguments"
 ) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None:
+        return
     lengths = {
         "max_source_length": data_args.max_source_length,
         "max_target_length": data_args.max_target_length,
         "generation_max_length": args.generation_max_length or 0,
     }
     for name, length in lengths.items():
-        if length > config.max_position_embeddings:
-            raise ValueError(
-                f"{name} is {length}, but the model has {config.max_position_embeddings} positions; lower it to that"
-            )
+        if length > positions:
+            raise ValueError(f"{name} is {length}, but the model has {positions} positions; lower it to that")
 
 
 def _check_budget(pairs: "TokenizedPairs", args: "TranslationTrainingArguments") -> None:

@@ -11,15 +11,25 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, method_fields, preset_config
+from hf_capsule_mt.configuration import (
+    CapsuleAggregatedMarianConfig,
+    decoding_fields,
+    method_config_class,
+    method_fields,
+    preset_config,
+)
 from hf_capsule_mt.configuration.checks import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.modeling.capsule_aggregated_marian import load_marian
+from hf_capsule_mt.registration import CONFIGURATIONS
 
 from .arguments import ModelArguments
 
-BEAMS = 4  # of generate() with a model trained from scratch, as in the papers
+# The longest translation, in tokens, of a model that has no limit of its own.
+MAX_LENGTH = 512
+
+_CONFIGURATIONS = {config.model_type: config for config in CONFIGURATIONS}
 
 
 def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -53,8 +63,8 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
     }
     config = preset_config(args.method, args.size or "base", **fields)
     model = AutoModelForSeq2SeqLM.from_config(config)
-    model.generation_config.num_beams = BEAMS
-    model.generation_config.max_length = config.max_position_embeddings
+    max_length = getattr(config, "max_position_embeddings", MAX_LENGTH)
+    model.generation_config.update(**decoding_fields(args.method), max_length=max_length)
     forbid_pad(model.generation_config, config.pad_token_id)
     return model
 
@@ -62,23 +72,31 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
 def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     path, revision, fields = args.model_name_or_path, args.model_revision, args.config_fields()
     model_type = PreTrainedConfig.get_config_dict(path, revision=revision)[0].get("model_type")
-    if model_type not in ("marian", CapsuleAggregatedMarianConfig.model_type):
+    if model_type not in ("marian", *_CONFIGURATIONS):
         raise ValueError(
             f"{path} holds a model of type {model_type!r}; training starts from a Marian model or one of this "
-            f"package ({CapsuleAggregatedMarianConfig.model_type!r})"
+            f"package ({', '.join(map(repr, _CONFIGURATIONS))})"
         )
     if model_type == "marian":
-        # Many OPUS-MT checkpoints are in float16, in which Adam fails.
-        marian = load_marian(path, revision=revision, dtype=torch.float32)
-        fields = {**method_fields(args.method or "transformer"), **fields}
-        return CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **fields)
+        return _from_marian(path, revision, args.method or "transformer", fields)
     if args.method is not None:
         raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
+    check_overrides(_CONFIGURATIONS[model_type], fields)
     return _load(path, revision, fields)
 
 
+def _from_marian(path: str, revision: str, method: str, fields: dict[str, Any]) -> PreTrainedModel:
+    if method_config_class(method) is not CapsuleAggregatedMarianConfig:
+        raise ValueError(
+            f"method is {method!r}, which no Marian model can become, but {path} is one; leave out "
+            "--model_name_or_path to train from scratch"
+        )
+    # Many OPUS-MT checkpoints are in float16, in which Adam fails.
+    marian = load_marian(path, revision=revision, dtype=torch.float32)
+    return CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **{**method_fields(method), **fields})
+
+
 def _load(path: str, revision: str, fields: dict[str, Any]) -> PreTrainedModel:
-    check_overrides(CapsuleAggregatedMarianConfig, fields)
     how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False, "output_loading_info": True}
     model, report = AutoModelForSeq2SeqLM.from_pretrained(path, **how, **fields)
     strange = [*report["missing_keys"], *report["unexpected_keys"]]

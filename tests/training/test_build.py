@@ -3,15 +3,22 @@
 import pytest
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
-from tiny_run import SMALL
+from tiny_run import SMALL, small
 from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianConfig, MarianMTModel
 
-from hf_capsule_mt import METHODS, CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.configuration import method_fields
+from hf_capsule_mt import (
+    METHODS,
+    CapsNMTForConditionalGeneration,
+    CapsuleAggregatedMarianConfig,
+    CapsuleAggregatedMarianForConditionalGeneration,
+)
+from hf_capsule_mt.configuration import method_config_class, method_fields
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 
+MARIAN_METHODS = [method for method in METHODS if method_config_class(method) is CapsuleAggregatedMarianConfig]
+CAPSNMT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
 BATCH = {
     "input_ids": torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
@@ -25,7 +32,7 @@ def build(tokenizer=None, overrides=(), **options):
 
 
 def from_scratch(*overrides, method="em-routing", size="tiny", tokenizer=None):
-    return build(tokenizer, [*SMALL, *overrides], method=method, size=size, tokenizer_name="tokenizer")
+    return build(tokenizer, [*small(method), *overrides], method=method, size=size, tokenizer_name="tokenizer")
 
 
 def logits(model):
@@ -60,8 +67,27 @@ def test_from_scratch_takes_the_special_ids_from_the_tokenizer():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_from_scratch(method):
     config = from_scratch("encoder_layers=2", method=method).config
+    assert type(config) is method_config_class(method)
     assert method_fields(method).items() <= config.to_dict().items()
+
+
+@pytest.mark.parametrize("method", MARIAN_METHODS)
+def test_aggregations_from_scratch_replace(method):
+    config = from_scratch("encoder_layers=2", method=method).config
     assert config.layer_aggregation_output == config.head_aggregation_output == "replace"
+
+
+@pytest.mark.parametrize("method", CAPSNMT_METHODS)
+def test_capsnmt_from_scratch(method):
+    tokenizer = tiny_tokenizer()
+    model = from_scratch("num_sentence_capsules=2", method=method, tokenizer=tokenizer)
+    assert isinstance(model, CapsNMTForConditionalGeneration)
+    config, generation = model.config, model.generation_config
+    assert (config.num_sentence_capsules, config.label_smoothing) == (2, 0.1)
+    assert (generation.num_beams, generation.length_penalty, generation.max_length) == (8, 0.8, 512)
+    assert generation.bad_words_ids == [[tokenizer.pad_token_id]]
+    assert generation.forced_eos_token_id == tokenizer.eos_token_id
+    check_tokenizer(tokenizer, config)
 
 
 def test_size_is_base_unless_given():
@@ -69,7 +95,7 @@ def test_size_is_base_unless_given():
     assert from_scratch(size="tiny").config.dropout == 0.3
 
 
-@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("method", [None, *MARIAN_METHODS])
 def test_warm_start_from_marian_changes_no_logit(marian, method):
     parent = MarianMTModel.from_pretrained(marian)
     # That method is for two layers of the encoder, and this model has one.
@@ -158,6 +184,25 @@ def test_a_field_that_leaves_weights_out(own):
 def test_own_checkpoint_as_another_method(own):
     with pytest.raises(ValueError, match=r"method is 'linear-combination', but .*own has one"):
         build(method="linear-combination", model_name_or_path=own)
+
+
+@pytest.mark.parametrize("method", CAPSNMT_METHODS)
+def test_a_marian_model_cannot_become_capsnmt(marian, method):
+    with pytest.raises(ValueError, match=f"method is '{method}', which no Marian model can become, but .*leave out"):
+        build(method=method, model_name_or_path=marian)
+
+
+def test_capsnmt_checkpoint(tmp_path):
+    from_scratch(method="capsnmt").save_pretrained(tmp_path)
+    model = build(model_name_or_path=str(tmp_path), overrides=["dropout=0.5"])
+    assert isinstance(model, CapsNMTForConditionalGeneration)
+    assert (model.config.dropout, model.generation_config.length_penalty) == (0.5, 0.8)
+    with pytest.raises(ValueError, match=r"'layer_aggregation'; allowed are .*'sentence_aggregation'"):
+        build(model_name_or_path=str(tmp_path), overrides=["layer_aggregation=linear"])
+    with pytest.raises(ValueError, match=r"weights in .* do not fit .*: model\.encoder\.aggregation\.scoring"):
+        build(model_name_or_path=str(tmp_path), overrides=["separable_scoring=false"])
+    with pytest.raises(ValueError, match=r"no model can be made with config_overrides routing_iterations=2"):
+        build(model_name_or_path=str(tmp_path), overrides=["routing_iterations=2"])
 
 
 def test_checkpoint_of_another_type(tmp_path):
