@@ -68,8 +68,8 @@ class CapsNMTPreTrainedModel(PreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give one of them")
         if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids) * self.config.d_model**0.5
-        return inputs_embeds
+            inputs_embeds = self.embed_tokens(input_ids)
+        return inputs_embeds * self.config.d_model**0.5
 
 
 class CapsNMTEncoder(CapsNMTPreTrainedModel):
@@ -97,17 +97,17 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         """Encode a batch.
 
         Args:
-            input_ids: `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`, which are read as they are:
-                embeddings times sqrt(d_model).
+            input_ids: `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what [`get_input_embeddings`]
+                makes of them.
             attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
             inputs_embeds: see `input_ids`.
             output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        inputs_embeds = self._embed(input_ids, inputs_embeds)
-        hidden_states = F.dropout(inputs_embeds, self.config.dropout, self.training)
+        words = self._embed(input_ids, inputs_embeds)
+        hidden_states = F.dropout(words, self.config.dropout, self.training)
         mask = None if attention_mask is None else attention_mask.bool()
-        orders = reading_orders(_everywhere(inputs_embeds) if mask is None else mask)
+        orders = reading_orders(_everywhere(words) if mask is None else mask)
         for layer in self.layers:
             # In the order of the sentence already, if there is no mask.
             hidden_states = layer(hidden_states, None if mask is None else orders[0], orders[1])
@@ -322,8 +322,8 @@ def _sentence_encoder_output(outputs: SentenceEncoderOutput | tuple[Tensor, ...]
     return outputs
 
 
-def _everywhere(embeds: Tensor) -> Tensor:
-    return torch.ones(embeds.shape[:2], dtype=torch.bool, device=embeds.device)
+def _everywhere(words: Tensor) -> Tensor:
+    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
 
 
 __all__ = ["CapsNMTForConditionalGeneration", "CapsNMTModel", "CapsNMTPreTrainedModel"]

@@ -25,30 +25,39 @@ from hf_capsule_mt import (
     __version__,
     preset_config,
 )
+from hf_capsule_mt.configuration import method_config_class
 from hf_capsule_mt.configuration.source import source_files as files_for
 
 SENTENCES = ["a b c", "d", "e f g h"]
-SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "init_std": 0.7}
+TINY = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29}
+SMALL = {**TINY, "init_std": 0.7}
 EVERYTHING = {
     "head_aggregation": "em_routing",
     "head_aggregation_decoder_layers": None,
     "head_aggregation_cross_layers": None,
     "label_smoothing": 0.1,
 }
-KINDS = {"transformer": {}, "dynamic-combination": {}, "em-routing": EVERYTHING}
+KINDS = {
+    "transformer": SMALL,
+    "dynamic-combination": SMALL,
+    "em-routing": {**SMALL, **EVERYTHING},
+    "capsnmt": {**TINY, "label_smoothing": 0.1},
+    "capsnmt-pooling": TINY,
+}
+FAMILIES = ("em-routing", "capsnmt")
 BATCH = {"input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]], "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]]}
 LABELS = [[7, 8, 2], [9, 2, -100]]
 
 
-def source_files():
-    """What a checkpoint of the Marian family carries."""
-    return files_for(frozenset({"modeling_capsule_aggregated_marian", "modeling_sequence_classification"}))
+def source_files(method="em-routing"):
+    """What a checkpoint of a family carries."""
+    references = method_config_class(method).auto_classes.values()
+    return files_for(frozenset(reference.partition(".")[0] for reference in references))
 
 
 def save(folder, method="em-routing", **fields):
     torch.manual_seed(0)
-    config = preset_config(method, "tiny", **{**SMALL, **KINDS.get(method, {}), **fields})
-    model = CapsuleAggregatedMarianForConditionalGeneration(config).eval()
+    model = AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", **{**KINDS[method], **fields})).eval()
     model.generation_config.max_new_tokens = 7
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -62,12 +71,13 @@ def tensors(**lists):
 LOAD = """
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 trust = {"trust_remote_code": True}
+torch.set_grad_enabled(False)  # it may choose another kernel, with another rounding
 batch = {name: torch.tensor(value) for name, value in batch.items()}
 config = AutoConfig.from_pretrained(folder, **trust)
 tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
 model = AutoModelForSeq2SeqLM.from_pretrained(folder, **trust)
 base = AutoModel.from_pretrained(folder, **trust)
-found["config"] = [config.model_type, config.layer_aggregation]
+found["config"] = config.model_type
 found["ids"] = tokenizer(sentences)["input_ids"]
 found["logits"] = model(**batch, labels=torch.tensor(labels)).logits.tolist()
 found["hidden"] = base(**batch, decoder_input_ids=torch.tensor([[0, 3], [0, 4]])).last_hidden_state.tolist()
@@ -83,7 +93,7 @@ def test_loads_and_translates_elsewhere(tmp_path, method):
     folder = tmp_path / "checkpoint"
     model = save(folder, method)
     found = run_elsewhere(LOAD, tmp_path, folder=str(folder), sentences=SENTENCES, batch=BATCH, labels=LABELS)
-    assert found["config"] == ["capsule_aggregated_marian", model.config.layer_aggregation]
+    assert found["config"] == model.config.model_type
     assert found["ids"] == tiny_tokenizer()(SENTENCES)["input_ids"]
     with torch.no_grad():
         assert found["logits"] == model(**tensors(**BATCH, labels=LABELS)).logits.tolist()
@@ -108,18 +118,19 @@ found["logits"] = model(**batch, labels=labels).logits.tolist()
 
 
 @pytest.mark.slow
-def test_trains_and_is_saved_again_elsewhere(tmp_path):
+@pytest.mark.parametrize("method", FAMILIES)
+def test_trains_and_is_saved_again_elsewhere(tmp_path, method):
     folder, again, third = (tmp_path / name for name in ("checkpoint", "again", "third"))
-    before = save(folder)
+    before = save(folder, method)
     names = {"batch": BATCH, "labels": LABELS}
     found = run_elsewhere(TRAIN_AND_SAVE, tmp_path, folder=str(folder), again=str(again), **names)
     assert found["logits"] != before(**tensors(**BATCH, labels=LABELS)).logits.tolist()
-    for name, text in source_files().items():
+    for name, text in source_files(method).items():
         assert (again / name).read_text(encoding="utf-8") == text
     assert (again / "config.json").read_bytes() == (folder / "config.json").read_bytes()
     # Here, without remote code; and from there a third time.
     model = AutoModelForSeq2SeqLM.from_pretrained(again)
-    assert type(model) is CapsuleAggregatedMarianForConditionalGeneration
+    assert type(model) is type(before)
     assert model(**tensors(**BATCH, labels=LABELS)).logits.tolist() == found["logits"]
     run_elsewhere(TRAIN_AND_SAVE, tmp_path, folder=str(again), again=str(third), **names)
     assert {file.name for file in third.iterdir()} == {file.name for file in again.iterdir()}
@@ -176,11 +187,12 @@ found["translations"] = translator(texts)
     assert run_elsewhere(code, tmp_path, folder=folder, texts=texts)["translations"] == here
 
 
-def test_nothing_is_trusted_unasked(tmp_path):
-    save(tmp_path)
+@pytest.mark.parametrize("method", FAMILIES)
+def test_nothing_is_trusted_unasked(tmp_path, method):
+    model_type = save(tmp_path, method).config.model_type
     # Here no remote code is needed, and none is run: a file that says otherwise would end this.
-    (tmp_path / "modeling_capsule_aggregated_marian.py").write_text("raise SystemExit('remote code was run')")
-    assert AutoConfig.from_pretrained(tmp_path).model_type == "capsule_aggregated_marian"
+    (tmp_path / f"modeling_{model_type}.py").write_text("raise SystemExit('remote code was run')")
+    assert AutoConfig.from_pretrained(tmp_path).model_type == model_type
     config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).config
     assert not hasattr(config, "auto_map")
     assert not hasattr(config, "custom_pipelines")
@@ -200,10 +212,11 @@ except ValueError as error:
     assert "trust_remote_code=True" in run_elsewhere(code, tmp_path, folder=str(tmp_path / "checkpoint"))["error"]
 
 
-def test_the_source_travels_whole_and_is_the_same_every_time(tmp_path):
-    save(tmp_path / "one")
-    save(tmp_path / "two")
-    for name, text in source_files().items():
+@pytest.mark.parametrize("method", FAMILIES)
+def test_the_source_travels_whole_and_is_the_same_every_time(tmp_path, method):
+    save(tmp_path / "one", method)
+    save(tmp_path / "two", method)
+    for name, text in source_files(method).items():
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() == text.encode()
         licence, *_ = text.splitlines()
         assert licence.startswith("# Copyright"), name
@@ -211,29 +224,31 @@ def test_the_source_travels_whole_and_is_the_same_every_time(tmp_path):
         assert text.count("# Copyright") == 1, name
         # One level of relative imports, all of files that travel too.
         for module in re.findall(r"^\s*from (\.\S*) import", text, flags=re.MULTILINE):
-            assert f"{module.removeprefix('.')}.py" in source_files(), (name, module)
+            assert f"{module.removeprefix('.')}.py" in source_files(method), (name, module)
         assert "hf_capsule_mt import" not in text, name
         compile(text, name, "exec")
     assert not list((tmp_path / "one").glob("*.tmp"))
 
 
-def test_only_what_runs_travels():
-    assert not [name for name in source_files() if re.match(r"data|training|evaluation|cli|registration", name)]
-    assert {name for name in source_files() if not name.startswith(("modeling_", "configuration_"))} == {"pipeline.py"}
+@pytest.mark.parametrize(("method", "other"), [FAMILIES, FAMILIES[::-1]])
+def test_only_what_runs_travels(method, other):
+    names = set(source_files(method))
+    assert not [name for name in names if re.match(r"data|training|evaluation|cli|registration", name)]
+    assert {name for name in names if not name.startswith(("modeling_", "configuration_"))} == {"pipeline.py"}
+    family = method_config_class(other).model_type
+    assert not {f"modeling_{family}.py", f"configuration_{family}.py"} & names
 
 
-def test_config_names_classes_that_travel(tmp_path):
-    model = save(tmp_path)
+@pytest.mark.parametrize(
+    ("method", "others"), [("em-routing", {"AutoModelForSequenceClassification"}), ("capsnmt", set())]
+)
+def test_config_names_classes_that_travel(tmp_path, method, others):
+    model = save(tmp_path, method)
     written = json.loads((tmp_path / "config.json").read_text())
     references = [*written["auto_map"].values(), written["custom_pipelines"]["translation"]["impl"]]
-    assert set(written["auto_map"]) == {
-        "AutoConfig",
-        "AutoModel",
-        "AutoModelForSeq2SeqLM",
-        "AutoModelForSequenceClassification",
-    }
+    assert set(written["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM", *others}
     for reference in references:
         module, name = reference.split(".")
-        assert f"class {name}(" in source_files()[f"{module}.py"]
+        assert f"class {name}(" in source_files(method)[f"{module}.py"]
     # The configuration in memory is as it was: saving adds nothing to it.
     assert not {"auto_map", "custom_pipelines"} & set(model.config.to_dict())

@@ -216,10 +216,10 @@ def test_missing_and_double_inputs_are_refused():
 def test_inputs_embeds():
     model, batch = caps_nmt(), training_batch()
     expected = model(**batch).logits
-    scaled = model.get_input_embeddings().weight * WIDTH**0.5
-    embeds = F.embedding(batch.pop("input_ids"), scaled)
+    embed = model.get_input_embeddings()
+    embeds = embed(batch.pop("input_ids"))
     decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
-    for options in ({}, {"decoder_inputs_embeds": F.embedding(decoder_ids, scaled)}):
+    for options in ({}, {"decoder_inputs_embeds": embed(decoder_ids)}):
         torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
 
 
