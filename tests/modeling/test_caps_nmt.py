@@ -231,6 +231,9 @@ def test_dropout():
     assert not torch.allclose(model(**batch).logits, still)
     for layer in (*model.get_encoder().layers, *model.get_decoder().layers):
         assert layer.dropout.p == 0.5
+    outputs = model(**batch, output_hidden_states=True)
+    for words in (outputs.encoder_hidden_states[0], outputs.decoder_hidden_states[0]):
+        assert 0.3 < (words[0] == 0).float().mean() < 0.7
 
 
 @every_kind
