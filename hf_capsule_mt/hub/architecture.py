@@ -18,6 +18,8 @@ _SITES = {
 
 def describe_architecture(config: PretrainedConfig) -> str:
     """A paragraph on the model with this configuration; of a model type not known here, its name alone."""
+    if config.model_type == "caps_nmt":
+        return " ".join([_lstms(config), _sentence_aggregation(config)])
     if config.model_type != "capsule_aggregated_marian":
         return f"An encoder-decoder of type `{config.model_type}`."
     return " ".join([_transformer(config), *_layer_aggregation(config), *_head_aggregation(config)])
@@ -30,6 +32,24 @@ def _transformer(config: PretrainedConfig) -> str:
         f"A Transformer encoder-decoder of the Marian family: {layers}, {widths}, "
         f"{config.encoder_attention_heads} heads, a vocabulary of {config.vocab_size}."
     )
+
+
+def _lstms(config: PretrainedConfig) -> str:
+    layers = f"{config.encoder_layers} bidirectional layers to read the source, {config.decoder_layers} to write"
+    return f"CapsNMT, LSTMs without attention: {layers}, width {config.d_model}, a vocabulary of {config.vocab_size}."
+
+
+def _sentence_aggregation(config: PretrainedConfig) -> str:
+    if config.sentence_aggregation == "pooling":
+        return "The states of the source are pooled: the largest, the mean, the first and the last."
+    strategies = {
+        "position-aware routing": config.position_aware_routing,
+        "weights of their own for every iteration": not config.share_routing_weights,
+        "separable scoring": config.separable_scoring,
+    }
+    used = ", ".join(name for name, is_used in strategies.items() if is_used)
+    routing = f"{config.routing_iterations} iterations to {config.num_sentence_capsules} capsules"
+    return f"The states of the source are routed by agreement, {routing}{used and f' ({used})'}."
 
 
 def _layer_aggregation(config: PretrainedConfig) -> list[str]:

@@ -65,6 +65,15 @@ LI = Paper(
     arxiv="1904.03100",
 )
 
+WANG = Paper(
+    key="wang2019towards",
+    authors="Wang, Mingxuan and Xie, Jun and Tan, Zhixing and Su, Jinsong and Xiong, Deyi and Li, Lei",
+    title="Towards Linear Time Neural Machine Translation with Capsule Networks",
+    booktitle="Proceedings of EMNLP-IJCNLP",
+    year=2019,
+    arxiv="1811.00287",
+)
+
 
 def papers_of(config: PretrainedConfig) -> list[Paper]:
     """The papers whose methods a model with this configuration uses, the oldest first."""
@@ -72,5 +81,6 @@ def papers_of(config: PretrainedConfig) -> list[Paper]:
         VASWANI: config.model_type == "capsule_aggregated_marian",
         DOU: getattr(config, "layer_aggregation", None) is not None,
         LI: getattr(config, "head_aggregation", None) is not None,
+        WANG: config.model_type == "caps_nmt",
     }
     return [paper for paper, is_used in used.items() if is_used]

@@ -26,10 +26,11 @@ from .capsule_routing import OutputRouting
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, SentenceEncoderOutput
 from .recurrent import BidirectionalLayer, LSTMCache, RecurrentLayer, reading_orders
+from .safe_loading import SafetensorsOnly
 from .sentence_capsules import SentenceProjection, build_sentence_aggregation
 
 
-class CapsNMTPreTrainedModel(PreTrainedModel):
+class CapsNMTPreTrainedModel(SafetensorsOnly, PreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsNMTConfig

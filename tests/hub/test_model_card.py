@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
+from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli.write_model_card import main
 from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 
@@ -108,6 +109,19 @@ def test_head_aggregation_is_described(record):
     )
     assert "li2019information" in text
     assert "dou2019dynamic" in text
+
+
+def test_capsnmt_is_described(record):
+    record["config"] = preset_config("capsnmt", "tiny").to_diff_dict()
+    text = make_model_card(record).text
+    assert "4 bidirectional layers to read the source, 3 to write, width 128, a vocabulary of 32000." in text
+    assert "3 iterations to 6 capsules (position-aware routing, weights of their own for every iteration, sep" in text
+    assert "wang2019towards" in text
+    assert "vaswani2017attention" not in text
+    record["config"] |= {"share_routing_weights": True, "position_aware_routing": False, "separable_scoring": False}
+    assert "3 iterations to 6 capsules." in make_model_card(record).text
+    record["config"] |= {"sentence_aggregation": "pooling"}
+    assert "pooled: the largest, the mean, the first and the last." in make_model_card(record).text
 
 
 def test_training_speed_of_a_resumed_run_is_not_known(record):

@@ -7,13 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_marian import save_tiny_marian, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, MarianMTModel
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianMTModel
 
 import hf_capsule_mt
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt import (
+    CapsNMTForConditionalGeneration,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    preset_config,
+)
 from hf_capsule_mt.cli import train, translate
 
 SOURCES = sorted(Path(hf_capsule_mt.__file__).parent.rglob("*.py"))
+MODEL_CLASSES = {
+    "capsule_aggregated_marian": CapsuleAggregatedMarianForConditionalGeneration,
+    "caps_nmt": CapsNMTForConditionalGeneration,
+}
 SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 29}
 
 
@@ -35,12 +43,15 @@ def plant(folder):
     return trace
 
 
+every_family = pytest.mark.parametrize("ours", ["em-routing", "capsnmt"], indirect=True)
+
+
 @pytest.fixture
-def ours(tmp_path):
+def ours(request, tmp_path):
     folder = tmp_path / "ours"
-    CapsuleAggregatedMarianForConditionalGeneration(preset_config("em-routing", "tiny", **SMALL)).save_pretrained(
-        folder
-    )
+    AutoModelForSeq2SeqLM.from_config(
+        preset_config(getattr(request, "param", "em-routing"), "tiny", **SMALL)
+    ).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
 
@@ -56,14 +67,16 @@ def test_the_bomb_works(tmp_path):
     assert (tmp_path / "exploded").exists()
 
 
+@every_family
 def test_weights_in_a_pickle_are_not_loaded(ours):
     trace = plant(ours)
-    for load in (AutoModelForSeq2SeqLM, CapsuleAggregatedMarianForConditionalGeneration):
+    for load in (AutoModelForSeq2SeqLM, MODEL_CLASSES[AutoConfig.from_pretrained(ours).model_type]):
         with pytest.raises(OSError, match=r"model\.safetensors"):
             load.from_pretrained(ours)
     assert not trace.exists()
 
 
+@every_family
 def test_nor_when_they_are_honest(ours):
     """Torch's restricted unpickler would take these."""
     weights = AutoModelForSeq2SeqLM.from_pretrained(ours).state_dict()
