@@ -49,9 +49,8 @@ every_family = pytest.mark.parametrize("ours", ["em-routing", "capsnmt"], indire
 @pytest.fixture
 def ours(request, tmp_path):
     folder = tmp_path / "ours"
-    AutoModelForSeq2SeqLM.from_config(
-        preset_config(getattr(request, "param", "em-routing"), "tiny", **SMALL)
-    ).save_pretrained(folder)
+    config = preset_config(getattr(request, "param", "em-routing"), "tiny", **SMALL)
+    AutoModelForSeq2SeqLM.from_config(config).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
 
