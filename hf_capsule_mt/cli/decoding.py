@@ -78,6 +78,27 @@ def _check_folder(folder: Path) -> None:
             raise FileNotFoundError(f"--model {folder} holds no {part} ({' or '.join(patterns)})")
 
 
+def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
+    """Load the model's configuration, and make `args.revision` the commit it came from, if it came from the Hub.
+
+    So tokenizer and weights come from there too, in every process and after an interruption.
+
+    Raises:
+        OSError: if the Hub does not give it.
+        ValueError: if it is no encoder-decoder.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(args.model, **_where(args))
+    except OSError as error:
+        raise OSError(f"--model {args.model} is no folder here, and the Hub does not give it: {error}") from error
+    if not config.is_encoder_decoder:
+        raise ValueError(f"--model {args.model} is of type {config.model_type}, which is not an encoder-decoder")
+    args.revision = getattr(config, "_commit_hash", None) or args.revision
+    return config
+
+
 def decoding_settings(args: argparse.Namespace) -> dict[str, Any]:
     """What translations depend on, but for the text; the size of a batch and the device change only their rounding."""
     folder = Path(args.model)
@@ -118,30 +139,29 @@ def process_state(device: str | None) -> "PartialState":
     return state
 
 
-def load_config_and_tokenizer(args: argparse.Namespace) -> tuple["PreTrainedConfig", "PreTrainedTokenizerBase"]:
-    """The configuration and the tokenizer of the model, without remote code.
+def load_tokenizer(args: argparse.Namespace) -> "PreTrainedTokenizerBase":
+    """The tokenizer of the model, without remote code."""
+    from transformers import AutoTokenizer
 
-    Raises:
-        OSError: if the Hub does not give it.
-        ValueError: if it is no encoder-decoder.
-    """
-    from transformers import AutoConfig, AutoTokenizer
-
-    try:
-        config = AutoConfig.from_pretrained(args.model, **_where(args))
-    except OSError as error:
-        raise OSError(f"--model {args.model} is no folder here, and the Hub does not give it: {error}") from error
-    if not config.is_encoder_decoder:
-        raise ValueError(f"--model {args.model} is of type {config.model_type}, which is not an encoder-decoder")
-    return config, AutoTokenizer.from_pretrained(args.model, **_where(args))
+    return AutoTokenizer.from_pretrained(args.model, **_where(args))
 
 
 def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedModel":
-    """The model on this process's device, from safetensors and without remote code."""
+    """The model on this process's device, from safetensors and without remote code.
+
+    Raises:
+        OSError: if it has none.
+    """
     from transformers import AutoModelForSeq2SeqLM
 
     options = {**_where(args), "dtype": args.dtype, "use_safetensors": True}
-    return AutoModelForSeq2SeqLM.from_pretrained(args.model, **options).to(args.device or state.device)
+    try:
+        return AutoModelForSeq2SeqLM.from_pretrained(args.model, **options).to(args.device or state.device)
+    except OSError as error:
+        raise OSError(
+            f"--model {args.model} cannot be loaded from safetensors at {_where(args)['revision']}: {error} A model of "
+            "the Hub without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
+        ) from error
 
 
 def _where(args: argparse.Namespace) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from .decoding import (
     check_decoding_options,
     decoding_settings,
     generate_options,
-    load_config_and_tokenizer,
     load_model,
+    load_tokenizer,
+    pin_revision,
     process_state,
 )
 from .errors import report_user_errors
@@ -57,10 +58,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
 
+    from accelerate.utils import broadcast_object_list
+
     from hf_capsule_mt.training.distillation import Shards
 
     started = time.time()
     state = process_state(args.device)
+    if state.is_main_process:
+        pin_revision(args)
+    [args.revision] = broadcast_object_list([args.revision])
     sources = _read_sources(args)
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
@@ -118,7 +124,7 @@ def _make_shards(args: argparse.Namespace, shards: "Shards", sources: list[str],
 
     # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
     own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
-    model, (_, tokenizer) = load_model(args, state), load_config_and_tokenizer(args)
+    model, tokenizer = load_model(args, state), load_tokenizer(args)
     done = len(shards) - len(shards.missing())
     with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
         for shard in own:

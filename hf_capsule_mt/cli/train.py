@@ -89,10 +89,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     validation_pairs = _tokenize(validation_text, tokenizer, data_args, args, "validation")
     _check_budget(train_pairs, args)
     arguments = sys.argv[1:] if argv is None else argv
-    run = Run(model_args, data_args, train_text, arguments, started, made_by)
+    run = Run(model_args, data_args, train_text, train_pairs, arguments, started, made_by)
     trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs, run)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-    trainer.save_model()
+    # What Transformers calls internal is to save without pushing: that comes last, with the scores.
+    trainer.save_model(_internal_call=True)
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if validation_pairs is not None else {})}
     if trainer.is_world_process_zero():

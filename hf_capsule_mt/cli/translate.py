@@ -24,8 +24,9 @@ from .decoding import (
     check_decoding_options,
     decoding_settings,
     generate_options,
-    load_config_and_tokenizer,
     load_model,
+    load_tokenizer,
+    pin_revision,
     process_state,
 )
 from .errors import report_user_errors
@@ -95,7 +96,7 @@ def _prepare(args: argparse.Namespace) -> _Job:
     from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit
 
     lines = read_lines(args.input_file or "/dev/stdin")
-    config, tokenizer = load_config_and_tokenizer(args)
+    config, tokenizer = pin_revision(args), load_tokenizer(args)
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch)
     return _Job(encoded, batches, _settings(args, lines))
@@ -121,7 +122,8 @@ def _translate_share(args: argparse.Namespace, job: _Job, state: "PartialState")
     from hf_capsule_mt.evaluation.translator import translate_batches
 
     batches = job.batches[state.process_index :: state.num_processes]
-    model, (_, tokenizer) = load_model(args, state), load_config_and_tokenizer(args)
+    args.revision = job.settings["revision"]
+    model, tokenizer = load_model(args, state), load_tokenizer(args)
     options = generate_options(args)
     translations = {}
     with ExitStack() as stack:

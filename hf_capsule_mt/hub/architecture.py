@@ -27,11 +27,18 @@ def describe_architecture(config: PretrainedConfig) -> str:
 
 def _transformer(config: PretrainedConfig) -> str:
     layers = f"{config.encoder_layers}+{config.decoder_layers} layers"
-    widths = f"width {config.d_model}, feed-forward width {config.encoder_ffn_dim}"
+    widths = f"width {config.d_model}, feed-forward width {_both(config, 'ffn_dim')}"
+    heads = f"{_both(config, 'attention_heads')} heads"
     return (
-        f"A Transformer encoder-decoder of the Marian family: {layers}, {widths}, "
-        f"{config.encoder_attention_heads} heads, a vocabulary of {config.vocab_size}."
+        f"A Transformer encoder-decoder of the Marian family: {layers}, {widths}, {heads}, "
+        f"a vocabulary of {config.vocab_size}."
     )
+
+
+def _both(config: PretrainedConfig, field: str) -> str:
+    """A field of encoder and decoder: once if they have the same."""
+    values = (getattr(config, f"{side}_{field}") for side in ("encoder", "decoder"))
+    return "+".join(str(value) for value in dict.fromkeys(values))
 
 
 def _lstms(config: PretrainedConfig) -> str:

@@ -1,6 +1,8 @@
 """The model card of a checkpoint, from the records of its training, evaluation and speed."""
 
+import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,10 @@ from .papers import papers_of
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 _METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
-_OF_A_RUN = {"model", "data", "training", "config", "parameters", "data_report", "metrics", "environment"}
+VALIDATION = "validation"
+"""What stands for the reference file where a run was scored on its validation data."""
+
+_OF_A_RUN = {"command", "model", "data", "training", "config", "parameters", "data_report", "pairs", "environment"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _FILE_ENDING = re.compile(r"\.([^.]+?)(?:\.gz)?$")
 
@@ -73,18 +78,18 @@ def make_model_card(
 
     Args:
         record: `run_record.json` of a training run.
-        evaluations: records of `scripts/evaluate.py`; without any, the validation BLEU of the run is given.
-        speed: record of `scripts/benchmark.py` with the run's method and size among its rows.
+        evaluations: records of `scripts/evaluate.py`, of translations by the very weights that the card is of.
+        speed: record of `scripts/benchmark.py` with this model among its rows.
         details: what no record says.
 
     Raises:
-        ValueError: if a record is none, or `speed` has no row of the run's method and size.
+        ValueError: if a record is none, or `speed` has no row of this model.
     """
     _check_records(record, evaluations)
     details = details or CardDetails()
     config = _config(record)
     languages = _languages(record["data"], details)
-    results = _results(record, evaluations, details)
+    results = _results(record, evaluations)
     papers = papers_of(config)
     title = _title(record, languages)
     return ModelCard.from_template(
@@ -94,14 +99,14 @@ def make_model_card(
         architecture=describe_architecture(config),
         references=" ".join(f"[{paper.name}]({paper.url}): {paper.title}." for paper in papers),
         repo_id=details.repo_id,
-        example=details.example,
+        example=json.dumps(details.example, ensure_ascii=False),
         results=[_row(result) for result in results],
         note=details.note,
         size=f"{record['parameters']:,} parameters, {record['parameters'] * 4 / 1e6:.1f} MB in float32.",
-        speed=_training_speed(record) + ([_benchmark(record, speed)] if speed is not None else []),
+        speed=_benchmark(record, speed, config) if speed is not None else None,
         data=_data(record, details),
         hyperparameters=_hyperparameters(record, config),
-        command=record.get("command"),
+        command=_without_folders(record["command"]),
         limitations=_limitations(record, details, languages),
         bibtex="\n\n".join(paper.bibtex for paper in papers),
     )
@@ -151,9 +156,9 @@ def _metadata(
     languages: tuple[str | None, str | None],
     results: list[EvalResult],
 ) -> ModelCardData:
-    known = [language for language in languages if language is not None]
-    dataset = record["data"]["dataset_name"]
-    base = record["model"]["model_name_or_path"]
+    # Data may call its languages en_XX, which the Hub refuses.
+    known = [language for language in languages if language is not None and _LANGUAGE.fullmatch(language)]
+    dataset, base = record["data"]["dataset_name"], record.get("base_model")
     return ModelCardData(
         language=known or None,
         license=details.license,
@@ -162,45 +167,35 @@ def _metadata(
         pipeline_tag="translation",
         tags=["translation", "hf-capsule-mt", record["config"]["model_type"]],
         datasets=[dataset] if dataset is not None else None,
-        base_model=base if base is not None and not Path(base).exists() else None,
+        base_model=base["name"] if base is not None else None,
         metrics=sorted({result.metric_type for result in results}) or None,
         model_name=title,
         eval_results=results or None,
     )
 
 
-def _results(
-    record: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]], details: CardDetails
-) -> list[EvalResult]:
-    if not evaluations:
-        score = record["metrics"].get("eval_bleu")
-        scores = {"bleu": {"score": score, "signature": record["bleu_signature"]}}
-        return _scores(scores, "validation", record, details) if score is not None else []
-    results = []
-    for evaluation in evaluations:
-        name = _without_ending(evaluation["references"][0]["file"])
-        results += _scores(evaluation["scores"], name, record, details)
-    return results
-
-
-def _scores(
-    scores: Mapping[str, Mapping[str, Any]], split: str, record: Mapping[str, Any], details: CardDetails
-) -> list[EvalResult]:
-    data = details.data_name or record["data"]["dataset_name"] or split
+def _results(record: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
     return [
         EvalResult(
             task_type="translation",
             task_name="Translation",
-            dataset_type=record["data"]["dataset_name"] or data,
-            dataset_name=data,
-            dataset_split=split,
+            dataset_type=_evaluated_on(evaluation, record),
+            dataset_name=_evaluated_on(evaluation, record),
+            dataset_split=_without_ending(evaluation["references"][0]["file"]),
             metric_type=metric,
             metric_name=_METRICS[metric],
             metric_value=round(entry["score"], 2),
             metric_args={"signature": entry["signature"]},
         )
-        for metric, entry in scores.items()
+        for evaluation in evaluations
+        for metric, entry in evaluation["scores"].items()
     ]
+
+
+def _evaluated_on(evaluation: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """The data set of the Hub, of which only the validation data is known to be a part, or the file."""
+    name = _without_ending(evaluation["references"][0]["file"])
+    return record["data"]["dataset_name"] or name if name == VALIDATION else name
 
 
 def _row(result: EvalResult) -> dict[str, str]:
@@ -212,34 +207,33 @@ def _row(result: EvalResult) -> dict[str, str]:
     }
 
 
-def _training_speed(record: Mapping[str, Any]) -> list[str]:
-    rate = record["metrics"].get("train_steps_per_second")
-    # A resumed run counts the updates before it stopped, and not their time.
-    if rate is None or record["training"]["resume_from_checkpoint"] != "None":
-        return []
-    return [f"Training ran at {rate:.2f} updates a second on {_machine(record['environment'])}."]
-
-
 def _machine(environment: Mapping[str, Any]) -> str:
     packages = environment["packages"]
     threads = f" ({environment['cpu_threads']} CPU threads)"
     return f"{environment['device']}{threads}, torch {packages['torch']}, transformers {packages['transformers']}"
 
 
-def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any]) -> str:
+def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any], config: PretrainedConfig) -> str:
     method, size = record["model"]["method"], record["model"]["size"] or "base"
-    settings = speed.get("settings", {})
-    if settings.get("size") != size or method not in speed.get("results", {}):
+    settings, result = speed.get("settings", {}), speed.get("results", {}).get(method)
+    if result is None or settings["size"] != size or result["parameters"] != record["parameters"]:
         raise ValueError(
-            f"the speed record has no row {method!r} of size {size!r}; give what scripts/benchmark.py wrote for it"
+            f"the speed record has no row {method!r} of size {size!r} with {record['parameters']:,} parameters; give "
+            "what scripts/benchmark.py wrote for this model"
         )
-    result = speed["results"][method]
-    training, decoding = (median(result[part]["method"]) for part in ("training", "decoding"))
+    training, decoding = ([median(result[part]["method"]), *_ratios(result[part])] for part in ("training", "decoding"))
     return (
-        f"In turns with plain Marian on the same random batches, it trains on {training:.0f} target tokens a second "
-        f"({result['training_ratio']:.2f} of plain Marian) and decodes {decoding:.1f} sentences a second with "
-        f"{settings['num_beams']} beams ({result['decoding_ratio']:.2f}), on {_machine(speed['environment'])}."
+        f"In turns with plain Marian, on random sentences of {config.vocab_size:,} words, it trains on "
+        f"{training[0]:.0f} target tokens a second ({training[1]}, batches of up to {settings['max_tokens']:,} padded "
+        f"tokens) and decodes {decoding[0]:.1f} sentences a second ({decoding[1]}, {settings['batch_size']} at a time, "
+        f"{settings['num_beams']} beams, {settings['new_tokens']} tokens each). These are medians of "
+        f"{settings['rounds']} rounds, {settings['dtype']}, on {_machine(speed['environment'])}."
     )
+
+
+def _ratios(rates: Mapping[str, Sequence[float]]) -> list[str]:
+    ratios = [method / plain for plain, method in zip(rates["plain"], rates["method"])]
+    return [f"{median(ratios):.2f} of plain Marian, from {min(ratios):.2f} to {max(ratios):.2f}"]
 
 
 def _data_name(record: Mapping[str, Any], details: CardDetails) -> str:
@@ -252,7 +246,9 @@ def _data(record: Mapping[str, Any], details: CardDetails) -> dict[str, str]:
     lines = {
         "Data": _data_name(record, details),
         "Licence of the data": details.data_license or "not stated",
-        "Sentence pairs": f"{report['kept']:,} of {report['read']:,} read",
+        "Sentence pairs": f"{record['pairs']['trained_on']:,} of {report['read']:,} read; left out: "
+        f"{report['empty'] + report['invalid_utf8']:,} unusable, {record['pairs']['too_long']:,} of more than "
+        f"{record['data']['max_source_length']} source or {record['data']['max_target_length']} target tokens",
     }
     if record["data"]["train_file"] and details.data_name is not None:
         lines["Files"] = ", ".join(Path(file).name for file in record["data"]["train_file"])
@@ -261,7 +257,8 @@ def _data(record: Mapping[str, Any], details: CardDetails) -> dict[str, str]:
 
 
 def _hyperparameters(record: Mapping[str, Any], config: PretrainedConfig) -> dict[str, str]:
-    training = record["training"]
+    training, base, best = record["training"], record.get("base_model"), record["best_checkpoint"]
+    precision = record.get("mixed_precision", "no")
     batch = training["max_tokens_per_batch"]
     pairs = training["per_device_train_batch_size"]
     lines = {
@@ -274,12 +271,14 @@ def _hyperparameters(record: Mapping[str, Any], config: PretrainedConfig) -> dic
         f"warm-up {training['warmup_steps']:g}",
         "Dropout": str(config.dropout),
         "Label smoothing": str(config.label_smoothing),
-        "Precision": "bfloat16" if training["bf16"] else "float16" if training["fp16"] else "float32",
+        "Precision": {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(precision, precision),
         "Seed": str(training["seed"]),
         "Machine": _machine(record["environment"]),
     }
-    if record["model"]["model_name_or_path"] is not None:
-        lines = {"Started from": f"`{record['model']['model_name_or_path']}`", **lines}
+    if base is not None:
+        lines = {"Started from": f"`{base['name']}`, revision `{base['revision']}`", **lines}
+    if training["load_best_model_at_end"] is True and best is not None:
+        lines["Weights"] = f"of {Path(best).name}, the best in {training['metric_for_best_model']}"
     return lines
 
 
@@ -287,11 +286,13 @@ def _limitations(
     record: Mapping[str, Any], details: CardDetails, languages: tuple[str | None, str | None]
 ) -> list[str]:
     direction = f" from {languages[0]} to {languages[1]}" if None not in languages else " in one direction"
+    base, pairs = record.get("base_model"), record["pairs"]
+    trained = f"trained on {pairs['trained_on']:,} pairs of {_data_name(record, details)}"
+    if base is not None:
+        trained = f"{trained}, after {base['name']} had been trained on other text"
     limits = [
-        f"It translates{direction}, sentence by sentence, and was trained on {record['data_report']['kept']:,} pairs "
-        f"of {_data_name(record, details)}: text of another kind, or written in another way, it translates badly.",
-        f"Training left out pairs of more than {record['data']['max_source_length']} source or "
-        f"{record['data']['max_target_length']} target tokens.",
+        f"It translates{direction}, sentence by sentence, and was {trained}. How well it translates text of another "
+        "kind was not measured.",
         "The figures are of one run with one seed; how far another would be from them was not measured.",
         "Like every translation model it may leave out, add or invert what the source says, and repeats the biases of "
         "its training text; have somebody check what matters.",
@@ -299,6 +300,11 @@ def _limitations(
     if details.data_license is not None:
         limits.append(f"The licence of its training data ({details.data_license}) may limit what it may be used for.")
     return limits
+
+
+def _without_folders(command: str) -> str:
+    """A command without the absolute paths of whoever gave it."""
+    return shlex.join(Path(word).name if Path(word).is_absolute() else word for word in shlex.split(command))
 
 
 def _without_ending(file: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HTTPError
+from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
@@ -21,6 +21,7 @@ from .names import PLACEHOLDER, check_repo_id, check_revision
 logger = logging.get_logger(__name__)
 
 CARD = "README.md"
+_FORBIDDEN = "the token may not write there; take one with write access, and your own or your organisation's name"
 # What an earlier model may have left in a repository and what would contradict, or be taken for, a part of the new one.
 _REPLACED = (
     "*.safetensors",
@@ -29,6 +30,17 @@ _REPLACED = (
     "pytorch_model*.bin.index.json",
     "configuration_*.py",
     "modeling_*.py",
+    "generation_config.json",
+    "adapter_config.json",
+    "adapter_model.*",
+    # Of tokenizers: in these Transformers 5 reads what contradicts the newer files.
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer*",
+    "vocab.*",
+    "merges.txt",
+    "*.spm",
+    "*.model",
 )
 
 
@@ -57,8 +69,8 @@ def push_checkpoint(
 ) -> Pushed:
     """Load a checkpoint, save it with its source, tokenizer and card, and send all of it in one commit.
 
-    The repository is made if it does not exist. Until the commit, which comes last, nothing in it changes; what was
-    sent before an interruption need not be sent again. Files of an earlier model are deleted, all others stay.
+    The repository and the branch are made if they do not exist. Until the commit, which comes last, no file changes;
+    what was sent before an interruption need not be sent again. Files of an earlier model are deleted, others stay.
 
     Args:
         folder: the checkpoint, with its tokenizer. Its `README.md` is the model card, in which `USER/NAME` becomes
@@ -72,7 +84,7 @@ def push_checkpoint(
     Raises:
         ValueError: if a name is impossible, the folder holds no checkpoint of this package, weights are missing or
             superfluous, or the Hub refuses the card.
-        OSError: if a file is missing, or the Hub cannot be reached or refuses: then it has changed nothing.
+        OSError: if a file is missing, or the Hub cannot be reached or refuses.
     """
     check_repo_id(repo_id)
     if "/" not in repo_id:
@@ -143,7 +155,8 @@ def _commit(api: HfApi, folder: Path, repo_id: str, private: bool, revision: str
     before = api.model_info(repo_id, revision=revision)
     present = [file.rfilename for file in before.siblings or []]
     sent = sorted(file.name for file in folder.iterdir())
-    deleted = [name for name in present if name not in sent and any(fnmatch(name, old) for old in _REPLACED)]
+    at_the_top = [name for name in present if "/" not in name and name not in sent]
+    deleted = [name for name in at_the_top if any(fnmatch(name, old) for old in _REPLACED)]
     made = api.create_commit(
         repo_id,
         [
@@ -164,14 +177,18 @@ def _explained(repo_id: str) -> Iterator[None]:
     """Turn what can go wrong between here and the Hub into one line that names the remedy."""
     try:
         yield
-    except HfHubHTTPError as error:
-        raise OSError(f"the Hub refuses to take {repo_id}: {_remedy(error)}") from error
-    # An upload that fails after all retries is a RuntimeError.
-    except (HTTPError, RuntimeError) as error:
+    except OfflineModeIsEnabled:
+        raise
+    except PermissionError as error:
+        raise OSError(f"the Hub refuses to take {repo_id}: {_FORBIDDEN} ({error})") from error
+    # An upload that fails after all retries is a RuntimeError, one through Xet an OSError.
+    except (HTTPError, OSError, RuntimeError) as error:
+        if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
+            raise OSError(f"the Hub refuses to take {repo_id}: {_remedy(error)}") from error
         cause = error.__cause__ or error
         raise OSError(
-            f"{repo_id} was not changed: the connection to the Hub failed ({type(cause).__name__}: {cause}); give the "
-            "command again, what has arrived is not sent twice"
+            f"the connection to the Hub failed ({type(cause).__name__}: {cause}), so {repo_id} may lack its commit; "
+            "give the command again: it goes on where it stopped, or finds nothing to change"
         ) from error
 
 

@@ -1,6 +1,7 @@
 """What `scripts/train.py` can be told, in three groups: model, data, training."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,10 @@ class ModelArguments:
                 "tokenizer_name is missing; make a tokenizer with scripts/train_tokenizer.py and name its folder"
             )
         check_revision(self.model_revision)
+        if self.model_revision != "main" and os.path.isdir(self.model_name_or_path or ""):
+            raise ValueError(
+                f"model_revision is {self.model_revision!r}, but {self.model_name_or_path} is a folder, which has none"
+            )
 
     def config_fields(self) -> dict[str, Any]:
         """The fields that the command line sets in the model's configuration."""

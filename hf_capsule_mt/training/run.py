@@ -4,14 +4,16 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
-from transformers import Trainer
+from transformers import PreTrainedModel, Trainer
 
 from hf_capsule_mt.data.parallel_text import ParallelText
+from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
+from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
 
 from .arguments import DataArguments, ModelArguments
 from .record import text_hash
@@ -24,7 +26,9 @@ class Run:
     model_args: ModelArguments
     data_args: DataArguments
     text: ParallelText
-    """What it trains on."""
+    """What was read to train on."""
+    pairs: TokenizedPairs
+    """What is trained on."""
     arguments: Sequence[str]
     """Of the command line."""
     started: float
@@ -35,14 +39,17 @@ class Run:
     def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> dict[str, Any]:
         """The record, with what `trainer` has done up to now and the `metrics` that came out."""
         return {
-            "command": shlex.join(["accelerate", "launch", "scripts/train.py", *self.arguments]),
+            "command": self._command(trainer),
             "model": asdict(self.model_args),
+            "base_model": self._base_model(),
             "data": asdict(self.data_args),
             "training": trainer.args.to_sanitized_dict(),
             "config": trainer.model.config.to_diff_dict(),
-            "parameters": trainer.model.num_parameters(),
+            "parameters": _saved_parameters(trainer.model),
             "data_sha256": {"source": text_hash(self.text.sources), "target": text_hash(self.text.targets)},
             "data_report": asdict(self.text.report),
+            "pairs": {"trained_on": len(self.pairs), "too_long": self.pairs.too_long},
+            "mixed_precision": trainer.accelerator.mixed_precision,
             "processes": trainer.args.world_size,
             "updates": trainer.state.global_step,
             "best_checkpoint": trainer.state.best_model_checkpoint,
@@ -54,11 +61,32 @@ class Run:
         }
 
     def model_card(self, trainer: Trainer) -> ModelCard:
-        """The card of the model as it is now, with the newest of all metrics logged so far."""
-        metrics = {name: value for entry in trainer.state.log_history for name, value in entry.items()}
+        """The card of the model as it is now, with its validation BLEU if these weights were evaluated."""
+        evaluated = [entry for entry in trainer.state.log_history if "eval_bleu" in entry]
+        evaluations = []
+        if evaluated and evaluated[-1]["step"] == trainer.state.global_step:
+            scores = {"bleu": {"score": evaluated[-1]["eval_bleu"], "signature": _bleu_signature()}}
+            evaluations = [{"scores": scores, "references": [{"file": VALIDATION}]}]
         repository = getattr(trainer, "hub_model_id", None)
         details = CardDetails() if repository is None else CardDetails(repo_id=repository)
-        return make_model_card(self.record(trainer, metrics), details=details)
+        return make_model_card(self.record(trainer, {}), evaluations, details=details)
+
+    def _command(self, trainer: Trainer) -> str:
+        launch = ["--num_processes", trainer.args.world_size, "--mixed_precision", trainer.accelerator.mixed_precision]
+        return shlex.join(map(str, ["accelerate", "launch", *launch, "scripts/train.py", *self.arguments]))
+
+    def _base_model(self) -> dict[str, str] | None:
+        """The model of the Hub that training started from."""
+        name = self.model_args.model_name_or_path
+        if name is None or Path(name).is_dir():
+            return None
+        return {"name": name, "revision": self.model_args.model_revision}
+
+
+def _saved_parameters(model: PreTrainedModel) -> int:
+    """The parameters that a checkpoint has, each once; the sinusoids of positions are not among them."""
+    ignored = model._keys_to_ignore_on_save or ()
+    return sum(parameter.numel() for name, parameter in model.named_parameters() if name not in ignored)
 
 
 def _bleu_signature() -> str:

@@ -1,12 +1,14 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.data_loader import DataLoaderShard
 from accelerate.utils import broadcast_object_list
+from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import (
@@ -91,6 +93,18 @@ class SourceCallback(TrainerCallback):
             model.config.save_pretrained(args.output_dir)
 
 
+class _CardCallback(TrainerCallback):
+    """Lets the model card go to the Hub with every checkpoint; the Trainer sends one at the end."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+
+    def on_push_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._write()
+
+
 class TranslationTrainer(Seq2SeqTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
@@ -109,6 +123,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         super().__init__(model=model, args=args, **kwargs)
         self.run = run
         self.add_callback(SourceCallback())
+        self.add_callback(_CardCallback(self.create_model_card))
         self.add_callback(_EpochBeforeSkipping())
         if self.args.save_minutes is not None:
             self.add_callback(_SaveByTheClock(self.args.save_minutes))
@@ -147,6 +162,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         # Seq2SeqTrainer keeps those that fill up the last batch of several processes, and would score them twice.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
+
+    def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
+        """Make the repository, and the branch to push to, if they do not exist."""
+        super().init_hf_repo(*args, **kwargs)
+        if self.is_world_process_zero() and self.args.hub_revision is not None:
+            HfApi().create_branch(self.hub_model_id, branch=self.args.hub_revision, exist_ok=True)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` into the output folder."""

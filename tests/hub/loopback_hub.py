@@ -62,6 +62,10 @@ class Hub:
         """Method, path and token of every request."""
         self.uploads_to_cut = 0
         """Uploads that will break off in the middle."""
+        self.commits_to_lose = 0
+        """Commits that will be made, and their answers lost."""
+        self.xet_status = 404
+        """What a request for access to Xet storage, which is not here, is answered with."""
         self.port = None
 
     @property
@@ -279,7 +283,14 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 raise _Refusal(400, message=f"impossible: {kind} {value['path']}")
         sha = repository.commit(revision, files, header["summary"])
+        if self.hub.commits_to_lose > 0:
+            self.hub.commits_to_lose -= 1
+            self.close_connection = True
+            return self.connection.close()
         self._send(200, {"commitOid": sha, "commitUrl": f"{self.hub.url}/{repo}/commit/{sha}", "success": True})
+
+    def xet(self, repo, revision):
+        raise _Refusal(self.hub.xet_status, message="no access")
 
     # Files
 
@@ -341,6 +352,7 @@ _ROUTES = [
     (("POST",), f"/api/models/{_REPO}/branch/(?P<branch>[^/]+)", _Handler.branch),
     (("POST",), f"/api/models/{_REPO}/preupload/{_REVISION}", _Handler.preupload),
     (("POST",), f"/api/models/{_REPO}/commit/{_REVISION}", _Handler.commit),
+    (("GET",), f"/api/models/{_REPO}/xet-write-token/{_REVISION}", _Handler.xet),
     (("POST",), rf"/{_REPO}\.git/info/lfs/objects/batch", _Handler.batch),
     (("GET", "HEAD"), f"/{_REPO}/resolve/{_REVISION}/(?P<path>.+)", _Handler.resolve),
     (("GET", "HEAD"), "/storage/(?P<oid>[0-9a-f]{64})", _Handler.load),

@@ -1,7 +1,9 @@
 """Model cards say what the records say, in metadata that the Hub understands."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,31 +65,30 @@ def test_metadata(name):
             assert result.task_type == "translation"
 
 
-def test_validation_scores_where_there_are_no_others(record):
-    (result,) = make_model_card(record).data.eval_results
-    assert (result.dataset_split, result.metric_type) == ("validation", "bleu")
-    assert result.metric_value == round(record["metrics"]["eval_bleu"], 2)
-    assert result.metric_args == {"signature": record["bleu_signature"]}
-
-
 def test_a_run_that_was_not_evaluated(record):
-    del record["metrics"]["eval_bleu"]
+    """Its record has the score of some weights, of which nobody knows whether they are those of the card."""
     card = make_model_card(record)
     assert card.data.eval_results is None
     assert "was not evaluated" in card.text
 
 
-def test_what_a_fine_tuned_model_comes_from(record, tmp_path):
-    record["model"] |= {"model_name_or_path": "Helsinki-NLP/opus-mt-en-de", "size": None}
+def test_scores_belong_to_what_was_scored(record):
+    record["data"] |= {"dataset_name": "wmt/wmt14", "train_file": []}
+    scores = {"bleu": {"score": 30.123, "signature": "s"}}
+    evaluations = [{"scores": scores, "references": [{"file": f"x/{name}"}]} for name in ("flores.de.gz", "validation")]
+    flores, validation = make_model_card(record, evaluations).data.eval_results
+    assert (flores.dataset_type, flores.dataset_split, flores.metric_value) == ("flores", "flores", 30.12)
+    assert (validation.dataset_type, validation.dataset_split) == ("wmt/wmt14", "validation")
+
+
+def test_what_a_fine_tuned_model_comes_from(record):
+    record["base_model"] = {"name": "Helsinki-NLP/opus-mt-en-de", "revision": "abc"}
     record["data"] |= {"dataset_name": "wmt/wmt14", "train_file": [], "source_lang": "en", "target_lang": "de"}
     card = make_model_card(record)
     assert card.data.base_model == "Helsinki-NLP/opus-mt-en-de"
     assert card.data.datasets == ["wmt/wmt14"]
-    assert card.data.eval_results[0].dataset_type == "wmt/wmt14"
-    assert "Started from: `Helsinki-NLP/opus-mt-en-de`" in card.text
-    # A folder is no model of the Hub.
-    record["model"]["model_name_or_path"] = str(tmp_path)
-    assert make_model_card(record).data.base_model is None
+    assert "Started from: `Helsinki-NLP/opus-mt-en-de`, revision `abc`" in card.text
+    assert "after Helsinki-NLP/opus-mt-en-de had been trained on other text" in card.text
 
 
 @pytest.mark.parametrize("names", [["corpus.tsv"], ["a.txt", "b.txt"], ["train.src", "train.tgt"], ["a.en", "b.en"]])
@@ -124,10 +125,34 @@ def test_capsnmt_is_described(record):
     assert "pooled: the largest, the mean, the first and the last." in make_model_card(record).text
 
 
-def test_training_speed_of_a_resumed_run_is_not_known(record):
-    assert "updates a second" in make_model_card(record).text
-    record["training"]["resume_from_checkpoint"] = "run/checkpoint-5"
-    assert "updates a second" not in make_model_card(record).text
+def test_languages_that_the_hub_refuses_are_left_out(record):
+    record["data"] |= {"source_lang": "en_XX", "target_lang": "de"}
+    assert make_model_card(record).data.language == ["de"]
+
+
+def test_the_best_checkpoint_is_named(record):
+    record["training"] |= {"load_best_model_at_end": True, "metric_for_best_model": "bleu"}
+    record["best_checkpoint"] = "run/checkpoint-500"
+    assert "Weights: of checkpoint-500, the best in bleu" in make_model_card(record).text
+
+
+def test_absolute_paths_stay_at_home(record):
+    record["command"] = "accelerate launch scripts/train.py --train_file '/home/me/a b.en' data/b.de"
+    text = make_model_card(record).text
+    assert "--train_file 'a b.en' data/b.de" in text
+    assert "/home" not in text
+
+
+def test_examples_are_python(record):
+    sentence = 'She said "no" \\ grün.'
+    code = "\n".join(
+        re.findall(
+            r"^```python\n(.*?)^```",
+            str(make_model_card(record, details=CardDetails(example=sentence))),
+            flags=re.MULTILINE | re.DOTALL,
+        )
+    )
+    assert sentence in {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
 
 
 def test_the_same_records_make_the_same_card(record):
@@ -149,12 +174,15 @@ def test_impossible_details(details, message):
 
 
 def test_records_that_are_none(record):
-    with pytest.raises(ValueError, match="the run record lacks config, data"):
+    with pytest.raises(ValueError, match="the run record lacks command, config, data"):
         make_model_card({"model": {}})
     with pytest.raises(ValueError, match=r"an evaluation lacks references, scores; .*evaluate"):
         make_model_card(record, [{}])
-    with pytest.raises(ValueError, match="no row 'em-routing' of size 'tiny'"):
+    with pytest.raises(ValueError, match="no row 'em-routing' of size 'tiny' with 3,264,520 parameters"):
         make_model_card(record, speed=load("speed_base.json"))
+    record["parameters"] += 1
+    with pytest.raises(ValueError, match="with 3,264,521 parameters"):
+        make_model_card(record, speed=load("speed_tiny.json"))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import json
 import logging
+import re
 import socket
 
 import pytest
 import torch
-from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub import HfApi, constants, hf_hub_download
 from huggingface_hub.utils import _http
+from huggingface_hub.utils._runtime import is_package_available
 from loopback_hub import OTHER_TOKEN, TOKEN
 from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_tokenizer
@@ -101,7 +103,8 @@ def test_files_of_an_earlier_model_are_deleted_and_others_stay(hub, checkpoint):
     client().create_repo("user/name")
     repository = hub.repositories["user/name"]
     stale = ["model-00001-of-00002.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "modeling_old.py"]
-    others = ["picture.png", "notes/model.safetensors.txt", "train.py"]
+    stale += ["special_tokens_map.json", "added_tokens.json", "adapter_config.json", "source.spm", "tokenizer.model"]
+    others = ["picture.png", "onnx/model.safetensors", "train.py"]
     repository.commit("main", {name: name.encode() for name in [*stale, *others, "config.json"]}, "an older model")
     before = repository.branches["main"]
     pushed = push(hub, checkpoint)
@@ -187,7 +190,7 @@ def test_a_connection_cut_for_good(hub, checkpoint, large_checkpoint, no_waiting
     repository = hub.repositories["user/name"]
     before = repository.branches["main"], dict(repository.files)
     hub.uploads_to_cut = 1000
-    with pytest.raises(OSError, match=r"user/name was not changed: the connection to the Hub failed .* again"):
+    with pytest.raises(OSError, match=r"the connection to the Hub failed .* user/name may lack its commit"):
         push(hub, large_checkpoint)
     assert (repository.branches["main"], repository.files) == before
     hub.uploads_to_cut = 0
@@ -209,8 +212,29 @@ def test_no_hub_at_all(hub, checkpoint, no_waiting):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         api = HfApi(endpoint=f"http://127.0.0.1:{unused.getsockname()[1]}", token=TOKEN)
-        with pytest.raises(OSError, match="the connection to the Hub failed"):
+        with pytest.raises(OSError, match=r"the connection to the Hub failed .* give the command again"):
             push_checkpoint(checkpoint, "user/name", api=api)
+
+
+def test_a_commit_whose_answer_is_lost(hub, checkpoint):
+    hub.commits_to_lose = 1
+    with pytest.raises(OSError, match=r"user/name may lack its commit; give the command again: .* nothing to change"):
+        push(hub, checkpoint)
+    before = hub.repositories["user/name"].branches["main"]
+    assert push(hub, checkpoint).commit == before
+
+
+@pytest.mark.skipif(not is_package_available("hf_xet"), reason="needs hf_xet")
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_storage_that_gives_no_access(hub, checkpoint, monkeypatch, status):
+    """By Xet, which the Hub uses where the client has it."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    hub.xet_status = status
+    with pytest.raises(OSError, match="user/name") as error:
+        push(hub, checkpoint)
+    assert re.search("the Hub refuses to take|the connection to the Hub failed", str(error.value))
+    assert TOKEN not in str(error.value)
+    assert set(hub.repositories["user/name"].files) == {".gitattributes"}
 
 
 def test_somebody_else_at_the_same_time(hub, checkpoint, monkeypatch):

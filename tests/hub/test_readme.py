@@ -25,7 +25,7 @@ def blocks(section, language):
 @pytest.fixture
 def folder(tmp_path):
     """What the reader has by then: a run, an average, and the commands."""
-    from hf_capsule_mt.cli import average_checkpoints, train
+    from hf_capsule_mt.cli import average_checkpoints, evaluate, train
 
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     corpus = write_corpus(tmp_path)
@@ -34,6 +34,16 @@ def folder(tmp_path):
     average_checkpoints.main(
         ["--run_dir", str(tmp_path / "run"), "--last", "2", "--output_dir", str(tmp_path / "run" / "average")]
     )
+    references = str(files(corpus, "validation")[1])
+    scored = [
+        "--hypotheses",
+        references,
+        "--references",
+        references,
+        "--output_file",
+        str(tmp_path / "run" / "test.json"),
+    ]
+    evaluate.main(scored)
     return tmp_path
 
 
@@ -55,6 +65,7 @@ def test_share_a_model(folder):
             printed += done.stdout
         commit = hub.repositories["user/name"].branches["main"]
         assert commit in printed
+        assert "value: 100.0" in hub.repositories["user/name"].files["README.md"].decode()
         assert "license: apache-2.0" in hub.repositories["user/name"].files["README.md"].decode()
 
         with_transformers, with_the_package = (

@@ -121,10 +121,13 @@ def test_every_commit_of_a_training_run_loads(hub, tmp_path):
     run_command(hub, tmp_path, "train", *arguments(corpus, tmp_path / "run", **options, **push))
     repository = hub.repositories["user/run"]
     commits = list(repository.commits.values())[1:]
-    assert len(commits) >= 3
-    assert repository.messages[1] == "Training in progress, step 1"
+    # The Trainer sends one while the next update's writes over it, so either may have nothing to send, or fail.
+    *before, last = repository.messages[1:]
+    assert before
+    assert all(message.startswith("Training in progress, step ") for message in before)
+    assert last == "End of training"
     for files in commits:
-        assert SOURCE | {"config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+        assert SOURCE | {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     card = ModelCard(repository.files["README.md"].decode())
     assert card.data.eval_results[0].metric_type == "bleu"
     assert 'model="user/run"' in card.text
@@ -173,4 +176,4 @@ def test_a_plain_trainer(hub, checkpoint, tmp_path, with_callback):
     commits = list(hub.repositories["user/plain"].commits.values())[1:]
     complete = [set(files) >= SOURCE | {"config.json", "model.safetensors"} for files in commits]
     assert complete[-1]
-    assert all(complete) or not with_callback
+    assert all(complete) == with_callback
