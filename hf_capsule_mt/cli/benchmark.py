@@ -10,17 +10,15 @@ table, in Markdown, has the medians over the rounds and, in brackets, the smalle
 """
 
 import argparse
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .rows import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
-    import torch
-
     from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
     from hf_capsule_mt.evaluation.speed import Comparison, Rates
 
@@ -48,19 +46,8 @@ _WORKLOAD = {
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--methods",
-        nargs="+",
-        default=list(METHODS),
-        metavar='METHOD | "METHOD NAME=VALUE ..."',
-        help=f"rows: presets, in quotes with fields of their configuration (default: {' '.join(METHODS)})",
-    )
-    parser.add_argument("--size", default="base", help="tiny, base (default) or big")
+    add_row_options(parser, METHODS)
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
-    parser.add_argument(
-        "--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="fields of every configuration"
-    )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one)")
     parser.add_argument(
         "--dtype",
         choices=["float32", "bfloat16"],
@@ -91,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})
     configs = _configs(args)
-    device = _device(args.device)
+    device = device_of(args)
     if args.output_file is not None:
         check_output_file(args.output_file)
     verbosity = logging.get_verbosity()
@@ -112,32 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConfig"]:
     from transformers import MarianConfig
 
-    from hf_capsule_mt.configuration import preset_config
-    from hf_capsule_mt.training.arguments import parse_override
-
-    if args.vocab_size < 4:
-        raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
-    configs = {}
-    for row in args.methods:
-        method, *own = re.split(r"\s+(?=\w+=)", row.strip())
-        overrides = dict(parse_override(text) for text in [*args.config_overrides, *own])
-        if "vocab_size" in overrides:
-            raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")
-        configs[row] = preset_config(method, args.size, vocab_size=args.vocab_size, **overrides)
-        if not isinstance(configs[row], MarianConfig):
-            raise ValueError(f"--methods has {method!r}, which is not a kind of Marian, with which this compares")
+    configs = configs_of_rows(args)
+    for row, config in configs.items():
+        if not isinstance(config, MarianConfig):
+            raise ValueError(f"--methods has {row!r}, which is not a kind of Marian, with which this compares")
     return configs
-
-
-def _device(name: str | None) -> "torch.device":
-    import torch
-
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {name} cannot be used: {error}") from error
-    return device
 
 
 def report(

@@ -21,7 +21,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 # Word pieces in a sentence: about those of newstest under 32,000 joint merges.
 MEDIAN_LENGTH, LENGTH_SPREAD, LENGTH_LIMITS = 24, 0.5, (4, 96)
 _LENGTH_RATIO_SPREAD = 0.15
-_FIRST_WORD = 3  # the ids before it are special tokens
+FIRST_WORD = 3  # the ids before it are special tokens
 _POOL = 2000  # pairs that training batches are cut from
 
 Batch = dict[str, Tensor]
@@ -109,7 +109,7 @@ def compare_with_plain(
     plain, method = (model.to(device) for model in models)
     batches = training_batches(workload, config.vocab_size, device)
     counts = [int((batch["labels"] >= 0).sum()) for batch in batches]
-    seconds = _take_turns(_trainer(plain, dtype), _trainer(method, dtype), batches, device)
+    seconds = _take_turns(make_trainer(plain, dtype), make_trainer(method, dtype), batches, device)
     training = _rates(seconds, counts, workload.warmup_rounds)
     batches = decoding_batches(workload, config.vocab_size, device)
     counts = [workload.batch_size] * len(batches)
@@ -153,7 +153,7 @@ def _batch(
     lengths: Sequence[tuple[int, int]], vocab_size: int, generator: torch.Generator, device: torch.device
 ) -> Batch:
     sources, targets = (
-        [torch.randint(_FIRST_WORD, vocab_size, (length,), generator=generator) for length in side]
+        [torch.randint(FIRST_WORD, vocab_size, (length,), generator=generator) for length in side]
         for side in zip(*lengths)
     )
     input_ids = pad_sequence(sources, batch_first=True).to(device)
@@ -161,7 +161,7 @@ def _batch(
     return {"input_ids": input_ids, "attention_mask": (input_ids > 0).long(), "labels": labels}
 
 
-def _trainer(model: PreTrainedModel, dtype: torch.dtype) -> Callable[[Batch], None]:
+def make_trainer(model: PreTrainedModel, dtype: torch.dtype = torch.float32) -> Callable[[Batch], None]:
     """A full update: forward, backward, the Trainer's default optimizer, gradients cleared."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -177,26 +177,25 @@ def _trainer(model: PreTrainedModel, dtype: torch.dtype) -> Callable[[Batch], No
 
 
 def _decoder(model: PreTrainedModel, dtype: torch.dtype, workload: Workload) -> Callable[[Batch], Tensor]:
-    """Beam search that no end-of-sentence word ends early."""
     model.to(dtype).eval()
-    model.generation_config.update(
-        num_beams=workload.num_beams,
-        max_length=None,
-        min_new_tokens=workload.new_tokens,
-        max_new_tokens=workload.new_tokens,
-        forced_eos_token_id=None,
-    )
-    return lambda batch: model.generate(**batch)
+    return lambda batch: decode(model, batch, workload.new_tokens, workload.num_beams)
+
+
+def decode(model: PreTrainedModel, batch: Batch, new_tokens: int, num_beams: int) -> Tensor:
+    """Greedy or beam search that no end-of-sentence word ends early: `new_tokens` words for every sentence."""
+    model.generation_config.update(max_length=None, forced_eos_token_id=None)
+    return model.generate(**batch, num_beams=num_beams, min_new_tokens=new_tokens, max_new_tokens=new_tokens)
 
 
 def _take_turns(
     plain: Callable[[T], object], method: Callable[[T], object], batches: Sequence[T], device: torch.device
 ) -> list[tuple[float, float]]:
     """Seconds of both on every batch, plain, method, plain, method ..."""
-    return [(_seconds(plain, batch, device), _seconds(method, batch, device)) for batch in batches]
+    return [(seconds(plain, batch, device), seconds(method, batch, device)) for batch in batches]
 
 
-def _seconds(run: Callable[[T], object], batch: T, device: torch.device) -> float:
+def seconds(run: Callable[[T], object], batch: T, device: torch.device) -> float:
+    """How long `run(batch)` takes, in seconds, with what it starts on the device."""
     _synchronize(device)
     start = time.perf_counter()
     run(batch)

@@ -102,7 +102,7 @@ def test_a_training_turn_is_a_full_update():
     torch.manual_seed(0)
     model = MarianMTModel(speed.plain_config(small_config("transformer")))
     before = {name: weight.clone() for name, weight in model.named_parameters() if weight.requires_grad}
-    update = speed._trainer(model.eval(), torch.float32)
+    update = speed.make_trainer(model.eval(), torch.float32)
     assert model.training
     update(training_batches(WORKLOAD, 40, CPU)[0])
     after = dict(model.named_parameters())

@@ -1,0 +1,1 @@
+"""Pictures of what was measured and of what models do."""

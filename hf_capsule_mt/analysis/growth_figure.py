@@ -1,0 +1,39 @@
+"""The figure of `scripts/growth.py`: time against length, both axes logarithmic."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from .figures import COLOURS, MARKERS, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_growth(record: Mapping[str, Any], path: Path) -> None:
+    """Draw a panel for training and one for decoding, a line for each model, with its exponent."""
+    from matplotlib.figure import Figure
+
+    kinds = list(record["exponents"])
+    figure = Figure(figsize=(5 * len(kinds), 4), layout="constrained")
+    for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        _draw_panel(axes, record, kind)
+    save_figure(figure, path)
+
+
+def _draw_panel(axes: "Axes", record: Mapping[str, Any], kind: str) -> None:
+    for row, colour, marker in zip(record["settings"]["methods"], COLOURS, MARKERS):
+        found = [one for one in record["measurements"] if (one["kind"], one["row"]) == (kind, row)]
+        lengths, times = [one["length"] for one in found], [median(one["seconds"]) for one in found]
+        label = f"{row} (exponent {record['exponents'][kind][row]:.2f})"
+        axes.plot(lengths, times, color=colour, marker=marker, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(record["settings"]["lengths"], record["settings"]["lengths"])
+    axes.minorticks_off()
+    axes.set_xlabel("words of source and of target")
+    axes.set_ylabel("seconds")
+    axes.set_title({"training": "One update", "decoding": "Greedy decoding"}[kind])
+    axes.grid(alpha=0.3)
+    axes.legend()

@@ -1,0 +1,136 @@
+"""Measure how the time of an update and of decoding grows with the length of the sentences.
+
+    python scripts/growth.py --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
+
+Source and target are equally long, words and weights random, decoding greedy. The models take turns. The table, in
+Markdown, has medians in seconds and, in its last row, the exponent k of time = c * length^k from --fit_from on.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from .errors import report_user_errors
+from .rows import add_row_options, configs_of_rows, device_of
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.evaluation.growth import Measurement
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_row_options(parser, ["transformer", "capsnmt"])
+    parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
+    parser.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=[32, 64, 128, 256, 512, 1024, 2048],
+        help="in words (default: 32 ... 2048)",
+    )
+    parser.add_argument("--fit_from", type=int, default=128, help="shortest length of the fit (default: %(default)s)")
+    parser.add_argument("--batch_size", type=int, default=1, help="sentences at a time (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="timed turns of each model (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and words (default: %(default)s)")
+    parser.add_argument("--output_file", type=Path, help="a JSON record of every measurement")
+    parser.add_argument("--figure_file", type=Path, help="a figure: .png, .svg or .pdf; needs matplotlib")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print the table, and write the record and the figure if asked."""
+    args = build_parser().parse_args(argv)
+
+    from tqdm import tqdm
+    from transformers import logging
+
+    from hf_capsule_mt.evaluation.growth import KINDS, measure_growth
+
+    from .output import write_json
+
+    configs = _configs(args)
+    device = device_of(args)
+    _check_arguments(args)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
+        found = measure_growth(configs, args.lengths, device=device, **options)
+        measurements = list(tqdm(found, total=len(configs) * len(args.lengths) * len(KINDS), unit=" times"))
+    finally:
+        logging.set_verbosity(verbosity)
+    record = _record(args, measurements, device.type)
+    print(report(record))
+    if args.output_file is not None:
+        write_json(args.output_file, record)
+    if args.figure_file is not None:
+        from hf_capsule_mt.analysis.growth_figure import draw_growth
+
+        draw_growth(record, args.figure_file)
+
+
+def _configs(args: argparse.Namespace) -> dict[str, Any]:
+    """The rows, with positions enough for the longest sentences where a model has positions."""
+    configs = configs_of_rows(args)
+    for config in configs.values():
+        if hasattr(config, "max_position_embeddings"):
+            config.max_position_embeddings = max(config.max_position_embeddings, max(args.lengths) + 1)
+    return configs
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    from .output import check_output_file
+
+    if sum(length >= args.fit_from for length in set(args.lengths)) < 2:
+        raise ValueError(f"--fit_from is {args.fit_from}, and fewer than two of --lengths are as long; lower it")
+    if args.output_file is not None:
+        check_output_file(args.output_file)
+    if args.figure_file is not None:
+        from hf_capsule_mt.analysis.figures import check_figure_file
+
+        check_output_file(args.figure_file)
+        check_figure_file(args.figure_file)
+
+
+def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], device_type: str) -> dict[str, Any]:
+    from dataclasses import asdict
+    from datetime import date
+
+    from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent
+    from hf_capsule_mt.training.record import environment
+
+    exponents = {}
+    for kind in KINDS:
+        for row in args.methods:
+            fitted = [one for one in measurements if (one.row, one.kind) == (row, kind) and one.length >= args.fit_from]
+            times = [median(one.seconds) for one in fitted]
+            exponents.setdefault(kind, {})[row] = fit_exponent([one.length for one in fitted], times)
+    return {
+        "settings": vars(args),
+        "measurements": [asdict(measurement) for measurement in measurements],
+        "exponents": exponents,
+        "environment": {"date": date.today().isoformat(), **environment(device_type)},
+    }
+
+
+def report(record: dict[str, Any]) -> str:
+    """The table in Markdown, and under it how it was measured."""
+    settings, made_by = record["settings"], record["environment"]
+    columns = [(kind, row) for kind in record["exponents"] for row in settings["methods"]]
+    times = {(one["kind"], one["row"], one["length"]): median(one["seconds"]) for one in record["measurements"]}
+    rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
+    for length in settings["lengths"]:
+        rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
+    rows.append(["exponent", *(f"{record['exponents'][kind][row]:.2f}" for kind, row in columns)])
+    packages = made_by["packages"]
+    caption = (
+        f"Seconds, medians of {settings['rounds']} rounds in which the models take turns; exponents from "
+        f"{settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
+        f"{settings['batch_size']} sentence(s) at a time, float32, {made_by['device']}, {made_by['cpu_threads']} "
+        f"thread(s), torch {packages['torch']}, transformers {packages['transformers']}, {made_by['date']}."
+    )
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", caption])

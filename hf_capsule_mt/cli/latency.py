@@ -1,0 +1,104 @@
+"""Measure how many milliseconds the translation of one sentence takes, over a real test set.
+
+    python scripts/latency.py --tokenizer_name tokenizer --input_file test.en --reference_file test.de --size base
+
+By default the Transformer and CapsNMT with 4, 6 and 8 capsules (Wang et al. 2019, Table 3). Sentences come one at a
+time; every model has to write as many tokens as the reference has (or the source, without a reference file). Weights
+are random, which changes no time; the vocabulary is the tokenizer's. The models take turns on each sentence.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import report_user_errors
+from .rows import add_row_options, configs_of_rows, device_of
+
+_ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_row_options(parser, _ROWS)
+    parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
+    parser.add_argument("--input_file", type=Path, required=True, help="sources, one a line, plain or .gz")
+    parser.add_argument("--reference_file", type=Path, help="their translations, for the number of tokens to write")
+    parser.add_argument("--num_sentences", type=int, help="the first so many (default: all)")
+    parser.add_argument("--num_beams", type=int, default=1, help="default: 1, greedy search")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all are translated (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights (default: %(default)s)")
+    parser.add_argument("--output_file", type=Path, help="a JSON record of every sentence's time")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print the table and write the record if asked."""
+    args = build_parser().parse_args(argv)
+
+    from datetime import date
+
+    from transformers import logging
+
+    from hf_capsule_mt.evaluation.latency import measure_latency
+    from hf_capsule_mt.training.record import environment
+
+    from .output import check_output_file, write_json
+
+    if args.output_file is not None:
+        check_output_file(args.output_file)
+    sentences, args.vocab_size = _sentences(args)
+    configs, device = configs_of_rows(args), device_of(args)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
+        times = measure_latency(configs, sentences, device=device, **options)
+    finally:
+        logging.set_verbosity(verbosity)
+    made_by = {"date": date.today().isoformat(), **environment(device.type)}
+    record = {"settings": vars(args), "sentences": len(sentences), "seconds": times, "environment": made_by}
+    record["words"] = {"source": sum(len(words) for words, _ in sentences), "target": sum(new for _, new in sentences)}
+    print(report(record))
+    if args.output_file is not None:
+        write_json(args.output_file, record)
+
+
+def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
+    """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
+    from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+    from hf_capsule_mt.data.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(args.tokenizer_name)
+    if args.reference_file is None:
+        sources = [line for line in read_lines(args.input_file) if line.strip()]
+        targets = sources
+    else:
+        text = read_parallel_text([args.input_file, args.reference_file], name="test data")
+        sources, targets = text.sources, text.targets
+    sources, targets = sources[: args.num_sentences], targets[: args.num_sentences]
+    if not sources:
+        raise ValueError(f"{args.input_file} holds no sentence, or --num_sentences is {args.num_sentences}")
+    words = tokenizer(sources)["input_ids"]
+    lengths = [len(ids) for ids in tokenizer(text_target=targets)["input_ids"]]
+    return list(zip(words, lengths, strict=True)), len(tokenizer)
+
+
+def report(record: dict[str, Any]) -> str:
+    """The table in Markdown, and under it how it was measured."""
+    settings, made_by, times = record["settings"], record["environment"], record["seconds"]
+    means = {row: 1000 * sum(found) / len(found) for row, found in times.items()}
+    first = next(iter(means))
+    rows = [["model", "milliseconds a sentence", f"times as fast as {first}"], ["---", "---:", "---:"]]
+    rows += [[row, f"{mean:.1f}", f"{means[first] / mean:.2f}"] for row, mean in means.items()]
+    packages, words = made_by["packages"], record["words"]
+    search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
+    caption = (
+        f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
+        f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
+        f"{settings['vocab_size']}, float32, {made_by['device']}, {made_by['cpu_threads']} thread(s), torch "
+        f"{packages['torch']}, transformers {packages['transformers']}, {made_by['date']}."
+    )
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", caption])

@@ -1,0 +1,64 @@
+"""The rows of a speed table: which models, of which size, on which device."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig
+
+
+def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:
+    """What is measured, by default `methods`."""
+    shown = " ".join(f'"{method}"' if " " in method else method for method in methods)
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        default=list(methods),
+        metavar='METHOD | "METHOD NAME=VALUE ..."',
+        help=f"rows: presets, in quotes with fields of their configuration (default: {shown})",
+    )
+    parser.add_argument("--size", default="base", help="tiny, base (default) or big")
+    parser.add_argument(
+        "--config_overrides", nargs="+", default=[], metavar="NAME=VALUE", help="fields of every configuration"
+    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one)")
+
+
+def configs_of_rows(args: argparse.Namespace) -> dict[str, "PretrainedConfig"]:
+    """The configuration of every row, by the row; `args.vocab_size` is that of all.
+
+    Raises:
+        ValueError: if a method, the size or a field is unknown, or a value is not allowed.
+    """
+    from hf_capsule_mt.configuration import preset_config
+    from hf_capsule_mt.training.arguments import parse_override
+
+    if args.vocab_size < 4:
+        raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
+    configs = {}
+    for row in args.methods:
+        method, *own = re.split(r"\s+(?=\w+=)", row.strip())
+        overrides = dict(parse_override(text) for text in [*args.config_overrides, *own])
+        if "vocab_size" in overrides:
+            raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")
+        configs[row] = preset_config(method, args.size, vocab_size=args.vocab_size, **overrides)
+    return configs
+
+
+def device_of(args: argparse.Namespace) -> "torch.device":
+    """The device that was named, or the best there is.
+
+    Raises:
+        ValueError: if it cannot be used.
+    """
+    import torch
+
+    try:
+        device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device {args.device} cannot be used: {error}") from error
+    return device

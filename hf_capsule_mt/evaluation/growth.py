@@ -1,0 +1,102 @@
+"""How the time of training and decoding grows with the length of sentences (Wang et al. 2019, section 3.4)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedModel
+
+from .speed import FIRST_WORD, Batch, decode, make_trainer, seconds
+
+KINDS = ("training", "decoding")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Seconds that one model took, round by round, for sentences of one length."""
+
+    row: str
+    kind: str
+    """"training": an update. "decoding": greedy search for as many words as the source has."""
+    length: int
+    """Of source and target, in words."""
+    seconds: list[float]
+
+
+def measure_growth(
+    configs: Mapping[str, PretrainedConfig],
+    lengths: Sequence[int],
+    *,
+    batch_size: int,
+    rounds: int,
+    seed: int,
+    device: torch.device,
+) -> Iterator[Measurement]:
+    """Time every model on random sentences of each length; the models take turns, after one turn that does not count.
+
+    Args:
+        configs: the models, by the name of their row; their positions must suffice for the longest sentences.
+        lengths: of source and target, in words.
+        batch_size: sentences at a time.
+        rounds: timed turns of each model.
+        seed: of weights and words.
+        device: where they run.
+
+    Raises:
+        ValueError: if a number is too small, or a model has too few positions.
+    """
+    _check(configs, lengths, batch_size, rounds)
+    torch.manual_seed(seed)
+    models = {row: AutoModelForSeq2SeqLM.from_config(config).to(device) for row, config in configs.items()}
+    trainers = {row: make_trainer(model) for row, model in models.items()}
+    for length in lengths:
+        batches = {row: _batch(config, batch_size, length, seed, device) for row, config in configs.items()}
+        decoders = {row: partial(_decode, model, length) for row, model in models.items()}
+        for kind, runs in zip(KINDS, (trainers, decoders), strict=True):
+            for model in models.values():
+                model.train(kind == "training")
+            # The first turn does not count.
+            turns = [[seconds(runs[row], batches[row], device) for row in configs] for _ in range(rounds + 1)][1:]
+            yield from (Measurement(row, kind, length, list(times)) for row, times in zip(configs, zip(*turns)))
+
+
+def _decode(model: PreTrainedModel, length: int, batch: Batch) -> torch.Tensor:
+    source = {name: value for name, value in batch.items() if name != "labels"}
+    return decode(model, source, new_tokens=length, num_beams=1)
+
+
+def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
+    """The k of time = c * length^k, by least squares of the logarithms.
+
+    Raises:
+        ValueError: if there are fewer than two lengths.
+    """
+    if len(lengths) < 2:
+        raise ValueError(f"an exponent needs two lengths or more, not {len(lengths)}")
+    x, y = ([math.log(value) for value in values] for values in (lengths, times))
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y))
+    return covariance / sum((a - mean_x) ** 2 for a in x)
+
+
+def _check(configs: Mapping[str, PretrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:
+    for name, value in (("batch_size", batch_size), ("rounds", rounds), ("lengths", min(lengths))):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    for row, config in configs.items():
+        positions = getattr(config, "max_position_embeddings", None)
+        # The start token takes one too.
+        if positions is not None and positions <= max(lengths):
+            raise ValueError(
+                f"{row} has {positions} positions, too few for {max(lengths)} words and a start token; give it "
+                f"max_position_embeddings={max(lengths) + 1}"
+            )
+
+
+def _batch(config: PretrainedConfig, batch_size: int, length: int, seed: int, device: torch.device) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch_size, length)
+    words = [torch.randint(FIRST_WORD, config.vocab_size, shape, generator=generator).to(device) for _ in range(2)]
+    return {"input_ids": words[0], "attention_mask": torch.ones_like(words[0]), "labels": words[1]}

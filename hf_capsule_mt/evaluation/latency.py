@@ -1,0 +1,48 @@
+"""Milliseconds to translate one sentence (Wang et al. 2019, Table 3)."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, PretrainedConfig
+
+from .speed import decode, seconds
+
+
+def measure_latency(
+    configs: Mapping[str, PretrainedConfig],
+    sentences: Sequence[tuple[Sequence[int], int]],
+    *,
+    num_beams: int,
+    rounds: int,
+    seed: int,
+    device: torch.device,
+) -> dict[str, list[float]]:
+    """Decode every sentence alone with every model; the models take turns on each.
+
+    Args:
+        configs: the models, by the name of their row; their weights are random, which changes no time.
+        sentences: token ids of each source, and the number of words that every model has to write.
+        num_beams: of decoding; 1 is greedy.
+        rounds: how often all sentences are decoded, after the first of them a few times that do not count.
+        seed: of weights.
+        device: where the models run.
+
+    Returns:
+        Seconds for each decoding, by row: all sentences of the first round, then of the next.
+
+    Raises:
+        ValueError: if a number is too small, or there is no sentence.
+    """
+    for name, value in (("num_beams", num_beams), ("rounds", rounds), ("the number of sentences", len(sentences))):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    torch.manual_seed(seed)
+    models = {row: AutoModelForSeq2SeqLM.from_config(config).to(device).eval() for row, config in configs.items()}
+    times = {row: [] for row in configs}
+    for words, new_tokens in [*sentences[:1] * 3, *[*sentences] * rounds]:
+        input_ids = torch.tensor([words], device=device)
+        batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+        for row, model in models.items():
+            run = lambda batch, model=model, new_tokens=new_tokens: decode(model, batch, new_tokens, num_beams)  # noqa: E731
+            times[row].append(seconds(run, batch, device))
+    return {row: found[3:] for row, found in times.items()}

@@ -1,0 +1,51 @@
+"""The figure shows what was measured."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.growth_figure import draw_growth
+
+LENGTHS = [32, 64, 128]
+
+
+@pytest.fixture
+def record():
+    measurements = [
+        {"row": row, "kind": kind, "length": length, "seconds": [9.0, factor * length, 0.0]}
+        for kind in ("training", "decoding")
+        for row, factor in (("transformer", 2e-3), ("capsnmt", 1e-3))
+        for length in LENGTHS
+    ]
+    exponents = {kind: {"transformer": 1.234, "capsnmt": 1.0} for kind in ("training", "decoding")}
+    settings = {"methods": ["transformer", "capsnmt"], "lengths": LENGTHS}
+    return {"settings": settings, "measurements": measurements, "exponents": exponents}
+
+
+def test_what_is_drawn(record, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
+    draw_growth(record, tmp_path / "growth.png")
+    panels = drawn[0].axes
+    assert [axes.get_title() for axes in panels] == ["One update", "Greedy decoding"]
+    for axes in panels:
+        lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()}
+        assert lines == {
+            "transformer (exponent 1.23)": (LENGTHS, [2e-3 * length for length in LENGTHS]),
+            "capsnmt (exponent 1.00)": (LENGTHS, [1e-3 * length for length in LENGTHS]),
+        }
+        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
+def test_formats(record, tmp_path, ending):
+    for name in ("one", "two"):
+        draw_growth(record, tmp_path / f"{name}{ending}")
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [f"one{ending}", f"two{ending}"]
+    assert files[0].stat().st_size > 1000
+
+
+def test_no_figure(tmp_path):
+    with pytest.raises(ValueError, match=r"growth\.txt is no figure; its name must end in \.png"):
+        check_figure_file(tmp_path / "growth.txt")

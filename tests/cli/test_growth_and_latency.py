@@ -1,0 +1,80 @@
+"""The commands that time lengths and single sentences: tables, records, figures, mistakes."""
+
+import json
+
+import pytest
+from tiny_marian import tiny_tokenizer
+
+from hf_capsule_mt.cli import growth, latency
+
+SMALL = ["--size", "tiny", "--config_overrides", "d_model=16"]
+
+
+def test_growth(tmp_path, capsys):
+    files = ["--output_file", str(tmp_path / "growth.json"), "--figure_file", str(tmp_path / "growth.svg")]
+    lengths = ["--lengths", "8", "16", "1100", "--fit_from", "16", "--rounds", "1", "--vocab_size", "20"]
+    growth.main(["--methods", "transformer", "capsnmt", *SMALL, *lengths, *files])
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[0] == "| words | training: transformer | training: capsnmt | decoding: transformer | decoding: capsnmt |"
+    )
+    assert [line.split(" | ")[0] for line in lines[2:6]] == ["| 8", "| 16", "| 1100", "| exponent"]
+    assert "exponents from 16 words on" in lines[-1]
+    record = json.loads((tmp_path / "growth.json").read_text())
+    assert len(record["measurements"]) == 12
+    assert set(record["exponents"]) == {"training", "decoding"}
+    assert (tmp_path / "growth.svg").read_text().startswith("<?xml")
+
+
+@pytest.fixture
+def files(tmp_path):
+    tiny_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "in").write_text("a b c\nd\ne f\n")
+    (tmp_path / "references").write_text("a\nb c d e\nf\n")
+    return ["--tokenizer_name", str(tmp_path / "tokenizer"), "--input_file", str(tmp_path / "in")]
+
+
+def test_latency(files, tmp_path, capsys):
+    references = ["--reference_file", str(tmp_path / "references"), "--num_sentences", "2"]
+    latency.main([*files, *references, "--size", "tiny", "--output_file", str(tmp_path / "latency.json")])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:6]] == [
+        "transformer",
+        *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)),
+    ]
+    assert "Means over 2 sentences (6 source tokens, 7 written)" in lines[-1]
+    record = json.loads((tmp_path / "latency.json").read_text())
+    assert record["settings"]["vocab_size"] == len(tiny_tokenizer())
+    assert {row: len(times) for row, times in record["seconds"].items()} == dict.fromkeys(record["seconds"], 2)
+
+
+def test_without_references_the_source_gives_the_length(files, capsys):
+    latency.main([*files, *SMALL, "--methods", "capsnmt"])
+    assert "Means over 3 sentences (9 source tokens, 9 written)" in capsys.readouterr().out
+
+
+def error_of(command, options, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        command.main(options)
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lengths", "16", "--fit_from", "16"], "fewer than two of --lengths are as long"),
+        (["--methods", "unknown"], "method is 'unknown'"),
+        (["--rounds", "0"], "rounds is 0; it must be at least 1"),
+        (["--figure_file", "growth.txt"], "growth.txt is no figure"),
+        (["--output_file", "nowhere/growth.json"], "the folder of nowhere/growth.json does not exist"),
+    ],
+)
+def test_mistakes_of_growth(options, message, capsys):
+    assert message in error_of(growth, [*SMALL, *options], capsys)
+
+
+def test_mistakes_of_latency(files, tmp_path, capsys):
+    assert "num_beams is 0" in error_of(latency, [*files, *SMALL, "--methods", "capsnmt", "--num_beams", "0"], capsys)
+    (tmp_path / "in").write_text("\n")
+    assert "holds no sentence" in error_of(latency, [*files, *SMALL], capsys)

@@ -1,0 +1,75 @@
+"""The fit of an exponent, and who is timed on what."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_run import SMALL
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.evaluation import growth
+from hf_capsule_mt.evaluation.growth import fit_exponent, measure_growth
+from hf_capsule_mt.training.arguments import parse_override
+
+FIELDS = {**dict(map(parse_override, SMALL)), "vocab_size": 20}
+
+
+def test_exponents():
+    lengths = [32, 64, 128, 300]
+    assert fit_exponent(lengths, [5 * length**1.5 for length in lengths]) == pytest.approx(1.5)
+    times = [0.1, 0.3, 0.35, 1.0]
+    slope, _ = np.polyfit(np.log(lengths), np.log(times), 1)
+    assert fit_exponent(lengths, times) == pytest.approx(slope)
+    with pytest.raises(ValueError, match="two lengths or more, not 1"):
+        fit_exponent([32], [1.0])
+
+
+@pytest.fixture
+def configs():
+    capsnmt = preset_config("capsnmt", "tiny", d_model=16, vocab_size=20)
+    return {
+        "transformer": preset_config("transformer", "tiny", **FIELDS, max_position_embeddings=10),
+        "capsnmt": capsnmt,
+    }
+
+
+def measure(configs, lengths, **changes):
+    options = {"batch_size": 2, "rounds": 2, "seed": 0, "device": torch.device("cpu"), **changes}
+    return list(measure_growth(configs, lengths, **options))
+
+
+def test_all_are_timed_on_the_same_words(configs, monkeypatch):
+    decoded, trained = [], []
+    decode, make_trainer = growth.decode, growth.make_trainer
+
+    def watched_decode(model, batch, new_tokens, num_beams):
+        words = decode(model, batch, new_tokens, num_beams)
+        decoded.append((type(model).__name__, tuple(batch["input_ids"].shape), words.shape[1] - 1, model.training))
+        return words
+
+    def watched_trainer(model):
+        update = make_trainer(model)
+        return lambda batch: (trained.append((batch["input_ids"].sum().item(), model.training)), update(batch))
+
+    monkeypatch.setattr(growth, "decode", watched_decode)
+    monkeypatch.setattr(growth, "make_trainer", watched_trainer)
+    found = measure(configs, [4, 8])
+    assert [(one.row, one.kind, one.length) for one in found] == [
+        (row, kind, length) for length in (4, 8) for kind in ("training", "decoding") for row in configs
+    ]
+    assert all(len(one.seconds) == 2 and min(one.seconds) > 0 for one in found)
+    # One turn more than is counted, and as many words as the source has.
+    assert len(decoded) == 2 * 2 * 3
+    assert {(shape, new) for _, shape, new, _ in decoded} == {((2, 4), 4), ((2, 8), 8)}
+    assert not any(training for *_, training in decoded)
+    assert all(training for _, training in trained)
+    sums = [words for words, _ in trained]
+    assert sums[::2] == sums[1::2], "the models take turns on the same words"
+
+
+def test_mistakes(configs):
+    with pytest.raises(ValueError, match=r"transformer has 10 positions, .* max_position_embeddings=11"):
+        measure(configs, [10])
+    with pytest.raises(ValueError, match="rounds is 0"):
+        measure(configs, [4], rounds=0)
+    with pytest.raises(ValueError, match="lengths is 0"):
+        measure(configs, [0, 4])

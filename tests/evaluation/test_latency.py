@@ -1,0 +1,39 @@
+"""Every sentence is decoded alone, by every model in turn, to the length that is asked for."""
+
+import pytest
+import torch
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.evaluation import latency
+from hf_capsule_mt.evaluation.latency import measure_latency
+
+SENTENCES = [([5, 6, 2], 4), ([7, 2], 1)]
+CONFIGS = {
+    f"capsnmt {capsules}": preset_config("capsnmt", "tiny", d_model=16, vocab_size=20, num_sentence_capsules=capsules)
+    for capsules in (2, 4)
+}
+OPTIONS = {"num_beams": 2, "rounds": 2, "seed": 0, "device": torch.device("cpu")}
+
+
+def test_turns(monkeypatch):
+    decode, seen = latency.decode, []
+
+    def watched(model, batch, new_tokens, num_beams):
+        words = decode(model, batch, new_tokens, num_beams)
+        seen.append((model.config.num_sentence_capsules, batch["input_ids"].tolist(), words.shape[1] - 1, num_beams))
+        return words
+
+    monkeypatch.setattr(latency, "decode", watched)
+    times = measure_latency(CONFIGS, SENTENCES, **OPTIONS)
+    assert list(times) == list(CONFIGS)
+    assert all(len(found) == 4 and min(found) > 0 for found in times.values())
+    rounds = [(capsules, [words], new, 2) for words, new in SENTENCES * 2 for capsules in (2, 4)]
+    assert seen == rounds[:2] * 3 + rounds, "three times the first sentence to warm up, then all of them twice"
+
+
+@pytest.mark.parametrize("change", [{"rounds": 0}, {"num_beams": 0}])
+def test_mistakes(change):
+    with pytest.raises(ValueError, match=f"{next(iter(change))} is 0; it must be at least 1"):
+        measure_latency(CONFIGS, SENTENCES, **{**OPTIONS, **change})
+    with pytest.raises(ValueError, match="number of sentences is 0"):
+        measure_latency(CONFIGS, [], **OPTIONS)
