@@ -7,17 +7,12 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of CapsNMT."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from transformers import PreTrainedConfig
-
-from .checks import check_choice, check_fraction, check_positive_integer
-from .portable import PortableConfig
-
-SENTENCE_AGGREGATIONS = ("capsule", "pooling")
+from .recurrent import RecurrentConfig
 
 
-class CapsNMTConfig(PortableConfig, PreTrainedConfig):
+class CapsNMTConfig(RecurrentConfig):
     r"""
     Configuration of CapsNMT (Wang et al. 2019): a bidirectional LSTM encoder, whose states are aggregated to a fixed
     number of vectors, and an LSTM decoder that reads these. Source and target share one vocabulary.
@@ -63,52 +58,11 @@ class CapsNMTConfig(PortableConfig, PreTrainedConfig):
         "AutoModel": "modeling_caps_nmt.CapsNMTModel",
         "AutoModelForSeq2SeqLM": "modeling_caps_nmt.CapsNMTForConditionalGeneration",
     }
-    keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
-        "past_key_values",
-        "lm_loss",
-        "sentence_routing",
-    ]
-    attribute_map = {"hidden_size": "d_model", "num_hidden_layers": "encoder_layers"}  # noqa: RUF012 (as above)
+    positive_integers = (*RecurrentConfig.positive_integers, "decoder_layers")
 
-    vocab_size: int = 32000
-    d_model: int = 512
     encoder_layers: int = 4
     decoder_layers: int = 3
-    dropout: float | int = 0.3
     sentence_aggregation: str = "capsule"
-    num_sentence_capsules: int = 6
-    routing_iterations: int = 3
-    position_aware_routing: bool = True
-    share_routing_weights: bool = False
-    separable_scoring: bool = True
-    label_smoothing: float | int = 0.0
-    tie_word_embeddings: bool = True
-    use_cache: bool = True
-    is_encoder_decoder: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = 2
-    forced_eos_token_id: int | list[int] | None = None
-    decoder_start_token_id: int | None = 0
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        sizes = ("vocab_size", "d_model", "encoder_layers", "decoder_layers")
-        for name in (*sizes, "num_sentence_capsules", "routing_iterations"):
-            check_positive_integer(name, getattr(self, name))
-        if self.d_model % 2:
-            raise ValueError(f"d_model is {self.d_model}; allowed are even integers, half for each direction")
-        check_choice("sentence_aggregation", self.sentence_aggregation, SENTENCE_AGGREGATIONS)
-        for name in ("position_aware_routing", "share_routing_weights", "separable_scoring"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are True and False")
-        check_fraction("dropout", self.dropout)
-        check_fraction("label_smoothing", self.label_smoothing)
-        super().__post_init__(**kwargs)
-
-    @property
-    def num_sentence_vectors(self) -> int:
-        """The vectors that a source sentence is aggregated to."""
-        return self.num_sentence_capsules if self.sentence_aggregation == "capsule" else 4
 
 
 __all__ = ["CapsNMTConfig"]

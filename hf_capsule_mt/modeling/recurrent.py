@@ -1,4 +1,6 @@
-"""LSTM layers that padding does not reach, and the states that decoding goes on from."""
+"""Recurrent layers that padding does not reach, and the states that decoding goes on from."""
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -8,11 +10,12 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 
-class LSTMCache:
-    """The states `[batch, d]` of a decoder's LSTM layers: of the same size after every word.
+class RecurrentCache:
+    """The states `[batch, d]` of a decoder's recurrent layers: of the same size after every word.
 
     Attributes:
-        states: the hidden and the cell state of each layer; None before the first word.
+        states: what each layer goes on from, such as the hidden and the cell state of an LSTM; None before the first
+            word.
     """
 
     # What `generate()` asks of any cache.
@@ -20,15 +23,15 @@ class LSTMCache:
     is_croppable = False
 
     def __init__(self, num_layers: int) -> None:
-        self.states: list[tuple[Tensor, Tensor] | None] = [None] * num_layers
+        self.states: list[tuple[Tensor, ...] | None] = [None] * num_layers
         # A tensor, so that compiled code does not depend on its value.
         self._length: Tensor | None = None
 
-    def update(self, layer: int, hidden: Tensor, cell: Tensor, num_words: int) -> None:
-        """Store the states that `layer` has after `num_words` more words."""
-        self.states[layer] = hidden, cell
+    def update(self, layer: int, *state: Tensor, num_words: int) -> None:
+        """Store the state that `layer` has after `num_words` more words."""
+        self.states[layer] = state
         if layer == 0:
-            length = torch.zeros((), dtype=torch.long, device=cell.device) if self._length is None else self._length
+            length = torch.zeros((), dtype=torch.long, device=state[0].device) if self._length is None else self._length
             self._length = length + num_words
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -39,25 +42,46 @@ class LSTMCache:
         """Go on with the chosen rows `[batch]` of the batch."""
         for layer, state in enumerate(self.states):
             if state is not None:
-                hidden, cell = (part.index_select(0, beam_idx.to(part.device)) for part in state)
-                self.states[layer] = hidden, cell
+                self.states[layer] = tuple(part.index_select(0, beam_idx.to(part.device)) for part in state)
 
 
-class LSTM(nn.RNNBase):
-    """What [`torch.nn.LSTM`] is, of one layer and one direction, on batches `[batch, length, width]`.
+class OneWayRNN(nn.RNNBase):
+    """A recurrent network of one layer and one direction, on batches `[batch, length, width]`.
 
     It reads its weights when it runs, so that they may be offloaded or replaced, and `torch.compile` may look into it.
-    Its forget gates start open, so that early training remembers (Jozefowicz et al. 2015).
+
+    Args:
+        mode: which of [`torch.nn.RNNBase`] it is.
+        width: of what it reads.
+        hidden_width: of its states.
     """
 
+    def __init__(self, mode: str, width: int, hidden_width: int) -> None:
+        super().__init__(mode, width, hidden_width, batch_first=True)
+
+    def init_weights(self) -> None:
+        """Draw the weights as Transformers does, and zero the biases, unless they were loaded."""
+        for weight in (self.weight_ih_l0, self.weight_hh_l0):
+            init.xavier_uniform_(weight)
+        for bias in (self.bias_ih_l0, self.bias_hh_l0):
+            init.zeros_(bias)
+
+    def _options(self) -> tuple:
+        """What torch's fused functions take after the inputs and the first state."""
+        weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        # There is no dropout inside; without this flag cuDNN cannot run backward.
+        return weights, True, 1, 0.0, torch.is_grad_enabled(), False, True
+
+
+class LSTM(OneWayRNN):
+    """[`torch.nn.LSTM`], whose forget gates start open, so that early training remembers (Jozefowicz et al. 2015)."""
+
     def __init__(self, width: int, hidden_width: int) -> None:
-        super().__init__("LSTM", width, hidden_width, batch_first=True)
+        super().__init__("LSTM", width, hidden_width)
 
     def init_weights(self) -> None:
         """Draw the weights as Transformers does, and set the biases, unless they were loaded."""
-        for weight in (self.weight_ih_l0, self.weight_hh_l0):
-            init.xavier_uniform_(weight)
-        init.zeros_(self.bias_hh_l0)
+        super().init_weights()
         gates = torch.zeros(4, self.hidden_size)
         gates[1] = 1
         init.copy_(self.bias_ih_l0, gates.flatten())
@@ -71,11 +95,8 @@ class LSTM(nn.RNNBase):
         if inputs.shape[1] == 1:
             hidden, cell = self._step(inputs.squeeze(1), hidden, cell)
             return hidden.unsqueeze(1), hidden, cell
-        weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
-        # There is no dropout inside; without this flag cuDNN cannot run backward.
-        training = torch.is_grad_enabled()
         start = (hidden.unsqueeze(0), cell.unsqueeze(0))
-        outputs, hidden, cell = torch.lstm(inputs, start, weights, True, 1, 0.0, training, False, True)
+        outputs, hidden, cell = torch.lstm(inputs, start, *self._options())
         return outputs, hidden.squeeze(0), cell.squeeze(0)
 
     def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,7 +125,7 @@ class BidirectionalLayer(GradientCheckpointingLayer):
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
         directions = ((self.forward_lstm, forward_order), (self.backward_lstm, backward_order))
-        outputs = torch.cat([_read(lstm, hidden_states, order) for lstm, order in directions], dim=-1)
+        outputs = _read_both_ways(hidden_states, directions)
         return self.layer_norm(hidden_states + self.dropout(outputs))
 
 
@@ -124,7 +145,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         self.layer_norm = nn.LayerNorm(config.d_model)
 
     def forward(
-        self, hidden_states: Tensor, mask: Tensor | None = None, past_key_values: LSTMCache | None = None
+        self, hidden_states: Tensor, mask: Tensor | None = None, past_key_values: RecurrentCache | None = None
     ) -> Tensor:
         """Map states `[batch, length, d]`.
 
@@ -139,7 +160,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
             outputs = _read(self.lstm, hidden_states, None if mask is None else reading_orders(mask)[0])
         return self.layer_norm(hidden_states + self.dropout(outputs))
 
-    def _go_on(self, inputs: Tensor, mask: Tensor | None, cache: LSTMCache) -> Tensor:
+    def _go_on(self, inputs: Tensor, mask: Tensor | None, cache: RecurrentCache) -> Tensor:
         states = cache.states[self.layer]
         if mask is None:
             outputs, *states = self.lstm(inputs, states)
@@ -159,18 +180,22 @@ class RecurrentLayer(GradientCheckpointingLayer):
 def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
     """The places of a batch `[batch, length]` from the first word to the last and from the last to the first.
 
-    Padding comes after the words in both, wherever it stands, so no LSTM carries it to a word.
+    Padding comes after the words in both, wherever it stands, so no recurrence carries it to a word.
     """
     places = torch.arange(mask.shape[1], device=mask.device)
     padding = places + mask.shape[1]
     return torch.where(mask, places, padding).argsort(-1), torch.where(mask, places.flip(0), padding).argsort(-1)
 
 
-def _read(lstm: LSTM, states: Tensor, order: Tensor | None) -> Tensor:
+def _read_both_ways(states: Tensor, directions: Iterable[tuple[OneWayRNN, Tensor | None]]) -> Tensor:
+    return torch.cat([_read(network, states, order) for network, order in directions], dim=-1)
+
+
+def _read(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:
     """The outputs at the places of `states`, read in an order `[batch, length]`, or as they stand."""
     if order is None:
-        return lstm(states)[0]
-    return _take(lstm(_take(states, order))[0], order.argsort(-1))
+        return network(states)[0]
+    return _take(network(_take(states, order))[0], order.argsort(-1))
 
 
 def _take(states: Tensor, places: Tensor) -> Tensor:

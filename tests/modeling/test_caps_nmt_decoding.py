@@ -8,7 +8,7 @@ from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, 
 from torch.nn import functional as F
 from transformers import DynamicCache
 
-from hf_capsule_mt.modeling.recurrent import LSTMCache
+from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
 SEED_AND_EOS_BIAS = {"capsule": (4, 1), "no_strategies": (1, 1), "pooling": (3, 2)}
@@ -28,7 +28,7 @@ def model(kind):
 
 
 def new_cache():
-    return LSTMCache(LAYERS)
+    return RecurrentCache(LAYERS)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 6])
@@ -201,7 +201,7 @@ def test_assisted_decoding_is_refused():
 
 
 def test_other_caches_are_refused():
-    with pytest.raises(TypeError, match="past_key_values is a DynamicCache; CapsNMT goes on from an LSTMCache"):
+    with pytest.raises(TypeError, match="past_key_values is a DynamicCache; CapsNMT goes on from a RecurrentCache"):
         caps_nmt()(**source_batch(), decoder_input_ids=TARGETS, past_key_values=DynamicCache())
 
 
