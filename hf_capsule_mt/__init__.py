@@ -3,13 +3,15 @@
 Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
 """
 
-from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, preset_config
+from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig, preset_config
 from .modeling import (
     CapsNMTForConditionalGeneration,
     CapsNMTModel,
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianForSequenceClassification,
     CapsuleAggregatedMarianModel,
+    RNMTForConditionalGeneration,
+    RNMTModel,
     RoutingOutput,
     dynamic_routing,
     em_routing,
@@ -32,6 +34,9 @@ __all__ = [
     "CapsuleAggregatedMarianForConditionalGeneration",
     "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",
+    "RNMTConfig",
+    "RNMTForConditionalGeneration",
+    "RNMTModel",
     "RoutingOutput",
     "TranslationPipeline",
     "__version__",

@@ -5,10 +5,10 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from . import modeling
-from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig
+from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
 from .pipeline import LANGUAGE_PAIR, TranslationPipeline
 
-CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig)
+CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)
 
 
 def register_models() -> None:

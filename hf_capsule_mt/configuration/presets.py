@@ -7,6 +7,7 @@ from transformers import PretrainedConfig
 from .caps_nmt import CapsNMTConfig
 from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .checks import check_choice, check_overrides
+from .rnmt import RNMTConfig
 
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),
@@ -22,6 +23,8 @@ _METHODS = {
     ),
     "capsnmt": (CapsNMTConfig, {}),
     "capsnmt-pooling": (CapsNMTConfig, {"sentence_aggregation": "pooling"}),
+    "capsnmt-hybrid": (RNMTConfig, {"sentence_aggregation": "capsule"}),
+    "rnmt": (RNMTConfig, {}),
 }
 
 
@@ -48,6 +51,11 @@ def _capsnmt_size(width: int) -> dict[str, Any]:
     return {"d_model": width, "encoder_layers": 4, "decoder_layers": 3, "dropout": 0.3}
 
 
+def _rnmt_size(width: int) -> dict[str, Any]:
+    # The papers that use it here print no sizes of it; these are CapsNMT's widths and dropout.
+    return {"d_model": width, "encoder_layers": 1, "dropout": 0.3}
+
+
 _SIZES = {
     CapsuleAggregatedMarianConfig: {
         "tiny": _transformer_size(layers=4, width=128, ffn_width=256, heads=4, dropout=0.3),
@@ -55,13 +63,18 @@ _SIZES = {
         "big": _transformer_size(layers=6, width=1024, ffn_width=4096, heads=16, dropout=0.3),
     },
     CapsNMTConfig: {"tiny": _capsnmt_size(128), "base": _capsnmt_size(512), "big": _capsnmt_size(1024)},
+    RNMTConfig: {"tiny": _rnmt_size(128), "base": _rnmt_size(512), "big": _rnmt_size(1024)},
 }
 
+_CAPSNMT_DECODING = {"num_beams": 8, "length_penalty": 0.8}
 # What the papers decode with.
 _DECODING = {
     CapsuleAggregatedMarianConfig: {"num_beams": 4},
-    CapsNMTConfig: {"num_beams": 8, "length_penalty": 0.8},
+    CapsNMTConfig: _CAPSNMT_DECODING,
+    # As the Transformer that it is compared with: its own is not printed.
+    RNMTConfig: {"num_beams": 4},
 }
+_DECODING_OF_METHOD = {"capsnmt-hybrid": _CAPSNMT_DECODING}
 
 _SHARED = {
     "vocab_size": 32000,
@@ -101,7 +114,7 @@ def decoding_fields(method: str) -> dict[str, Any]:
     Raises:
         ValueError: if the method is unknown.
     """
-    return dict(_DECODING[method_config_class(method)])
+    return dict(_DECODING_OF_METHOD.get(method, _DECODING[method_config_class(method)]))
 
 
 def preset_config(method: str, size: str, **overrides: Any) -> PretrainedConfig:
@@ -111,7 +124,7 @@ def preset_config(method: str, size: str, **overrides: Any) -> PretrainedConfig:
         method: one of `METHODS`: the system, as the papers' tables name it.
         size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3: the usual size for
             Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). Of CapsNMT: 4+3 layers, dropout 0.3, and width
-            128, 512 or 1024 (Wang et al. 2019, section 4.2).
+            128, 512 or 1024 (Wang et al. 2019, section 4.2). Of RNMT: the same widths and dropout, one encoder layer.
         **overrides: fields of the configuration that replace the preset's.
 
     Raises:

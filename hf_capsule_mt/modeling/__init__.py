@@ -6,6 +6,7 @@ from .capsule_aggregated_marian import (
     CapsuleAggregatedMarianModel,
     CapsuleAggregatedMarianPreTrainedModel,
 )
+from .rnmt import RNMTForConditionalGeneration, RNMTModel, RNMTPreTrainedModel
 from .routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
@@ -17,6 +18,9 @@ __all__ = [
     "CapsuleAggregatedMarianForSequenceClassification",
     "CapsuleAggregatedMarianModel",
     "CapsuleAggregatedMarianPreTrainedModel",
+    "RNMTForConditionalGeneration",
+    "RNMTModel",
+    "RNMTPreTrainedModel",
     "RoutingOutput",
     "dynamic_routing",
     "em_routing",

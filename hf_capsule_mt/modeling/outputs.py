@@ -42,6 +42,24 @@ class SentenceEncoderOutput(ModelOutput):
 
 
 @dataclass
+class AttendedEncoderOutput(ModelOutput):
+    """What the encoder of RNMT returns.
+
+    Args:
+        last_hidden_state: states of the words, `[batch, source, d]`.
+        attention_keys: what the decoder compares its states with, `[batch, source, d]`.
+        sentence_state: as in [`SentenceEncoderOutput`], with the fields below, if the sentence is aggregated.
+    """
+
+    last_hidden_state: Tensor | None = None
+    attention_keys: Tensor | None = None
+    sentence_state: Tensor | None = None
+    sentence_vectors: Tensor | None = None
+    sentence_routing: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+@dataclass
 class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
     """[`BaseModelOutputWithPastAndCrossAttentions`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
 

@@ -108,6 +108,19 @@ class LSTM(OneWayRNN):
         return read.sigmoid() * cell.tanh(), cell
 
 
+class GRU(OneWayRNN):
+    """[`torch.nn.GRU`], whose reset gate acts on what the candidate gets of the state, not on the state."""
+
+    def __init__(self, width: int, hidden_width: int) -> None:
+        super().__init__("GRU", width, hidden_width)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The state after every word `[batch, length, width]`, from zero; the state after the last."""
+        start = inputs.new_zeros(1, inputs.shape[0], self.hidden_size)
+        outputs, hidden = torch.gru(inputs, start, *self._options())
+        return outputs, hidden.squeeze(0)
+
+
 class BidirectionalLayer(GradientCheckpointingLayer):
     """LayerNorm(x + [forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1).
 
@@ -127,6 +140,25 @@ class BidirectionalLayer(GradientCheckpointingLayer):
         directions = ((self.forward_lstm, forward_order), (self.backward_lstm, backward_order))
         outputs = _read_both_ways(hidden_states, directions)
         return self.layer_norm(hidden_states + self.dropout(outputs))
+
+
+class BidirectionalGRULayer(GradientCheckpointingLayer):
+    """[forward GRU; backward GRU], each direction with half of the width (Bahdanau et al. 2015, section 3.2).
+
+    Args:
+        config: an [`RNMTConfig`].
+    """
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.forward_gru = GRU(config.d_model, config.d_model // 2)
+        self.backward_gru = GRU(config.d_model, config.d_model // 2)
+
+    def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
+        """Map states `[batch, length, d]`, given [`reading_orders`]."""
+        directions = ((self.forward_gru, forward_order), (self.backward_gru, backward_order))
+        return _read_both_ways(self.dropout(hidden_states), directions)
 
 
 class RecurrentLayer(GradientCheckpointingLayer):

@@ -10,17 +10,8 @@ from transformers import PretrainedConfig
 from transformers import initialization as init
 
 from .capsule_routing import OutputRouting
+from .linear import UnitGainLinear
 from .routing import compute_dtype, hide_missing, in_compute_dtype, squash
-
-
-class UnitGainLinear(nn.Linear):
-    """A linear map whose outputs start as large as its inputs."""
-
-    def init_weights(self) -> None:
-        """Draw the weights and zero the bias, unless they were loaded."""
-        init.normal_(self.weight, mean=0.0, std=self.in_features**-0.5)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
 
 class SentenceCapsules(nn.Module):
@@ -36,7 +27,7 @@ class SentenceCapsules(nn.Module):
     with ReLU between, for states and capsules.
 
     Args:
-        config: a [`CapsNMTConfig`].
+        config: a [`CapsNMTConfig`] or [`RNMTConfig`].
     """
 
     def __init__(self, config: PretrainedConfig) -> None:
@@ -161,5 +152,5 @@ class SentenceProjection(nn.Linear):
 
 
 def build_sentence_aggregation(config: PretrainedConfig) -> nn.Module:
-    """Build the aggregation that a [`CapsNMTConfig`] describes."""
+    """Build the aggregation that a [`CapsNMTConfig`] or [`RNMTConfig`] describes."""
     return SentenceCapsules(config) if config.sentence_aggregation == "capsule" else SentencePooling()

@@ -129,6 +129,7 @@ def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
     ("argv", "message"),
     [
         (["--methods", "capsnmt"], "--methods has 'capsnmt', which is not a kind of Marian, with which this compares"),
+        (["--methods", "rnmt"], "--methods has 'rnmt', which is not a kind of Marian, with which this compares"),
         (["--methods", "em-routin"], "em-routin"),
         (["--methods", ""], "method is ''"),
         (["--size", "huge"], "huge"),

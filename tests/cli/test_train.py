@@ -191,13 +191,19 @@ def test_two_updates_of_every_method(corpus, tmp_path, method):
 
 @pytest.mark.parametrize("option", ["bf16", "gradient_checkpointing"])
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
-def test_capsnmt(corpus, tmp_path, option):
-    options = {"method": "capsnmt", "validation_file": files(corpus, "validation"), option: "true", **EVALUATED}
+@pytest.mark.parametrize(
+    ("method", "model_type", "decoding"),
+    [("capsnmt", "caps_nmt", (8, 0.8)), ("rnmt", "rnmt", (4, 1.0)), ("capsnmt-hybrid", "rnmt", (8, 0.8))],
+)
+def test_recurrent_families(corpus, tmp_path, option, method, model_type, decoding):
+    options = {"method": method, "validation_file": files(corpus, "validation"), option: "true", **EVALUATED}
     main(arguments(corpus, tmp_path, "num_sentence_capsules=2", max_steps=4, **options))
     assert len(history(tmp_path, "eval_bleu")) == len(history(tmp_path, "eval_loss")) == 2
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert (model.config.model_type, model.config.num_sentence_capsules) == ("caps_nmt", 2)
-    assert (model.generation_config.num_beams, model.generation_config.length_penalty) == (8, 0.8)
+    assert (model.config.model_type, model.config.num_sentence_capsules) == (model_type, 2)
+    generation = model.generation_config
+    # Transformers takes what is not given for 1.
+    assert (generation.num_beams, generation.length_penalty or 1.0) == decoding
     assert {tensor.dtype for tensor in weights(tmp_path).values()} == {torch.float32}
 
 

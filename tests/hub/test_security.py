@@ -13,6 +13,7 @@ import hf_capsule_mt
 from hf_capsule_mt import (
     CapsNMTForConditionalGeneration,
     CapsuleAggregatedMarianForConditionalGeneration,
+    RNMTForConditionalGeneration,
     preset_config,
 )
 from hf_capsule_mt.cli import train, translate
@@ -21,8 +22,9 @@ SOURCES = sorted(Path(hf_capsule_mt.__file__).parent.rglob("*.py"))
 MODEL_CLASSES = {
     "capsule_aggregated_marian": CapsuleAggregatedMarianForConditionalGeneration,
     "caps_nmt": CapsNMTForConditionalGeneration,
+    "rnmt": RNMTForConditionalGeneration,
 }
-SMALL = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 29}
+SMALL = {"d_model": 16, "encoder_layers": 1, "vocab_size": 29}
 
 
 class Bomb:
@@ -43,7 +45,7 @@ def plant(folder):
     return trace
 
 
-every_family = pytest.mark.parametrize("ours", ["em-routing", "capsnmt"], indirect=True)
+every_family = pytest.mark.parametrize("ours", ["em-routing", "capsnmt", "rnmt"], indirect=True)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Checkpoints load, translate, train and are saved again where this package does not exist."""
 
+import itertools
 import json
 import re
 
@@ -29,8 +30,9 @@ from hf_capsule_mt.configuration import method_config_class
 from hf_capsule_mt.configuration.source import source_files as files_for
 
 SENTENCES = ["a b c", "d", "e f g h"]
-TINY = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29}
-SMALL = {**TINY, "init_std": 0.7}
+TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
+TWO_STACKS = {**TINY, "decoder_layers": 2}
+SMALL = {**TWO_STACKS, "init_std": 0.7}
 EVERYTHING = {
     "head_aggregation": "em_routing",
     "head_aggregation_decoder_layers": None,
@@ -41,10 +43,12 @@ KINDS = {
     "transformer": SMALL,
     "dynamic-combination": SMALL,
     "em-routing": {**SMALL, **EVERYTHING},
-    "capsnmt": {**TINY, "label_smoothing": 0.1},
-    "capsnmt-pooling": TINY,
+    "capsnmt": {**TWO_STACKS, "label_smoothing": 0.1},
+    "capsnmt-pooling": TWO_STACKS,
+    "rnmt": {**TINY, "label_smoothing": 0.1},
+    "capsnmt-hybrid": TINY,
 }
-FAMILIES = ("em-routing", "capsnmt")
+FAMILIES = ("em-routing", "capsnmt", "rnmt")
 BATCH = {"input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]], "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]]}
 LABELS = [[7, 8, 2], [9, 2, -100]]
 
@@ -230,7 +234,7 @@ def test_the_source_travels_whole_and_is_the_same_every_time(tmp_path, method):
     assert not list((tmp_path / "one").glob("*.tmp"))
 
 
-@pytest.mark.parametrize(("method", "other"), [FAMILIES, FAMILIES[::-1]])
+@pytest.mark.parametrize(("method", "other"), list(itertools.permutations(FAMILIES, 2)))
 def test_only_what_runs_travels(method, other):
     names = set(source_files(method))
     assert not [name for name in names if re.match(r"data|training|evaluation|cli|registration", name)]
@@ -240,7 +244,7 @@ def test_only_what_runs_travels(method, other):
 
 
 @pytest.mark.parametrize(
-    ("method", "others"), [("em-routing", {"AutoModelForSequenceClassification"}), ("capsnmt", set())]
+    ("method", "others"), [("em-routing", {"AutoModelForSequenceClassification"}), ("capsnmt", set()), ("rnmt", set())]
 )
 def test_config_names_classes_that_travel(tmp_path, method, others):
     model = save(tmp_path, method)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
+from .recurrent import within
 from .routing import squash
 
 
@@ -44,6 +45,16 @@ def pool_sentences(states: Tensor, mask: Tensor) -> Tensor:
             largest = torch.where(word > largest, word, largest)
         pooled.append(torch.stack([largest, sum(words) / len(words), words[0], words[-1]]))
     return torch.stack(pooled)
+
+
+def sentence_state(config: PretrainedConfig, encoder: Mapping[str, Tensor], states: list[Tensor]) -> Tensor:
+    """W_c [c_1, ..., c_M] of Eq. 5 [d], given the parameters of an encoder and its states of one sentence."""
+    mask = torch.ones(1, len(states), dtype=torch.bool)
+    if config.sentence_aggregation == "capsule":
+        vectors = route_sentences(config, within(encoder, "aggregation."), torch.stack(states)[None], mask)[0]
+    else:
+        vectors = pool_sentences(torch.stack(states)[None], mask)
+    return encoder["projection.weight"] @ torch.cat(list(vectors[0]))
 
 
 def sinusoid(place: int, width: int) -> Tensor:

@@ -11,14 +11,15 @@ from hf_capsule_mt import (
     CapsNMTForConditionalGeneration,
     CapsuleAggregatedMarianConfig,
     CapsuleAggregatedMarianForConditionalGeneration,
+    RNMTForConditionalGeneration,
 )
-from hf_capsule_mt.configuration import method_config_class, method_fields
+from hf_capsule_mt.configuration import decoding_fields, method_config_class, method_fields
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
 from hf_capsule_mt.training.arguments import ModelArguments
 from hf_capsule_mt.training.build import build_model
 
 MARIAN_METHODS = [method for method in METHODS if method_config_class(method) is CapsuleAggregatedMarianConfig]
-CAPSNMT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
+RECURRENT_METHODS = [method for method in METHODS if method not in MARIAN_METHODS]
 BATCH = {
     "input_ids": torch.tensor([[3, 4, 5, 2], [6, 7, 2, 0]]),
     "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
@@ -77,14 +78,17 @@ def test_aggregations_from_scratch_replace(method):
     assert config.layer_aggregation_output == config.head_aggregation_output == "replace"
 
 
-@pytest.mark.parametrize("method", CAPSNMT_METHODS)
-def test_capsnmt_from_scratch(method):
+@pytest.mark.parametrize("method", RECURRENT_METHODS)
+def test_recurrent_from_scratch(method):
     tokenizer = tiny_tokenizer()
     model = from_scratch("num_sentence_capsules=2", method=method, tokenizer=tokenizer)
-    assert isinstance(model, CapsNMTForConditionalGeneration)
+    classes = {"caps_nmt": CapsNMTForConditionalGeneration, "rnmt": RNMTForConditionalGeneration}
+    assert type(model) is classes[model.config.model_type]
     config, generation = model.config, model.generation_config
     assert (config.num_sentence_capsules, config.label_smoothing) == (2, 0.1)
-    assert (generation.num_beams, generation.length_penalty, generation.max_length) == (8, 0.8, 512)
+    assert generation.max_length == 512
+    for name, value in decoding_fields(method).items():
+        assert getattr(generation, name) == value
     assert generation.bad_words_ids == [[tokenizer.pad_token_id]]
     assert generation.forced_eos_token_id == tokenizer.eos_token_id
     check_tokenizer(tokenizer, config)
@@ -186,8 +190,8 @@ def test_own_checkpoint_as_another_method(own):
         build(method="linear-combination", model_name_or_path=own)
 
 
-@pytest.mark.parametrize("method", CAPSNMT_METHODS)
-def test_a_marian_model_cannot_become_capsnmt(marian, method):
+@pytest.mark.parametrize("method", RECURRENT_METHODS)
+def test_a_marian_model_cannot_become_recurrent(marian, method):
     with pytest.raises(ValueError, match=f"method is '{method}', which no Marian model can become, but .*leave out"):
         build(method=method, model_name_or_path=marian)
 
@@ -203,6 +207,16 @@ def test_capsnmt_checkpoint(tmp_path):
         build(model_name_or_path=str(tmp_path), overrides=["separable_scoring=false"])
     with pytest.raises(ValueError, match=r"no model can be made with config_overrides routing_iterations=2"):
         build(model_name_or_path=str(tmp_path), overrides=["routing_iterations=2"])
+
+
+def test_rnmt_checkpoint(tmp_path):
+    from_scratch(method="rnmt").save_pretrained(tmp_path)
+    model = build(model_name_or_path=str(tmp_path), overrides=["dropout=0.5"])
+    assert isinstance(model, RNMTForConditionalGeneration)
+    assert (model.config.dropout, model.generation_config.num_beams) == (0.5, 4)
+    # The hybrid has weights that this has not.
+    with pytest.raises(ValueError, match=r"weights in .* do not fit .*: model\.encoder\.aggregation\.scoring"):
+        build(model_name_or_path=str(tmp_path), overrides=["sentence_aggregation=capsule"])
 
 
 def test_checkpoint_of_another_type(tmp_path):

@@ -1,14 +1,16 @@
-"""CapsNMT next to its loops, and everything that a Transformers user asks of its forward and backward pass."""
+"""The recurrent families next to their loops, and all that a Transformers user asks of forward and backward pass."""
 
 import pytest
 import torch
 from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
-from caps_nmt_models import CAPSULES, KINDS, LAYERS, caps_nmt
+from recurrent_models import CAPSNMT_KINDS, CAPSULES, KINDS, LAYERS, ONE_OF_EACH_FAMILY, ROUTED_KINDS, recurrent
 from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
+from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutput
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
+each_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)
 TARGETS = torch.tensor([[0, 9, 4, 17, 5], [0, 6, 6, 21, 7], [0, 11, 3, 12, 4]])
 
 
@@ -19,24 +21,37 @@ def gradients(model):
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
+def in_loops(kind, config, parameters, source, target):
+    """The logits and, where there is attention, its weights."""
+    if kind in CAPSNMT_KINDS:
+        return caps_nmt_in_loops(config, parameters, source, target), None
+    return rnmt_in_loops(config, parameters, source, target)
+
+
 @pytest.mark.parametrize("fields", [{}, {"tie_word_embeddings": False}], ids=["tied", "untied"])
 @every_kind
 def test_matches_loops(kind, fields):
-    model = caps_nmt(kind, **fields).double()
+    model = recurrent(kind, **fields).double()
     source = source_batch()
     parameters = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
     words = parameters["model.encoder.embed_tokens.weight"]
     tied = {name: words for name in ("model.decoder.embed_tokens.weight", "lm_head.weight") if name not in parameters}
     assert bool(tied) == model.config.tie_word_embeddings
     sentences = [ids[mask.bool()].tolist() for ids, mask in zip(source["input_ids"], source["attention_mask"])]
-    slow = torch.stack(
-        [
-            caps_nmt_in_loops(model.config, {**parameters, **tied}, sentence, target)
-            for sentence, target in zip(sentences, TARGETS.tolist())
-        ]
+    all_parameters = {**parameters, **tied}
+    slow, attention = zip(
+        *(in_loops(kind, model.config, all_parameters, *pair) for pair in zip(sentences, TARGETS.tolist()))
     )
-    fast = model(**source, decoder_input_ids=TARGETS).logits
+    slow = torch.stack(slow)
+    outputs = model(**source, decoder_input_ids=TARGETS, output_attentions=True)
+    fast = outputs.logits
     torch.testing.assert_close(fast, slow)
+    if kind not in CAPSNMT_KINDS:
+        (weights,) = outputs.cross_attentions
+        for row, expected in enumerate(attention):
+            length = expected.shape[1]
+            torch.testing.assert_close(weights[row, 0, :, :length], expected)
+            assert weights[row, 0, :, length:].count_nonzero() == 0
     cotangent = torch.randn(fast.shape, dtype=torch.float64)
     fast.backward(cotangent)
     expected = dict(zip(parameters, torch.autograd.grad(slow, list(parameters.values()), cotangent)))
@@ -51,7 +66,7 @@ def test_matches_loops(kind, fields):
 @pytest.mark.parametrize("training", [False, True])
 @every_kind
 def test_every_parameter_has_a_gradient(kind, training):
-    for name, gradient in gradients(caps_nmt(kind).train(training)).items():
+    for name, gradient in gradients(recurrent(kind).train(training)).items():
         assert gradient.any(), name
         assert gradient.isfinite().all(), name
 
@@ -59,7 +74,7 @@ def test_every_parameter_has_a_gradient(kind, training):
 @pytest.mark.parametrize("side", ["left", "right", "middle"])
 @every_kind
 def test_padding_of_the_source_changes_nothing(kind, side):
-    model, batch = caps_nmt(kind).double(), training_batch()
+    model, batch = recurrent(kind).double(), training_batch()
     expected, expected_gradients = model(**batch, output_routing=True), gradients(model)
 
     def pad(values):
@@ -70,7 +85,7 @@ def test_padding_of_the_source_changes_nothing(kind, side):
     padded = {name: pad(batch[name]) for name in ("input_ids", "attention_mask")}
     actual = model(**padded, labels=batch["labels"], output_routing=True)
     torch.testing.assert_close(actual.logits, expected.logits)
-    if kind != "pooling":
+    if kind in ROUTED_KINDS:
         real, was_real = padded["attention_mask"].bool(), batch["attention_mask"].bool()
         torch.testing.assert_close(actual.sentence_routing[real], expected.sentence_routing[was_real])
         assert actual.sentence_routing[~real].count_nonzero() == 0
@@ -83,7 +98,7 @@ def test_padding_of_the_source_changes_nothing(kind, side):
 
 @every_kind
 def test_what_stands_in_the_padding_does_not_matter(kind):
-    model, batch = caps_nmt(kind).double(), training_batch()
+    model, batch = recurrent(kind).double(), training_batch()
     expected = model(**batch).logits
     batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, 11)
     torch.testing.assert_close(model(**batch).logits, expected)
@@ -93,7 +108,7 @@ def test_what_stands_in_the_padding_does_not_matter(kind):
 
 @every_kind
 def test_padding_of_the_target_changes_nothing(kind):
-    model, source = caps_nmt(kind).double(), source_batch()
+    model, source = recurrent(kind).double(), source_batch()
     expected = model(**source, decoder_input_ids=TARGETS).logits
     for padding in ((2, 0), (0, 2)):
         targets, mask = F.pad(TARGETS, padding, value=11), F.pad(torch.ones_like(TARGETS), padding)
@@ -104,7 +119,7 @@ def test_padding_of_the_target_changes_nothing(kind):
 
 @every_kind
 def test_the_decoder_does_not_look_ahead(kind):
-    model, source = caps_nmt(kind).double(), source_batch()
+    model, source = recurrent(kind).double(), source_batch()
     changed = TARGETS.clone()
     changed[:, 3] = 1
     before, after = (model(**source, decoder_input_ids=targets).logits for targets in (TARGETS, changed))
@@ -113,8 +128,9 @@ def test_the_decoder_does_not_look_ahead(kind):
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_loss(label_smoothing):
-    model, batch = caps_nmt(label_smoothing=label_smoothing), training_batch()
+@each_family
+def test_loss(kind, label_smoothing):
+    model, batch = recurrent(kind, label_smoothing=label_smoothing), training_batch()
     outputs = model(**batch)
     assert outputs.lm_loss is outputs.loss
     assert outputs.past_key_values is None
@@ -125,8 +141,9 @@ def test_loss(label_smoothing):
     torch.testing.assert_close(outputs.loss, expected.mean())
 
 
-def test_num_items_in_batch_adds_parts_up_to_the_whole():
-    model, batch = caps_nmt(label_smoothing=0.1).double(), training_batch()
+@each_family
+def test_num_items_in_batch_adds_parts_up_to_the_whole(kind):
+    model, batch = recurrent(kind, label_smoothing=0.1).double(), training_batch()
     count = (batch["labels"] != -100).sum()
     whole = gradients(model)
     model.zero_grad()
@@ -143,8 +160,9 @@ def test_num_items_in_batch_adds_parts_up_to_the_whole():
         torch.testing.assert_close(parameter.grad, whole[name], rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_labels_are_shifted_into_decoder_inputs():
-    model, batch = caps_nmt(), training_batch()
+@each_family
+def test_labels_are_shifted_into_decoder_inputs(kind):
+    model, batch = recurrent(kind), training_batch()
     labels = batch["labels"]
     decoder_input_ids = F.pad(labels[:, :-1], (1, 0), value=model.config.decoder_start_token_id)
     decoder_input_ids = decoder_input_ids.masked_fill(decoder_input_ids == -100, model.config.pad_token_id)
@@ -154,12 +172,12 @@ def test_labels_are_shifted_into_decoder_inputs():
 
 @every_kind
 def test_routing_on_request(kind):
-    model, batch = caps_nmt(kind), training_batch()
+    model, batch = recurrent(kind), training_batch()
     plain, last, every = (model(**batch, output_routing=option) for option in (False, True, "all"))
     assert "sentence_routing" not in plain
     for outputs in (last, every):
         assert torch.equal(outputs.logits, plain.logits)
-    if kind == "pooling":
+    if kind not in ROUTED_KINDS:
         assert "sentence_routing" not in every
         return
     assert every.sentence_routing.shape == (3, 3, 7, CAPSULES)
@@ -168,19 +186,53 @@ def test_routing_on_request(kind):
     torch.testing.assert_close(last.sentence_routing.sum(-1), real)
 
 
-def test_hidden_states():
-    model, batch = caps_nmt(), training_batch()
+@each_family
+def test_hidden_states(kind):
+    model, batch = recurrent(kind), training_batch()
     outputs = model(**batch, output_hidden_states=True)
-    assert len(outputs.encoder_hidden_states) == len(outputs.decoder_hidden_states) == LAYERS + 1
+    assert len(outputs.encoder_hidden_states) == LAYERS + 1
     assert torch.equal(outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state)
-    assert torch.equal(model.lm_head(outputs.decoder_hidden_states[-1]), outputs.logits)
     words = model.get_input_embeddings()(batch["input_ids"]) * WIDTH**0.5
     torch.testing.assert_close(outputs.encoder_hidden_states[0], words)
 
 
+def test_hidden_states_of_a_stack():
+    model = recurrent()
+    outputs = model(**training_batch(), output_hidden_states=True)
+    assert len(outputs.decoder_hidden_states) == LAYERS + 1
+    assert torch.equal(model.lm_head(outputs.decoder_hidden_states[-1]), outputs.logits)
+
+
+@pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
+def test_hidden_states_of_a_conditional_gru(kind):
+    """What is read, and the states that predict words; the readout of both and of what is attended to predicts them."""
+    model, batch = recurrent(kind).double(), training_batch()
+    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
+    words, states = outputs.decoder_hidden_states
+    encoded, decoder = model.get_encoder()(**source_batch()), model.get_decoder()
+    read = decoder.embed_tokens(model.prepare_decoder_input_ids_from_labels(batch["labels"])) * WIDTH**0.5
+    torch.testing.assert_close(words, read + encoded.sentence_state[:, None] if kind == "hybrid" else read)
+    contexts = outputs.cross_attentions[0].squeeze(1) @ encoded.last_hidden_state
+    readout = decoder.readout(torch.cat([words, states, contexts], dim=-1)).tanh()
+    torch.testing.assert_close(model.lm_head(readout), outputs.logits)
+
+
+@pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
+def test_a_source_without_words(kind):
+    model, source = recurrent(kind), source_batch()
+    source["attention_mask"][1] = 0
+    outputs = model(**source, decoder_input_ids=TARGETS, output_attentions=True)
+    assert outputs.cross_attentions[0][1].count_nonzero() == 0
+    other = {**source, "input_ids": source["input_ids"].clone()}
+    other["input_ids"][1] = 11
+    assert torch.equal(model(**other, decoder_input_ids=TARGETS).logits, outputs.logits)
+    outputs.logits.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
 @every_kind
 def test_tuples(kind):
-    model, batch = caps_nmt(kind), training_batch()
+    model, batch = recurrent(kind), training_batch()
     named, plain = (model(**batch, output_routing=True, return_dict=flag) for flag in (True, False))
     assert isinstance(plain, tuple)
     assert len(plain) == len(named)
@@ -194,27 +246,51 @@ def test_tuples(kind):
         assert torch.equal(with_tuple.logits, named.logits)
 
 
-def test_encoder_outputs_without_the_sentence_are_refused():
-    model, source = caps_nmt(), source_batch()
+@pytest.mark.parametrize(
+    ("kind", "missing", "number"),
+    [("capsule", "sentence_state", 2), ("rnmt", "attention_keys", 2), ("hybrid", "attention_keys", 3)],
+)
+def test_encoder_outputs_without_what_the_decoder_needs_are_refused(kind, missing, number):
+    model, source = recurrent(kind), source_batch()
     strange = BaseModelOutput(last_hidden_state=torch.zeros(3, 7, WIDTH))
+    message = rf"encoder_outputs has no {missing}; give what get_encoder\(\) returns, or its first {number} elements"
     for outputs in (strange, strange.to_tuple()):
-        with pytest.raises(ValueError, match=r"encoder_outputs has no sentence_state; give what get_encoder\(\) ret"):
+        with pytest.raises(ValueError, match=message):
             model(**source, encoder_outputs=outputs, decoder_input_ids=TARGETS)
 
 
-def test_missing_and_double_inputs_are_refused():
-    model, source = caps_nmt(), source_batch()
+@pytest.mark.parametrize(("one", "other"), [("rnmt", "hybrid"), ("hybrid", "rnmt")])
+def test_outputs_of_an_encoder_with_another_aggregation_are_refused(one, other):
+    source = source_batch()
+    encoded = recurrent(one).get_encoder()(**source)
+    message = "encoder_outputs has no sentence_state" if one == "rnmt" else "is given, but sentence_aggregation is None"
+    with pytest.raises(ValueError, match=message):
+        recurrent(other)(**source, encoder_outputs=encoded, decoder_input_ids=TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "missing"),
+    [
+        ("capsule", "CapsNMT", "sentence_state"),
+        ("rnmt", "RNMT", "attention_keys"),
+        ("hybrid", "RNMT", "sentence_state"),
+    ],
+)
+def test_missing_and_double_inputs_are_refused(kind, family, missing):
+    model, source = recurrent(kind), source_batch()
     embeds = torch.zeros(3, 5, WIDTH)
-    with pytest.raises(ValueError, match="CapsNMTDecoder takes either input_ids or inputs_embeds"):
+    with pytest.raises(ValueError, match=f"{family}Decoder takes either input_ids or inputs_embeds"):
         model(**source)
-    with pytest.raises(ValueError, match="CapsNMTEncoder takes either input_ids or inputs_embeds"):
+    with pytest.raises(ValueError, match=f"{family}Encoder takes either input_ids or inputs_embeds"):
         model(**source, inputs_embeds=embeds, decoder_input_ids=TARGETS)
-    with pytest.raises(ValueError, match="sentence_state is missing"):
-        model.get_decoder()(TARGETS)
+    given = {"encoder_hidden_states": embeds, "attention_keys": embeds} if kind == "hybrid" else {}
+    with pytest.raises(ValueError, match=f"{missing} is missing"):
+        model.get_decoder()(TARGETS, **given)
 
 
-def test_inputs_embeds():
-    model, batch = caps_nmt(), training_batch()
+@each_family
+def test_inputs_embeds(kind):
+    model, batch = recurrent(kind), training_batch()
     expected = model(**batch).logits
     embed = model.get_input_embeddings()
     embeds = embed(batch.pop("input_ids"))
@@ -223,24 +299,32 @@ def test_inputs_embeds():
         torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
 
 
-def test_dropout():
-    model, batch = caps_nmt(dropout=0.5), training_batch()
+@each_family
+def test_dropout(kind):
+    model, batch = recurrent(kind, dropout=0.5), training_batch()
     still = model(**batch).logits
     assert torch.equal(model(**batch).logits, still)
     model.train()
     assert not torch.allclose(model(**batch).logits, still)
-    for layer in (*model.get_encoder().layers, *model.get_decoder().layers):
-        assert layer.dropout.p == 0.5
+    for module in model.modules():
+        assert not isinstance(module, torch.nn.Dropout) or module.p == 0.5
+    read = []
+    first = model.get_encoder().layers[0]
+    network = first.forward_gru if kind == "rnmt" else first.forward_lstm
+    network.register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
     outputs = model(**batch, output_hidden_states=True)
-    for words in (outputs.encoder_hidden_states[0], outputs.decoder_hidden_states[0]):
+    read.append(outputs.decoder_hidden_states[0])
+    if kind == "rnmt":
+        read.append(model.model(**source_batch(), decoder_input_ids=TARGETS).last_hidden_state)
+    for words in read:
         assert 0.3 < (words[0] == 0).float().mean() < 0.7
 
 
 @every_kind
 def test_bfloat16(kind):
-    model, batch = caps_nmt(kind), training_batch()
+    model, batch = recurrent(kind), training_batch()
     expected = model(**batch).logits
-    lower = caps_nmt(kind).to(torch.bfloat16)
+    lower = recurrent(kind).to(torch.bfloat16)
     outputs = lower(**batch, output_routing=True)
     assert outputs.logits.dtype == torch.bfloat16
     assert (outputs.logits.float() - expected).norm() < 0.1 * expected.norm()
@@ -250,7 +334,7 @@ def test_bfloat16(kind):
 
 @every_kind
 def test_autocast(kind):
-    model, batch = caps_nmt(kind), training_batch()
+    model, batch = recurrent(kind), training_batch()
     expected = model(**batch)
     with torch.autocast("cpu", torch.bfloat16):
         outputs = model(**batch)

@@ -1,18 +1,26 @@
-"""Decoding with LSTM states: cached steps are one uncached pass, beams keep their states, batches change nothing."""
+"""Decoding with recurrent states: cached steps are one pass, beams keep their states, batches change nothing."""
 
 import pytest
 import torch
-from aggregated_models import EOS, WIDTH, source_batch
-from caps_nmt_models import KINDS, LAYERS, caps_nmt
+from aggregated_models import WIDTH, source_batch
 from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, uncached
+from recurrent_models import CAPSNMT_KINDS, KINDS, LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
 from torch.nn import functional as F
 from transformers import DynamicCache
 
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
-SEED_AND_EOS_BIAS = {"capsule": (4, 1), "no_strategies": (1, 1), "pooling": (3, 2)}
+SEED_AND_EOS_BIAS = {
+    "capsule": (4, 1),
+    "no_strategies": (1, 1),
+    "pooling": (3, 2),
+    "rnmt": (6, 2),
+    "hybrid": (3, 1),
+    "hybrid_pooling": (3, 2),
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
+each_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)
 BEAMS_AND_PENALTIES = [(2, 1.0), (3, 1.0), (5, 0.0), (4, 2.0), (8, 0.8)]
 
 
@@ -20,21 +28,20 @@ BEAMS_AND_PENALTIES = [(2, 1.0), (3, 1.0), (5, 0.0), (4, 2.0), (8, 0.8)]
 def model(kind):
     # float64, so that equal means equal.
     seed, bias = SEED_AND_EOS_BIAS[kind]
-    model = caps_nmt(kind, seed, tie_word_embeddings=False).double()
-    with torch.no_grad():
-        # The head has no bias: the direction of EOS in what it reads is one.
-        model.get_decoder().layers[-1].layer_norm.bias += bias * model.lm_head.weight[EOS]
+    model = recurrent(kind, seed, tie_word_embeddings=False).double()
+    prefer_eos(model, bias)
     return model
 
 
-def new_cache():
-    return RecurrentCache(LAYERS)
+@pytest.fixture
+def new_cache(kind):
+    return lambda: RecurrentCache(LAYERS if kind in CAPSNMT_KINDS else 1)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 6])
 @pytest.mark.parametrize("masked", [False, True])
 @every_kind
-def test_cached_steps_are_one_uncached_pass(model, masked, chunk):
+def test_cached_steps_are_one_uncached_pass(model, new_cache, masked, chunk):
     source, mask = source_batch(), TARGET_MASK if masked else None
     encoded = model.get_encoder()(**source)
     expected = uncached(model, source, TARGETS, mask)
@@ -46,7 +53,7 @@ def test_cached_steps_are_one_uncached_pass(model, masked, chunk):
 
 
 @every_kind
-def test_reordered_cache_continues_the_chosen_beams(model):
+def test_reordered_cache_continues_the_chosen_beams(model, new_cache):
     source, cache, order = source_batch(), new_cache(), torch.tensor([2, 0, 0])
     encoded = model.get_encoder()(**source)
     cached(model, source, encoded, TARGETS, cache, stop=3)
@@ -63,18 +70,19 @@ def test_reordered_cache_continues_the_chosen_beams(model):
 
 
 @every_kind
-def test_states_have_the_same_size_after_every_word(model):
+def test_states_have_the_same_size_after_every_word(kind, model, new_cache):
     source, cache = source_batch(), new_cache()
     encoded = model.get_encoder()(**source)
     assert cache.get_seq_length() == 0
     for length in range(1, 4):
         cached(model, source, encoded, TARGETS, cache, start=length - 1, stop=length)
         assert cache.get_seq_length() == length
-        assert [part.shape for state in cache.states for part in state] == [(3, WIDTH)] * (2 * LAYERS)
+        parts = 2 * LAYERS if kind in CAPSNMT_KINDS else 1
+        assert [part.shape for state in cache.states for part in state] == [(3, WIDTH)] * parts
 
 
 def test_an_empty_cache_is_reordered():
-    cache = new_cache()
+    cache = RecurrentCache(LAYERS)
     cache.reorder_cache(torch.tensor([1, 0]))
     assert cache.states == [None] * LAYERS
 
@@ -134,8 +142,9 @@ def test_the_cache_changes_nothing(model, arguments):
     assert results[0] == results[1]
 
 
-def test_sampling_follows_the_probabilities():
-    model, source = caps_nmt().double(), alone(source_batch(), 0)
+@each_family
+def test_sampling_follows_the_probabilities(kind):
+    model, source = recurrent(kind).double(), alone(source_batch(), 0)
     torch.manual_seed(0)
     draws = model.generate(**source, do_sample=True, top_k=0, num_return_sequences=4000, max_new_tokens=1)[:, 1]
     frequencies = torch.bincount(draws, minlength=31) / 4000
@@ -167,17 +176,20 @@ def test_encoder_outputs_of_the_user(model, num_beams):
 
 
 @every_kind
-def test_the_sentence_is_aggregated_once(model):
-    calls = []
-    for module in (model.get_encoder().aggregation, model.get_encoder().projection):
+def test_what_the_decoder_needs_once_a_sentence_is_computed_once(model):
+    calls, encoder = [], model.get_encoder()
+    once = [getattr(encoder, name, None) for name in ("aggregation", "projection", "key_projection")]
+    once = [module for module in once if module is not None]
+    for module in once:
         module.register_forward_hook(lambda *_: calls.append(1))
     model.generate(**source_batch(), num_beams=4, max_new_tokens=6)
-    assert len(calls) == 2
+    assert len(calls) == len(once) > 0
 
 
-def test_going_on_with_returned_states():
+@each_family
+def test_going_on_with_returned_states(kind):
     """States of the first words, and the words after them, give what all words at once do."""
-    model, source = caps_nmt(), alone(source_batch(), 0)
+    model, source = recurrent(kind), alone(source_batch(), 0)
     whole = model.generate(**source, max_new_tokens=8)
     half = model.generate(**source, max_new_tokens=4, return_dict_in_generate=True)
     rest = model.generate(
@@ -187,27 +199,30 @@ def test_going_on_with_returned_states():
 
 
 @pytest.mark.parametrize("output_routing", [True, "all"])
-def test_routing_is_carried_through_generate(output_routing):
-    model = caps_nmt()
+@pytest.mark.parametrize("kind", ["capsule", "hybrid"])
+def test_routing_is_carried_through_generate(kind, output_routing):
+    model = recurrent(kind)
     arguments = {**source_batch(), "num_beams": 4, "max_new_tokens": 6}
     routed = model.generate(**arguments, output_routing=output_routing)
     assert torch.equal(routed, model.generate(**arguments))
 
 
-def test_assisted_decoding_is_refused():
+@each_family
+def test_assisted_decoding_is_refused(kind):
     source = alone(source_batch(), 0)
     with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
-        caps_nmt().generate(**source, assistant_model=caps_nmt(seed=1), max_new_tokens=4)
+        recurrent(kind).generate(**source, assistant_model=recurrent(kind, seed=1), max_new_tokens=4)
 
 
-def test_other_caches_are_refused():
-    with pytest.raises(TypeError, match="past_key_values is a DynamicCache; CapsNMT goes on from a RecurrentCache"):
-        caps_nmt()(**source_batch(), decoder_input_ids=TARGETS, past_key_values=DynamicCache())
+@pytest.mark.parametrize(("kind", "family"), [("capsule", "CapsNMT"), ("rnmt", "RNMT")])
+def test_other_caches_are_refused(kind, family):
+    with pytest.raises(TypeError, match=f"past_key_values is a DynamicCache; {family} goes on from a RecurrentCache"):
+        recurrent(kind)(**source_batch(), decoder_input_ids=TARGETS, past_key_values=DynamicCache())
 
 
 @pytest.mark.slow
 @every_kind
-def test_compiled_step_is_compiled_once(model):
+def test_compiled_step_is_compiled_once(model, new_cache):
     torch.compiler.reset()
     source = source_batch()
     encoded = model.get_encoder()(**source)
@@ -220,7 +235,32 @@ def test_compiled_step_is_compiled_once(model):
             # After the first word, whose states do not exist yet, nothing changes its shape.
             with torch._dynamo.config.patch(error_on_recompile=place > 1):
                 words = TARGETS[:, place : place + 1]
-                outputs = one(encoder_outputs=encoded, decoder_input_ids=words, past_key_values=cache, use_cache=True)
+                outputs = one(
+                    attention_mask=source["attention_mask"],
+                    encoder_outputs=encoded,
+                    decoder_input_ids=words,
+                    past_key_values=cache,
+                    use_cache=True,
+                )
             steps.append(outputs.logits)
     torch.testing.assert_close(torch.cat(steps, dim=1), expected)
     assert cache.get_seq_length() == TARGETS.shape[1]
+
+
+@pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_attention_of_what_is_generated(model, num_beams):
+    """One row of weights a word, as of one head, which are those of an uncached pass."""
+    source = alone(source_batch(), 1)
+    outputs = model.generate(
+        **source, num_beams=num_beams, max_new_tokens=5, return_dict_in_generate=True, output_attentions=True
+    )
+    words = outputs.sequences[:, :-1]
+    with torch.no_grad():
+        (expected,) = model(**source, decoder_input_ids=words, output_attentions=True).cross_attentions
+    assert expected.shape == (1, 1, words.shape[1], source["input_ids"].shape[1])
+    torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
+    steps = [attention for (attention,) in outputs.cross_attentions]
+    assert {step.shape[1:] for step in steps} == {(1, 1, source["input_ids"].shape[1])}
+    if num_beams == 1:
+        torch.testing.assert_close(torch.cat(steps, dim=2), expected)

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from aggregated_models import training_batch
-from caps_nmt_models import KINDS, caps_nmt
+from recurrent_models import KINDS, RNMT_KINDS, recurrent
 from tiny_marian import tiny_tokenizer
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -29,18 +30,22 @@ def assert_same(actual, expected):
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @every_kind
 def test_gradient_checkpointing(kind, use_reentrant):
-    model = caps_nmt(kind, dropout=0.2).double().train()
+    model = recurrent(kind, dropout=0.2).double().train()
     forwards = []
     for stack in (model.get_encoder(), model.get_decoder()):
-        stack.layers[0].dropout.register_forward_hook(lambda *_: forwards.append(1))
+        # Every layer of a stack, or every word of a conditional GRU.
+        for module in stack.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                next(module.children()).register_forward_hook(lambda *_: forwards.append(1))
     expected = differentiate(model, model)
-    assert len(forwards) == 2
+    once = len(forwards)
+    assert once == (2 + 6 if kind in RNMT_KINDS else 2 + 2)
     # Transformers 5.17 has the older name.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": use_reentrant})
     assert_same(differentiate(model, model), expected)
-    # Both layers ran once more in the backward pass.
-    assert len(forwards) == 2 + 4
+    # Each ran once more in the backward pass.
+    assert len(forwards) == 3 * once
     outputs = model(**training_batch(), output_hidden_states=True, output_routing=True)
     outputs.loss.backward()
     assert len(outputs.encoder_hidden_states) == 3
@@ -50,13 +55,13 @@ def test_gradient_checkpointing(kind, use_reentrant):
 @every_kind
 def test_compiled_in_one_graph(kind):
     torch.compiler.reset()
-    model = caps_nmt(kind).double()
+    model = recurrent(kind).double()
     # This backend traces forward and backward, and runs what it traced without a C++ compiler.
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     assert_same(differentiate(model, compiled), differentiate(model, model))
 
 
-@pytest.mark.parametrize("kind", ["capsule", "pooling"])
+@pytest.mark.parametrize("kind", ["capsule", "pooling", "rnmt", "hybrid"])
 def test_accumulation_changes_nothing(kind, tmp_path):
     """Sentences of different lengths, one at a time or four together."""
     tokenizer = tiny_tokenizer()
@@ -64,7 +69,7 @@ def test_accumulation_changes_nothing(kind, tmp_path):
     data = [dict(tokenizer(line, text_target=line)) for line in lines]
     trained = []
     for accumulated in (1, 4):
-        model = caps_nmt(kind, dropout=0, label_smoothing=0.1)
+        model = recurrent(kind, dropout=0, label_smoothing=0.1)
         args = Seq2SeqTrainingArguments(
             str(tmp_path),
             max_steps=2,
@@ -78,7 +83,7 @@ def test_accumulation_changes_nothing(kind, tmp_path):
         )
         Seq2SeqTrainer(model, args, DataCollatorForSeq2Seq(tokenizer, model), data, processing_class=tokenizer).train()
         trained.append(dict(model.named_parameters()))
-    before = caps_nmt(kind)
+    before = recurrent(kind)
     for name, parameter in trained[0].items():
         torch.testing.assert_close(parameter, trained[1][name], msg=name)
         assert not torch.equal(parameter, before.get_parameter(name)), name

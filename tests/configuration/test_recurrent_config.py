@@ -1,10 +1,11 @@
-"""The configuration of CapsNMT: presets, and the rejection of wrong values."""
+"""The configurations of the recurrent families: presets, and the rejection of wrong values."""
 
 import pytest
 
-from hf_capsule_mt import CapsNMTConfig, preset_config
+from hf_capsule_mt import CapsNMTConfig, RNMTConfig, preset_config
 from hf_capsule_mt.configuration import decoding_fields, method_config_class
 
+CLASSES = {"capsnmt": CapsNMTConfig, "rnmt": RNMTConfig}
 STRATEGIES = ("position_aware_routing", "share_routing_weights", "separable_scoring")
 
 
@@ -18,23 +19,39 @@ def test_sizes(method, size, width):
     assert [getattr(config, name) for name in STRATEGIES] == [True, False, True]
 
 
+@pytest.mark.parametrize(("size", "width"), [("tiny", 128), ("base", 512), ("big", 1024)])
+@pytest.mark.parametrize("method", ["rnmt", "capsnmt-hybrid"])
+def test_sizes_of_rnmt(method, size, width):
+    config = preset_config(method, size)
+    assert (config.d_model, config.encoder_layers, config.dropout) == (width, 1, 0.3)
+    assert (config.num_sentence_capsules, config.routing_iterations) == (6, 3)
+
+
 def test_methods():
     assert preset_config("capsnmt", "tiny").sentence_aggregation == "capsule"
     assert preset_config("capsnmt-pooling", "tiny").sentence_aggregation == "pooling"
     assert preset_config("capsnmt", "tiny").num_sentence_vectors == 6
     assert preset_config("capsnmt-pooling", "tiny").num_sentence_vectors == 4
     assert method_config_class("capsnmt") is method_config_class("capsnmt-pooling") is CapsNMTConfig
+    assert preset_config("rnmt", "tiny").sentence_aggregation is None
+    assert preset_config("rnmt", "tiny").num_sentence_vectors == 0
+    assert preset_config("capsnmt-hybrid", "tiny").sentence_aggregation == "capsule"
+    assert method_config_class("rnmt") is method_config_class("capsnmt-hybrid") is RNMTConfig
 
 
 def test_decoding():
     assert decoding_fields("capsnmt") == decoding_fields("capsnmt-pooling") == {"num_beams": 8, "length_penalty": 0.8}
-    assert decoding_fields("em-routing") == {"num_beams": 4}
+    assert decoding_fields("capsnmt-hybrid") == decoding_fields("capsnmt")
+    assert decoding_fields("em-routing") == decoding_fields("rnmt") == {"num_beams": 4}
     with pytest.raises(ValueError, match="method is 'em'; allowed are 'transformer'"):
         decoding_fields("em")
 
 
-def test_overrides_reach_the_config(tmp_path):
+@pytest.mark.parametrize("method", CLASSES)
+def test_overrides_reach_the_config(method, tmp_path):
     overrides = {
+        "encoder_layers": 5,
+        "sentence_aggregation": "pooling",
         "num_sentence_capsules": 8,
         "routing_iterations": 4,
         "position_aware_routing": False,
@@ -45,12 +62,12 @@ def test_overrides_reach_the_config(tmp_path):
         "vocab_size": 77,
         "tie_word_embeddings": False,
     }
-    config = preset_config("capsnmt", "tiny", **overrides)
+    config = preset_config(method, "tiny", **overrides)
     config.save_pretrained(tmp_path)
-    for made in (config, CapsNMTConfig.from_pretrained(tmp_path)):
+    for made in (config, CLASSES[method].from_pretrained(tmp_path)):
         assert {name: getattr(made, name) for name in overrides} == overrides
         assert made.to_dict() == config.to_dict()
-    assert CapsNMTConfig.from_pretrained(tmp_path, num_sentence_capsules=2).num_sentence_capsules == 2
+    assert CLASSES[method].from_pretrained(tmp_path, num_sentence_capsules=2).num_sentence_capsules == 2
 
 
 @pytest.mark.parametrize(
@@ -58,7 +75,7 @@ def test_overrides_reach_the_config(tmp_path):
     [
         *(
             (name, value, "integers of at least 1")
-            for name in ("vocab_size", "d_model", "encoder_layers", "decoder_layers")
+            for name in ("vocab_size", "d_model", "encoder_layers")
             for value in (0, -1)
         ),
         *(
@@ -68,7 +85,6 @@ def test_overrides_reach_the_config(tmp_path):
         ),
         ("d_model", 127, "even integers"),
         ("sentence_aggregation", "mean", "'capsule', 'pooling'"),
-        ("sentence_aggregation", None, "'capsule', 'pooling'"),
         *((name, value, "True and False") for name in STRATEGIES for value in (1, "yes", None)),
         *(
             (name, value, r"\[0, 1\)")
@@ -77,14 +93,29 @@ def test_overrides_reach_the_config(tmp_path):
         ),
     ],
 )
-def test_a_wrong_value_is_rejected_by_name(field, value, allowed, tmp_path):
+@pytest.mark.parametrize("method", CLASSES)
+def test_a_wrong_value_is_rejected_by_name(method, field, value, allowed, tmp_path):
     with pytest.raises(ValueError, match=f"{field}.*") as caught:
-        preset_config("capsnmt", "tiny", **{field: value})
+        preset_config(method, "tiny", **{field: value})
     assert repr(value) in str(caught.value)
-    preset_config("capsnmt", "tiny").save_pretrained(tmp_path)
+    preset_config(method, "tiny").save_pretrained(tmp_path)
     # Also where a saved configuration is changed.
     with pytest.raises(ValueError, match=f"{field} is .*allowed are .*{allowed}"):
-        CapsNMTConfig.from_pretrained(tmp_path, **{field: value})
+        CLASSES[method].from_pretrained(tmp_path, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "value", "message"),
+    [
+        ("capsnmt", "decoder_layers", 0, "decoder_layers is 0; allowed are integers of at least 1"),
+        ("capsnmt", "sentence_aggregation", None, "sentence_aggregation is None; allowed are 'capsule', 'pooling'"),
+        ("rnmt", "sentence_aggregation", "", "sentence_aggregation is ''; allowed are None, 'capsule', 'pooling'"),
+        ("rnmt", "decoder_layers", 1, "an overriding field is 'decoder_layers'; allowed are .*'d_model'"),
+    ],
+)
+def test_what_only_one_family_rejects(method, field, value, message):
+    with pytest.raises(ValueError, match=message):
+        preset_config(method, "tiny", **{field: value})
 
 
 def test_an_unknown_name_lists_what_there_is():

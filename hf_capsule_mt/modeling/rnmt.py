@@ -1,0 +1,206 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+"""RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with the sentence capsules of Wang et al. 2019."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from ..configuration.rnmt import RNMTConfig
+from .capsule_routing import OutputRouting
+from .conditional_gru import ConditionalGRU
+from .linear import UnitGainLinear
+from .outputs import AttendedEncoderOutput
+from .recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
+from .recurrent_seq2seq import (
+    RecurrentForConditionalGeneration,
+    RecurrentModel,
+    RecurrentPreTrainedModel,
+    reading_mask,
+)
+from .sentence_capsules import SentenceProjection, build_sentence_aggregation
+
+
+class RNMTPreTrainedModel(RecurrentPreTrainedModel):
+    """What the models of the family have in common."""
+
+    config: RNMTConfig
+    config_class = RNMTConfig
+    _no_split_modules = ("BidirectionalGRULayer", "ConditionalGRU", "SentenceCapsules")
+
+
+class RNMTEncoder(RNMTPreTrainedModel):
+    """Bidirectional GRU layers, the keys that the decoder attends by, and a state of the sentence if it is to have one.
+
+    What the decoder needs once a sentence is computed here, so that it travels through `generate()`.
+    """
+
+    _can_record_outputs = {"hidden_states": BidirectionalGRULayer}  # noqa: RUF012
+
+    def __init__(self, config: RNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.layers = nn.ModuleList(BidirectionalGRULayer(config) for _ in range(config.encoder_layers))
+        self.key_projection = UnitGainLinear(config.d_model, config.d_model)
+        self.aggregation = None
+        if config.sentence_aggregation is not None:
+            self.aggregation = build_sentence_aggregation(config)
+            self.projection = SentenceProjection(config)
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> AttendedEncoderOutput:
+        """Encode a batch.
+
+        Args:
+            input_ids: `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what [`get_input_embeddings`]
+                makes of them.
+            attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
+            inputs_embeds: see `input_ids`.
+            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
+            **kwargs: `output_hidden_states` and `return_dict`.
+        """
+        hidden_states = self._embed(input_ids, inputs_embeds)
+        mask = None if attention_mask is None else attention_mask.bool()
+        orders = reading_orders(reading_mask(attention_mask, hidden_states))
+        for layer in self.layers:
+            # In the order of the sentence already, if there is no mask.
+            hidden_states = layer(hidden_states, None if mask is None else orders[0], orders[1])
+        keys = self.key_projection(hidden_states)
+        if self.aggregation is None:
+            return AttendedEncoderOutput(hidden_states, keys)
+        vectors, routing = self.aggregation(hidden_states, mask, output_routing)
+        return AttendedEncoderOutput(hidden_states, keys, self.projection(vectors), vectors, routing)
+
+
+class RNMTDecoder(RNMTPreTrainedModel):
+    """A conditional GRU, and a readout of the word, the state and what was attended to."""
+
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": ConditionalGRU,
+        "cross_attentions": OutputRecorder(ConditionalGRU, index=2),
+    }
+
+    def __init__(self, config: RNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.start = UnitGainLinear(config.d_model, config.d_model)
+        self.recurrence = ConditionalGRU(config)
+        self.readout = UnitGainLinear(3 * config.d_model, config.d_model)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs(tie_last_hidden_states=False)
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        attention_keys: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        sentence_state: Tensor | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode a batch.
+
+        Args:
+            input_ids: the next words `[batch, target]`; or `inputs_embeds`, as in [`RNMTEncoder.forward`].
+            attention_mask: `[batch, target]`, or that and the words before, 1 where there is a word.
+            encoder_hidden_states: `[batch, source, d_model]`, of the encoder.
+            attention_keys: `[batch, source, d_model]`, of the encoder.
+            encoder_attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
+            sentence_state: `[batch, d_model]`, of the encoder, if it aggregates.
+            past_key_values: the state after the words before; it is updated.
+            inputs_embeds: see `input_ids`.
+            use_cache: whether to return the state after the last word.
+            **kwargs: `output_hidden_states` (what is read, and the states that predict words), `output_attentions` and
+                `return_dict`.
+        """
+        words = self._embed(input_ids, inputs_embeds)
+        if encoder_hidden_states is None or attention_keys is None:
+            name = "attention_keys" if attention_keys is None else "encoder_hidden_states"
+            raise ValueError(f"{name} is missing; the decoder reads that of the encoder's output")
+        if (sentence_state is None) != (self.config.sentence_aggregation is None):
+            state = "missing" if sentence_state is None else "given"
+            raise ValueError(
+                f"sentence_state is {state}, but sentence_aggregation is {self.config.sentence_aggregation!r}; "
+                "give what the encoder of this model returns"
+            )
+        cache = self._cache(past_key_values, 1, use_cache)
+        if sentence_state is not None:
+            words = sentence_state.unsqueeze(1) + words
+        words = F.dropout(words, self.config.dropout, self.training)
+        mask = None if encoder_attention_mask is None else encoder_attention_mask.bool()
+        if cache is None or cache.states[0] is None:
+            before = self._first_state(encoder_hidden_states, mask)
+        else:
+            (before,) = cache.states[0]
+        real = None if attention_mask is None else attention_mask[:, -words.shape[1] :].bool()
+        # The states that predict the words, [batch, target, d_model].
+        states, contexts, _ = self.recurrence(words, before, attention_keys, encoder_hidden_states, mask, real)
+        if cache is not None:
+            cache.update(0, states[:, -1], num_words=words.shape[1])
+        readout = self.readout(torch.cat([words, states, contexts], dim=-1)).tanh()
+        outputs = F.dropout(readout, self.config.dropout, self.training)
+        return BaseModelOutputWithPastAndCrossAttentions(outputs, cache if use_cache else None)
+
+    def _first_state(self, encoder_hidden_states: Tensor, mask: Tensor | None) -> Tensor:
+        """The state before the first word `[batch, d_model]`: of the mean over the words of the source."""
+        if mask is None:
+            mean = encoder_hidden_states.mean(1)
+        else:
+            total = encoder_hidden_states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
+            mean = total / mask.sum(1, keepdim=True).clamp(min=1)
+        return self.start(mean).tanh()
+
+
+class RNMTModel(RNMTPreTrainedModel, RecurrentModel):
+    """The encoder-decoder without a language model head."""
+
+    encoder_class = RNMTEncoder
+    decoder_class = RNMTDecoder
+    encoder_output_class = AttendedEncoderOutput
+
+    def _needed(self) -> tuple[str, ...]:
+        needed = ("last_hidden_state", "attention_keys")
+        return needed if self.config.sentence_aggregation is None else (*needed, "sentence_state")
+
+    def _read_by_decoder(self, encoder_outputs: AttendedEncoderOutput, attention_mask: Tensor | None) -> dict[str, Any]:
+        return {
+            "encoder_hidden_states": encoder_outputs.last_hidden_state,
+            "attention_keys": encoder_outputs.attention_keys,
+            "encoder_attention_mask": attention_mask,
+            "sentence_state": encoder_outputs.sentence_state,
+        }
+
+
+class RNMTForConditionalGeneration(RNMTPreTrainedModel, RecurrentForConditionalGeneration, GenerationMixin):
+    """The translation model: RNMT with a language model head and its own label-smoothed loss."""
+
+    model_class = RNMTModel
+
+
+__all__ = ["RNMTForConditionalGeneration", "RNMTModel", "RNMTPreTrainedModel"]
