@@ -3,11 +3,15 @@
 import pytest
 from digits import learned_bleu, write_digits
 
-WIDTHS = ["d_model=64", "encoder_ffn_dim=128", "decoder_ffn_dim=128"]
-MODEL = [*WIDTHS, "encoder_layers=2", "decoder_layers=2", "dropout=0"]
+SMALL = ["d_model=64", "dropout=0"]
+TRANSFORMER = [*SMALL, "encoder_ffn_dim=128", "decoder_ffn_dim=128", "encoder_layers=2", "decoder_layers=2"]
 EVERY_SITE = ["head_aggregation_decoder_layers=null", "head_aggregation_cross_layers=null"]
-METHODS = {"em-routing": [], "head-simple-routing": EVERY_SITE}
-SCHEDULE = ["--max_tokens_per_batch", "768", "--max_steps", "1000", "--learning_rate", "3e-3"]
+METHODS = {
+    "em-routing": (TRANSFORMER, 1000),
+    "head-simple-routing": ([*TRANSFORMER, *EVERY_SITE], 1000),
+    "rnmt": (SMALL, 700),
+    "capsnmt-hybrid": (SMALL, 500),
+}
 
 
 @pytest.mark.slow
@@ -15,4 +19,6 @@ SCHEDULE = ["--max_tokens_per_batch", "768", "--max_steps", "1000", "--learning_
 def test_reversing_digits(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path, (3, 8), lambda line: line[::-1])
-    assert learned_bleu(method, [*MODEL, *METHODS[method]], SCHEDULE) > 90
+    config_overrides, updates = METHODS[method]
+    schedule = ["--max_tokens_per_batch", "768", "--max_steps", str(updates), "--learning_rate", "3e-3"]
+    assert learned_bleu(method, config_overrides, schedule) > 90
