@@ -20,6 +20,8 @@ def describe_architecture(config: PretrainedConfig) -> str:
     """A paragraph on the model with this configuration; of a model type not known here, its name alone."""
     if config.model_type == "caps_nmt":
         return " ".join([_lstms(config), _sentence_aggregation(config)])
+    if config.model_type == "rnmt":
+        return " ".join([_grus(config), *_hybrid(config)])
     if config.model_type != "capsule_aggregated_marian":
         return f"An encoder-decoder of type `{config.model_type}`."
     return " ".join([_transformer(config), *_layer_aggregation(config), *_head_aggregation(config)])
@@ -44,6 +46,20 @@ def _both(config: PretrainedConfig, field: str) -> str:
 def _lstms(config: PretrainedConfig) -> str:
     layers = f"{config.encoder_layers} bidirectional layers to read the source, {config.decoder_layers} to write"
     return f"CapsNMT, LSTMs without attention: {layers}, width {config.d_model}, a vocabulary of {config.vocab_size}."
+
+
+def _grus(config: PretrainedConfig) -> str:
+    layers = f"{config.encoder_layers} bidirectional layer{'s' * (config.encoder_layers > 1)} to read the source"
+    return (
+        f"RNMT, GRUs with additive attention: {layers}, a conditional GRU to write, width {config.d_model}, "
+        f"a vocabulary of {config.vocab_size}."
+    )
+
+
+def _hybrid(config: PretrainedConfig) -> list[str]:
+    if config.sentence_aggregation is None:
+        return []
+    return [_sentence_aggregation(config), "The decoder also reads what this makes of the sentence, with every word."]
 
 
 def _sentence_aggregation(config: PretrainedConfig) -> str:

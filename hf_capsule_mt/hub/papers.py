@@ -37,6 +37,14 @@ class Paper:
         return "\n".join([f"@inproceedings{{{self.key},", *lines, "}"])
 
 
+BAHDANAU = Paper(
+    key="bahdanau2015neural",
+    authors="Bahdanau, Dzmitry and Cho, Kyunghyun and Bengio, Yoshua",
+    title="Neural Machine Translation by Jointly Learning to Align and Translate",
+    booktitle="International Conference on Learning Representations",
+    year=2015,
+    arxiv="1409.0473",
+)
 VASWANI = Paper(
     key="vaswani2017attention",
     authors=(
@@ -78,9 +86,10 @@ WANG = Paper(
 def papers_of(config: PretrainedConfig) -> list[Paper]:
     """The papers whose methods a model with this configuration uses, the oldest first."""
     used = {
+        BAHDANAU: config.model_type == "rnmt",
         VASWANI: config.model_type == "capsule_aggregated_marian",
         DOU: getattr(config, "layer_aggregation", None) is not None,
         LI: getattr(config, "head_aggregation", None) is not None,
-        WANG: config.model_type == "caps_nmt",
+        WANG: getattr(config, "sentence_aggregation", None) is not None,
     }
     return [paper for paper, is_used in used.items() if is_used]

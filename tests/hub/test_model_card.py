@@ -125,6 +125,23 @@ def test_capsnmt_is_described(record):
     assert "pooled: the largest, the mean, the first and the last." in make_model_card(record).text
 
 
+def test_rnmt_is_described(record):
+    record["config"] = preset_config("rnmt", "tiny").to_diff_dict()
+    text = make_model_card(record).text
+    assert "1 bidirectional layer to read the source, a conditional GRU to write, width 128, a vocabulary" in text
+    assert "bahdanau2015neural" in text
+    assert not any(
+        other in text for other in ("vaswani2017attention", "wang2019towards", "capsules", "with every word")
+    )
+    record["config"] = preset_config("capsnmt-hybrid", "tiny", encoder_layers=2).to_diff_dict()
+    text = make_model_card(record).text
+    assert "2 bidirectional layers to read the source" in text
+    assert "3 iterations to 6 capsules (position-aware routing" in text
+    assert "The decoder also reads what this makes of the sentence, with every word." in text
+    assert "bahdanau2015neural" in text
+    assert "wang2019towards" in text
+
+
 def test_languages_that_the_hub_refuses_are_left_out(record):
     record["data"] |= {"source_lang": "en_XX", "target_lang": "de"}
     assert make_model_card(record).data.language == ["de"]
