@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .figures import COLOURS, MARKERS, save_figure
@@ -24,8 +23,8 @@ def draw_growth(record: Mapping[str, Any], path: Path) -> None:
 
 def _draw_panel(axes: "Axes", record: Mapping[str, Any], kind: str) -> None:
     for row, colour, marker in zip(record["settings"]["methods"], COLOURS, MARKERS):
-        found = [one for one in record["measurements"] if (one["kind"], one["row"]) == (kind, row)]
-        lengths, times = [one["length"] for one in found], [median(one["seconds"]) for one in found]
+        found = [one for one in record["medians"] if (one["kind"], one["row"]) == (kind, row)]
+        lengths, times = [one["length"] for one in found], [one["seconds"] for one in found]
         label = f"{row} (exponent {record['exponents'][kind][row]:.2f})"
         axes.plot(lengths, times, color=colour, marker=marker, label=label)
     axes.set_xscale("log", base=2)

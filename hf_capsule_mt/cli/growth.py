@@ -9,7 +9,6 @@ Markdown, has medians in seconds and, in its last row, the exponent k of time = 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
@@ -33,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fit_from", type=int, default=128, help="shortest length of the fit (default: %(default)s)")
     parser.add_argument("--batch_size", type=int, default=1, help="sentences at a time (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="timed turns of each model (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is timed (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and words (default: %(default)s)")
     parser.add_argument("--output_file", type=Path, help="a JSON record of every measurement")
     parser.add_argument("--figure_file", type=Path, help="a figure: .png, .svg or .pdf; needs matplotlib")
@@ -60,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
         found = measure_growth(configs, args.lengths, device=device, **options)
-        measurements = list(tqdm(found, total=len(configs) * len(args.lengths) * len(KINDS), unit=" times"))
+        measurements = list(
+            tqdm(found, total=args.rounds * len(configs) * len(args.lengths) * len(KINDS), unit=" times")
+        )
     finally:
         logging.set_verbosity(verbosity)
     record = _record(args, measurements, device.type)
@@ -100,18 +101,22 @@ def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], dev
     from dataclasses import asdict
     from datetime import date
 
-    from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent
+    from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent, medians_of
     from hf_capsule_mt.training.record import environment
 
-    exponents = {}
-    for kind in KINDS:
-        for row in args.methods:
-            fitted = [one for one in measurements if (one.row, one.kind) == (row, kind) and one.length >= args.fit_from]
-            times = [median(one.seconds) for one in fitted]
-            exponents.setdefault(kind, {})[row] = fit_exponent([one.length for one in fitted], times)
+    medians = medians_of(measurements)
+    lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)
+    exponents = {
+        kind: {row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths]) for row in args.methods}
+        for kind in KINDS
+    }
     return {
         "settings": vars(args),
         "measurements": [asdict(measurement) for measurement in measurements],
+        "medians": [
+            {"kind": kind, "row": row, "length": length, "seconds": found}
+            for (kind, row, length), found in medians.items()
+        ],
         "exponents": exponents,
         "environment": {"date": date.today().isoformat(), **environment(device_type)},
     }
@@ -121,15 +126,15 @@ def report(record: dict[str, Any]) -> str:
     """The table in Markdown, and under it how it was measured."""
     settings, made_by = record["settings"], record["environment"]
     columns = [(kind, row) for kind in record["exponents"] for row in settings["methods"]]
-    times = {(one["kind"], one["row"], one["length"]): median(one["seconds"]) for one in record["measurements"]}
+    times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
     rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
     for length in settings["lengths"]:
         rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
     rows.append(["exponent", *(f"{record['exponents'][kind][row]:.2f}" for kind, row in columns)])
     packages = made_by["packages"]
     caption = (
-        f"Seconds, medians of {settings['rounds']} rounds in which the models take turns; exponents from "
-        f"{settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
+        f"Seconds, medians of {settings['rounds']} rounds over all lengths in which the models take turns; exponents "
+        f"from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
         f"{settings['batch_size']} sentence(s) at a time, float32, {made_by['device']}, {made_by['cpu_threads']} "
         f"thread(s), torch {packages['torch']}, transformers {packages['transformers']}, {made_by['date']}."
     )

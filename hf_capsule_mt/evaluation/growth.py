@@ -1,9 +1,10 @@
 """How the time of training and decoding grows with the length of sentences (Wang et al. 2019, section 3.4)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedModel
@@ -15,14 +16,14 @@ KINDS = ("training", "decoding")
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds that one model took, round by round, for sentences of one length."""
+    """How long one model took once, for sentences of one length."""
 
     row: str
     kind: str
     """"training": an update. "decoding": greedy search for as many words as the source has."""
     length: int
     """Of source and target, in words."""
-    seconds: list[float]
+    seconds: float
 
 
 def measure_growth(
@@ -34,13 +35,15 @@ def measure_growth(
     seed: int,
     device: torch.device,
 ) -> Iterator[Measurement]:
-    """Time every model on random sentences of each length; the models take turns, after one turn that does not count.
+    """Time every model on random sentences of each length, in rounds over all lengths; the models take turns.
+
+    A machine that is slower for a while is so for all lengths and models alike. One round more is run, and not counted.
 
     Args:
         configs: the models, by the name of their row; their positions must suffice for the longest sentences.
         lengths: of source and target, in words.
         batch_size: sentences at a time.
-        rounds: timed turns of each model.
+        rounds: how often each is timed.
         seed: of weights and words.
         device: where they run.
 
@@ -51,20 +54,28 @@ def measure_growth(
     torch.manual_seed(seed)
     models = {row: AutoModelForSeq2SeqLM.from_config(config).to(device) for row, config in configs.items()}
     trainers = {row: make_trainer(model) for row, model in models.items()}
-    for length in lengths:
-        batches = {row: _batch(config, batch_size, length, seed, device) for row, config in configs.items()}
-        decoders = {row: partial(_decode, model, length) for row, model in models.items()}
-        for kind, runs in zip(KINDS, (trainers, decoders), strict=True):
-            for model in models.values():
-                model.train(kind == "training")
-            # The first turn does not count.
-            turns = [[seconds(runs[row], batches[row], device) for row in configs] for _ in range(rounds + 1)][1:]
-            yield from (Measurement(row, kind, length, list(times)) for row, times in zip(configs, zip(*turns)))
+    for number in range(rounds + 1):
+        for length in lengths:
+            decoders = {row: partial(_decode, model, length) for row, model in models.items()}
+            for kind, runs in zip(KINDS, (trainers, decoders), strict=True):
+                for row, model in models.items():
+                    model.train(kind == "training")
+                    time = seconds(runs[row], _batch(configs[row], batch_size, length, seed, device), device)
+                    if number > 0:
+                        yield Measurement(row, kind, length, time)
 
 
 def _decode(model: PreTrainedModel, length: int, batch: Batch) -> torch.Tensor:
     source = {name: value for name, value in batch.items() if name != "labels"}
     return decode(model, source, new_tokens=length, num_beams=1)
+
+
+def medians_of(measurements: Iterable[Measurement]) -> dict[tuple[str, str, int], float]:
+    """The median of the seconds, by kind, row and length."""
+    times: dict[tuple[str, str, int], list[float]] = {}
+    for one in measurements:
+        times.setdefault((one.kind, one.row, one.length), []).append(one.seconds)
+    return {key: median(found) for key, found in times.items()}
 
 
 def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:

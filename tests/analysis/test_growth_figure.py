@@ -11,15 +11,15 @@ LENGTHS = [32, 64, 128]
 
 @pytest.fixture
 def record():
-    measurements = [
-        {"row": row, "kind": kind, "length": length, "seconds": [9.0, factor * length, 0.0]}
+    medians = [
+        {"row": row, "kind": kind, "length": length, "seconds": factor * length}
         for kind in ("training", "decoding")
         for row, factor in (("transformer", 2e-3), ("capsnmt", 1e-3))
         for length in LENGTHS
     ]
     exponents = {kind: {"transformer": 1.234, "capsnmt": 1.0} for kind in ("training", "decoding")}
     settings = {"methods": ["transformer", "capsnmt"], "lengths": LENGTHS}
-    return {"settings": settings, "measurements": measurements, "exponents": exponents}
+    return {"settings": settings, "medians": medians, "exponents": exponents}
 
 
 def test_what_is_drawn(record, tmp_path, monkeypatch):

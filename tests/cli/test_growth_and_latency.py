@@ -21,7 +21,7 @@ def test_growth(tmp_path, capsys):
     assert [line.split(" | ")[0] for line in lines[2:6]] == ["| 8", "| 16", "| 1100", "| exponent"]
     assert "exponents from 16 words on" in lines[-1]
     record = json.loads((tmp_path / "growth.json").read_text())
-    assert len(record["measurements"]) == 12
+    assert len(record["measurements"]) == len(record["medians"]) == 12
     assert set(record["exponents"]) == {"training", "decoding"}
     assert (tmp_path / "growth.svg").read_text().startswith("<?xml")
 

@@ -7,7 +7,7 @@ from tiny_run import SMALL
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation import growth
-from hf_capsule_mt.evaluation.growth import fit_exponent, measure_growth
+from hf_capsule_mt.evaluation.growth import Measurement, fit_exponent, measure_growth, medians_of
 from hf_capsule_mt.training.arguments import parse_override
 
 FIELDS = {**dict(map(parse_override, SMALL)), "vocab_size": 20}
@@ -53,17 +53,24 @@ def test_all_are_timed_on_the_same_words(configs, monkeypatch):
     monkeypatch.setattr(growth, "decode", watched_decode)
     monkeypatch.setattr(growth, "make_trainer", watched_trainer)
     found = measure(configs, [4, 8])
-    assert [(one.row, one.kind, one.length) for one in found] == [
-        (row, kind, length) for length in (4, 8) for kind in ("training", "decoding") for row in configs
-    ]
-    assert all(len(one.seconds) == 2 and min(one.seconds) > 0 for one in found)
-    # One turn more than is counted, and as many words as the source has.
+    once = [(row, kind, length) for length in (4, 8) for kind in ("training", "decoding") for row in configs]
+    assert [(one.row, one.kind, one.length) for one in found] == once * 2
+    assert min(one.seconds for one in found) > 0
+    # One round more than is counted, and as many words as the source has.
     assert len(decoded) == 2 * 2 * 3
     assert {(shape, new) for _, shape, new, _ in decoded} == {((2, 4), 4), ((2, 8), 8)}
     assert not any(training for *_, training in decoded)
     assert all(training for _, training in trained)
     sums = [words for words, _ in trained]
     assert sums[::2] == sums[1::2], "the models take turns on the same words"
+
+
+def test_medians():
+    found = [Measurement("a", "training", 4, seconds) for seconds in (1.0, 9.0, 2.0)]
+    assert medians_of([*found, Measurement("b", "training", 4, 3.0)]) == {
+        ("training", "a", 4): 2.0,
+        ("training", "b", 4): 3.0,
+    }
 
 
 def test_mistakes(configs):
