@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from transformers import MarianConfig
 
 from .checks import check_choice, check_fraction, check_positive_integer
+from .guided_routing import GuidedRoutingFields
 from .portable import PortableConfig
 
 LAYER_AGGREGATIONS = ("linear", "dynamic", "dynamic_routing", "em_routing")
@@ -27,10 +28,10 @@ _HEAD_SITES = {
 }
 
 
-class CapsuleAggregatedMarianConfig(PortableConfig, MarianConfig):
+class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianConfig):
     r"""
-    A [`MarianConfig`] with the aggregation of layers of Dou et al. 2019 and that of attention heads of Li et al. 2019.
-    With the default values the model is Marian.
+    A [`MarianConfig`] with the aggregation of layers of Dou et al. 2019, that of attention heads of Li et al. 2019, and
+    the guided routing of Zheng et al. 2019. With the default values the model is Marian.
 
     Args:
         layer_aggregation (`str`, *optional*):
@@ -68,7 +69,7 @@ class CapsuleAggregatedMarianConfig(PortableConfig, MarianConfig):
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the model's own loss, in [0, 1).
 
-    All other arguments are those of [`MarianConfig`].
+    The arguments of guided routing are those of [`GuidedRoutingFields`], all others those of [`MarianConfig`].
 
     Raises:
         ValueError: if a value is not allowed; the message names the field, the value and what is allowed.
@@ -114,6 +115,7 @@ class CapsuleAggregatedMarianConfig(PortableConfig, MarianConfig):
         self._validate_layer_aggregation()
         self._validate_head_aggregation()
         self._validate_routing()
+        self._validate_guided_routing()
         check_fraction("label_smoothing", self.label_smoothing)
         super().__post_init__(**kwargs)
 
