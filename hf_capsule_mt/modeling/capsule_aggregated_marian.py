@@ -36,6 +36,9 @@ from transformers.utils import TransformersKwargs, can_return_tuple, logging
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from ..configuration.checks import check_overrides
 from .capsule_routing import OutputRouting
+from .forced_decoding import ForcedDecoding
+from .guided_losses import GuidedLosses
+from .guided_routing import GuidedContext, GuidedRouting, GuidedVotes
 from .head_aggregation import (
     RECORDED_HEADS,
     ResidualRoutedHeads,
@@ -61,6 +64,8 @@ class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedMo
         "CapsuleAggregatedMarianEncoderLayer",
         "CapsuleAggregatedMarianDecoderLayer",
         "LayerAggregation",
+        "GuidedVotes",
+        "GuidedRouting",
     )
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
@@ -132,6 +137,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         )
         aggregates = config.aggregates_layers("encoder")
         self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
+        self.guided_votes = GuidedVotes(config, config.d_model) if config.guided_routing is not None else None
         self.post_init()
 
     @can_return_tuple
@@ -153,7 +159,14 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         layer_routing = None
         if self.aggregation is not None:
             outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        return RoutedEncoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
+        votes, keys = (None, None) if self.guided_votes is None else self.guided_votes(outputs["last_hidden_state"])
+        return RoutedEncoderOutput(
+            **outputs,
+            layer_routing=layer_routing,
+            head_routing=head_routing,
+            guided_votes=votes,
+            guided_keys=keys,
+        )
 
 
 class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
@@ -209,12 +222,18 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
 
 class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
-    """The encoder-decoder without a language model head."""
+    """The encoder-decoder without a language model head.
+
+    With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
+    """
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.encoder = CapsuleAggregatedMarianEncoder(config)
         self.decoder = CapsuleAggregatedMarianDecoder(config)
+        self.guided_routing = None
+        if config.guided_routing is not None:
+            self.guided_routing = GuidedRouting(config, config.d_model, config.decoder_ffn_dim, config.dropout)
         self.post_init()
 
     @can_return_tuple
@@ -230,6 +249,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqModelOutput:
         """Run encoder and decoder.
@@ -245,6 +265,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the cache.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
         if encoder_outputs is None:
@@ -252,7 +273,9 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = RoutedEncoderOutput(*encoder_outputs)
+            # Hidden states and attentions are tuples; what else there is comes in no fixed order.
+            tuples = [value for value in encoder_outputs[1:] if isinstance(value, tuple)]
+            encoder_outputs = RoutedEncoderOutput(encoder_outputs[0], *tuples)
         decoder_outputs = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -268,8 +291,12 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             **(getattr(encoder_outputs, "head_routing", None) or {}),
             **(decoder_outputs.head_routing or {}),
         }
+        states = decoder_outputs.last_hidden_state
+        guided = GuidedContext(states, None, None)
+        if self.guided_routing is not None:
+            guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
         return RoutedSeq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
+            last_hidden_state=guided.states,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
@@ -280,17 +307,39 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
             decoder_layer_routing=decoder_outputs.layer_routing,
             head_routing=head_routing or None,
+            guided_routing=guided.assignment,
+            guided_states=states if output_guided_capsules else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
         )
+
+    def _route_guided(
+        self,
+        states: Tensor,
+        encoder_outputs: BaseModelOutput,
+        attention_mask: Tensor | None,
+        output_routing: OutputRouting,
+    ) -> GuidedContext:
+        votes = getattr(encoder_outputs, "guided_votes", None), getattr(encoder_outputs, "guided_keys", None)
+        # Encoder outputs that are not of this encoder, or a tuple of them.
+        if any(tensor is None for tensor in votes):
+            votes = self.encoder.guided_votes(encoder_outputs.last_hidden_state)
+        if attention_mask is not None and attention_mask.dim() != 2:
+            raise ValueError(
+                f"attention_mask has shape {tuple(attention_mask.shape)}; guided routing needs [batch, source]"
+            )
+        mask = None if attention_mask is None else attention_mask.bool()
+        return self.guided_routing(states, *votes, mask, output_routing)
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    ForcedDecoding, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.model = CapsuleAggregatedMarianModel(config)
+        self.guided_losses = GuidedLosses(config, config.d_model) if config.guided_routing is not None else None
         self.post_init()
 
     @can_return_tuple
@@ -334,14 +383,34 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             decoder_inputs_embeds,
             use_cache,
             output_routing,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
-        loss = None
+        losses = {}
         if labels is not None:
-            loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return RoutedSeq2SeqLMOutput(loss=loss, logits=logits, lm_loss=loss, **others)
+            losses = self._losses(logits, outputs, labels, num_items_in_batch)
+        inner = ("last_hidden_state", "guided_states", "guided_capsules")
+        others = {name: value for name, value in outputs.items() if name not in inner}
+        return RoutedSeq2SeqLMOutput(logits=logits, **losses, **others)
+
+    def _losses(
+        self,
+        logits: Tensor,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+    ) -> dict[str, Tensor]:
+        """The loss and its parts."""
+        loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        parts = {"lm_loss": loss}
+        if self.guided_losses is not None:
+            states, capsules = outputs.guided_states, outputs.guided_capsules
+            parts |= self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
+        weights = {"bow_loss": self.config.bow_loss_weight, "bca_loss": self.config.bca_loss_weight}
+        for name, weight in weights.items():
+            loss = loss + weight * parts[name] if name in parts else loss
+        return {"loss": loss, **parts}
 
     @classmethod
     def from_marian(
@@ -354,7 +423,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         Args:
             marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
-                `head_aggregation_output` are "residual" unless given: their scales start at zero.
+                `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
+                routing adds to the decoder's states.
 
         Raises:
             ValueError: if `marian` is a model of another type, an override is unknown or not allowed, or the weights
@@ -367,6 +437,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
         config = _aggregated_config(marian.config, config_overrides)
         model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
+        if model.model.guided_routing is not None:
+            model.model.guided_routing.switch_off()
         _load_marian_weights(model, marian)
         model.generation_config = copy.deepcopy(marian.generation_config)
         return model.to(marian.device).train(marian.training)
@@ -417,7 +489,9 @@ def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration,
         first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
         raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
     routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
-    added = (*(f"model.{side}.aggregation." for side in ("encoder", "decoder")), *(f"{name}." for name in routed))
+    guided = ("model.encoder.guided_votes.", "model.guided_routing.", "guided_losses.")
+    sides = (f"model.{side}.aggregation." for side in ("encoder", "decoder"))
+    added = (*sides, *guided, *(f"{name}." for name in routed))
     unused = {f"{name}.{part}" for name in routed for part in ("weight", "bias")}.intersection(report.unexpected_keys)
     strange = [
         *(key for key in report.missing_keys if not key.startswith(added)),

@@ -15,10 +15,17 @@ from transformers.utils import ModelOutput
 
 @dataclass
 class RoutedEncoderOutput(BaseModelOutput):
-    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
+    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and what guided routing reads.
+
+    Args:
+        guided_votes: `[batch, source, capsules, width]`.
+        guided_keys: `[batch, source, 1 or 2 or capsules, width]`.
+    """
 
     layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
+    guided_votes: Tensor | None = None
+    guided_keys: Tensor | None = None
 
 
 @dataclass
@@ -77,9 +84,12 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
         decoder_layer_routing: of decoder layers to output capsules, the same with target positions.
         head_routing: of attention heads to output capsules: by place, as "encoder_self.0" (site and layer),
             `[batch, positions, H, N]`, or `[batch, positions, iterations, H, N]`.
-        guided_routing: of source positions to PAST, FUTURE and redundant capsules.
+        guided_routing: of source positions to PAST, then FUTURE, then redundant capsules (with the baselines, to each
+            of these as a whole), `[batch, target, source, J]`, or `[batch, target, iterations, source, J]`.
         sentence_routing: of source positions to sentence capsules, `[batch, source, M]`, or
             `[batch, iterations, source, M]` with `output_routing="all"`.
+        guided_states: what guides guided routing, `[batch, target, d]`, if the capsules were asked for.
+        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`, if they were asked for.
     """
 
     encoder_layer_routing: Tensor | None = None
@@ -87,6 +97,8 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
     head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
+    guided_states: Tensor | None = None
+    guided_capsules: Tensor | None = None
 
 
 @dataclass

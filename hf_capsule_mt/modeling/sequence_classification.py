@@ -28,6 +28,9 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
         r"^(model\.)?shared\.",
         r"^lm_head\.",
         r"^final_logits_bias$",
+        r"^(model\.)?guided_routing\.",
+        r"^(model\.)?encoder\.guided_votes\.",
+        r"^guided_losses\.",
     )
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
@@ -38,6 +41,8 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
             self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
         self.encoder = CapsuleAggregatedMarianEncoder(config)
+        # No decoder reads them.
+        self.encoder.guided_votes = None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -183,7 +183,8 @@ def test_early_stopping(corpus, tmp_path):
 @pytest.mark.parametrize("method", METHODS)
 def test_two_updates_of_every_method(corpus, tmp_path, method):
     main(arguments(corpus, tmp_path, method=method, save_strategy="steps", save_steps=1, warmup_steps=0))
-    assert all(0 < loss < 10 for loss in history(tmp_path, "loss"))
+    # Guided routing predicts two bags of words beside the translation.
+    assert all(0 < loss < (20 if method.startswith("gdr") else 10) for loss in history(tmp_path, "loss"))
     first, second = weights(tmp_path / "checkpoint-1"), weights(tmp_path)
     buffers = ("final_logits_bias", "embed_positions.weight")
     assert not [name for name in second if not name.endswith(buffers) and torch.equal(first[name], second[name])]

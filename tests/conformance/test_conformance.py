@@ -49,6 +49,7 @@ NOT_APPLICABLE = {
     "test_tp_plan_matches_params": "no plan for tensor parallelism, as in Marian",
     "test_vision_axial_rope": "no rotary positions",
 }
+WITHOUT_LOSSES = {"bow_loss_weight": 0, "bca_loss_weight": 0}
 KINDS = {
     "none": {},
     "em_routing": {"layer_aggregation": "em_routing", "layer_aggregation_parameterization": "joint"},
@@ -71,6 +72,16 @@ KINDS = {
         "head_aggregation_cross_layers": None,
         "head_aggregation_output": "residual",
         "layer_aggregation": "em_routing",
+    },
+    # The tests take the loss for the cross entropy alone.
+    "guided": {"guided_routing": "gdr", "guided_capsule_dim": 4, **WITHOUT_LOSSES},
+    "guided_attention": {"guided_routing": "attention", "guided_capsule_dim": 4, **WITHOUT_LOSSES},
+    "everything": {
+        "guided_routing": "gdr",
+        "guided_capsule_dim": 4,
+        "head_aggregation": "simple_routing",
+        "layer_aggregation": "dynamic_routing",
+        **WITHOUT_LOSSES,
     },
 }
 
@@ -172,6 +183,18 @@ class RoutedHeadsTest(Conformance, GenerationTesterMixin, unittest.TestCase):
 
 class RoutedHeadsAndLayersTest(Conformance, GenerationTesterMixin, unittest.TestCase):
     kind = "heads_and_layers"
+
+
+class GuidedRoutingTest(Conformance, GenerationTesterMixin, unittest.TestCase):
+    kind = "guided"
+
+
+class GuidedAttentionTest(Conformance, GenerationTesterMixin, unittest.TestCase):
+    kind = "guided_attention"
+
+
+class EverythingTest(Conformance, GenerationTesterMixin, unittest.TestCase):
+    kind = "everything"
 
 
 class EncoderTester(ModelTester):

@@ -43,7 +43,19 @@ HEAD_AGGREGATIONS = {
     "heads_em": {"head_aggregation": "em_routing", **_EVERY_SITE},
     "heads_and_layers_em": {"head_aggregation": "em_routing", "layer_aggregation": "em_routing", **_EVERY_SITE},
 }
-AGGREGATIONS = {**LAYER_AGGREGATIONS, **HEAD_AGGREGATIONS}
+GUIDED_ROUTINGS = {
+    "gdr": {"guided_routing": "gdr", "guided_capsule_dim": 4},
+    "guided_classifier": {"guided_routing": "classifier", "guided_capsule_dim": 4, "num_past_capsules": 1},
+    "guided_attention": {"guided_routing": "attention", "guided_capsule_dim": 4, "num_future_capsules": 3},
+    "everything": {
+        "guided_routing": "gdr",
+        "guided_capsule_dim": 4,
+        "layer_aggregation": "em_routing",
+        "head_aggregation": "simple_routing",
+        **_EVERY_SITE,
+    },
+}
+AGGREGATIONS = {**LAYER_AGGREGATIONS, **HEAD_AGGREGATIONS, **GUIDED_ROUTINGS}
 ALL = {"none": {}, **AGGREGATIONS}
 OUTPUTS = {
     output: {"layer_aggregation_output": output, "head_aggregation_output": output}

@@ -113,7 +113,8 @@ def test_missing_weights_start_as_in_a_new_model(kind, output, checkpoint):
             expected = fresh.shape[-1] ** -0.5 if ".out_proj." in name else 0.3
             # Five standard errors of the standard deviation of that many normal numbers.
             assert parameter.std().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
-    if output == "residual":
+    # Guided routing is switched off by from_marian alone.
+    if output == "residual" and loaded.config.guided_routing is None:
         assert torch.equal(logits(loaded), logits(plain))
 
 
@@ -165,6 +166,8 @@ def test_offloaded_to_disk(kind, output, checkpoint, tmp_path):
         device_map[f"model.{stack}.layers.1"] = "disk"
     if model.config.layer_aggregation is not None:
         device_map |= {"model.encoder.aggregation": "cpu", "model.decoder.aggregation": "disk"}
+    if model.config.guided_routing is not None:
+        device_map |= {"model.encoder.guided_votes": "disk", "model.guided_routing": "disk", "guided_losses": "cpu"}
     loaded = AutoModelForSeq2SeqLM.from_pretrained(
         checkpoint(model), device_map=device_map, offload_folder=tmp_path / "offload"
     )

@@ -63,7 +63,8 @@ def test_gradient_checkpointing_with_outputs(use_reentrant):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    ["marian", "none", "linear", "dynamic", "dynamic_routing", "em_routing", "heads_simple", "heads_and_layers_em"],
+    ["marian", "none", "linear", "dynamic", "dynamic_routing", "em_routing", "heads_simple", "heads_and_layers_em"]
+    + ["gdr", "guided_classifier", "guided_attention", "everything"],
 )
 def test_compiled_in_one_graph(kind):
     torch.compiler.reset()

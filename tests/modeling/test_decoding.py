@@ -14,6 +14,10 @@ SEED_AND_EOS_BIAS = {
     "em_routing": (0, 4),
     "heads_simple": (2, 4),
     "heads_and_layers_em": (0, 7),
+    "gdr": (2, 4),
+    "guided_classifier": (1, 2),
+    "guided_attention": (0, 7),
+    "everything": (0, 4),
 }
 every_kind = pytest.mark.parametrize("kind", SEED_AND_EOS_BIAS)
 
@@ -139,6 +143,7 @@ def test_routing_is_carried_through_generate(model, kind, num_beams, output_rout
     encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
     assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
     assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
+    assert (encoded.guided_votes is None) == (model.config.guided_routing is None)
 
 
 @pytest.mark.parametrize("help_from", [{"assistant_model": True}, {"prompt_lookup_num_tokens": 2}], ids=str)

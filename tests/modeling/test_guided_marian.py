@@ -1,0 +1,204 @@
+"""Guided routing in the Marian family: its losses, what it costs at generation, and the assignments that it returns."""
+
+import pytest
+import torch
+from aggregated_models import (
+    EOS,
+    GUIDED_ROUTINGS,
+    PAD,
+    WIDTH,
+    added,
+    aggregated,
+    marian,
+    source_batch,
+    training_batch,
+)
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
+    CapsuleAggregatedMarianModel,
+)
+
+every_kind = pytest.mark.parametrize("kind", GUIDED_ROUTINGS)
+# Classes of the baselines, and capsules.
+GROUPS = {"gdr": 6, "guided_classifier": 3, "guided_attention": 2, "everything": 6}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@every_kind
+def test_the_loss_is_the_sum_of_its_parts(kind, training):
+    fields = {"bow_loss_weight": 0.5, "bca_loss_weight": 3, "label_smoothing": 0.1}
+    model = aggregated(kind, **fields).train(training)
+    outputs = model(**training_batch())
+    parts = outputs.lm_loss, outputs.bow_loss, outputs.bca_loss
+    assert all(part > 0 for part in parts)
+    torch.testing.assert_close(outputs.loss, parts[0] + 0.5 * parts[1] + 3 * parts[2])
+    for name, weight in (("bow_loss", {"bow_loss_weight": 0}), ("bca_loss", {"bca_loss_weight": 0})):
+        without = aggregated(kind, **weight)
+        assert name not in without(**training_batch())
+        assert not [key for key in without.state_dict() if key.endswith(f"{name[:3]}.weight")]
+    neither = aggregated(kind, bow_loss_weight=0, bca_loss_weight=0)(**training_batch())
+    assert torch.equal(neither.loss, neither.lm_loss)
+
+
+def test_the_losses_read_what_the_routing_made():
+    """The states that guide, and the capsules, without those that are redundant."""
+    model, batch = aggregated("everything"), training_batch()
+    seen = []
+    model.guided_losses.register_forward_pre_hook(lambda module, args: seen.extend(args))
+    model(**batch)
+    states, capsules, _, embedding, items = seen
+    decoder_input_ids = model.prepare_decoder_input_ids_from_labels(batch.pop("labels"))
+    assert "guided_capsules" not in model.model(**batch, decoder_input_ids=decoder_input_ids)
+    inner = model.model(**batch, decoder_input_ids=decoder_input_ids, output_guided_capsules=True)
+    assert torch.equal(inner.guided_capsules, capsules)
+    assert torch.equal(inner.guided_states, states)
+    assert capsules.shape == (3, 6, 4, 4)
+    assert not torch.equal(states, inner.last_hidden_state)
+    # The last layer's, aggregated.
+    decoded = model.get_decoder()(
+        decoder_input_ids, None, inner.encoder_last_hidden_state, encoder_attention_mask=batch["attention_mask"]
+    )
+    assert torch.equal(states, decoded.last_hidden_state)
+    assert embedding is model.model.shared.weight
+    assert items is None
+
+
+@every_kind
+def test_parts_of_a_batch_add_up(kind):
+    model, batch = aggregated(kind).double(), training_batch()
+    whole = model(**batch)
+    count = (batch["labels"] != -100).sum()
+    parts = [{name: value[row : row + 1] for name, value in batch.items()} for row in range(3)]
+    outputs = [model(**part, num_items_in_batch=count) for part in parts]
+    for name in ("loss", "lm_loss", "bow_loss", "bca_loss"):
+        torch.testing.assert_close(sum(output[name] for output in outputs), whole[name])
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
+@every_kind
+def test_votes_are_made_once_and_losses_never(kind, arguments):
+    model, calls = aggregated(kind), {"votes": 0, "routing": 0}
+
+    def count(name):
+        return lambda *_: calls.update({name: calls[name] + 1})
+
+    def fail(*_):
+        raise AssertionError("the losses were computed")
+
+    model.model.encoder.guided_votes.register_forward_hook(count("votes"))
+    model.model.guided_routing.register_forward_hook(count("routing"))
+    model.guided_losses.register_forward_pre_hook(fail)
+    model.generate(**source_batch(), **arguments, min_new_tokens=5, max_new_tokens=5)
+    assert calls == {"votes": 1, "routing": 5}
+
+
+@every_kind
+def test_encoder_outputs_without_votes(kind):
+    model, batch = aggregated(kind), training_batch()
+    expected = model(**batch)
+    encoded = model.get_encoder()(**source_batch(), output_hidden_states=True)
+    bare = BaseModelOutput(last_hidden_state=encoded.last_hidden_state)
+    for outputs in (bare, (encoded.last_hidden_state,), encoded.to_tuple()):
+        actual = model(**batch, encoder_outputs=outputs)
+        assert torch.equal(actual.logits, expected.logits)
+        assert ("encoder_hidden_states" in actual) == (len(outputs) > 1)
+
+
+@every_kind
+def test_output_routing(kind):
+    model = aggregated(kind, guided_routing_iterations=4)
+    silent, last, every = (model(**training_batch(), output_routing=option) for option in (False, True, "all"))
+    iterations = 4 if model.config.guided_routing == "gdr" else 1
+    assert "guided_routing" not in silent
+    assert last.guided_routing.shape == (3, 6, 7, GROUPS[kind])
+    assert every.guided_routing.shape == (3, 6, iterations, 7, GROUPS[kind])
+    assert torch.equal(every.guided_routing[:, :, -1], last.guided_routing)
+    assert torch.equal(silent.logits, every.logits)
+    assert not last.guided_routing.requires_grad
+    padded = source_batch()["attention_mask"] == 0
+    assert not last.guided_routing.movedim(2, 1)[padded].any()
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@every_kind
+def test_forced_decoding_is_what_was_generated(kind, num_beams):
+    model, source = aggregated(kind, forced_eos_token_id=None).double(), source_batch()
+    arguments = {"num_beams": num_beams, "num_return_sequences": num_beams, "max_new_tokens": 6}
+    sequences = model.generate(**source, **arguments, output_routing=True)
+    outputs = model.force_decode(sequences, **source)
+    assert outputs.guided_routing.shape == (3 * num_beams, sequences.shape[1] - 1, 7, GROUPS[kind])
+    assert not outputs.logits.requires_grad
+    if num_beams == 1:
+        written = (sequences[:, 1:] != PAD) | (outputs.logits.argmax(-1) == PAD)
+        assert torch.equal(outputs.logits.argmax(-1)[written], sequences[:, 1:][written])
+    for row, sequence in enumerate(sequences):
+        sentence = {name: value[[row // num_beams]] for name, value in source.items()}
+        # Step by step, as generation goes.
+        for t in range(1, len(sequence)):
+            step = model(**sentence, decoder_input_ids=sequence[None, :t], output_routing=True)
+            torch.testing.assert_close(step.guided_routing[0, -1], outputs.guided_routing[row, t - 1])
+    with pytest.raises(ValueError, match="sequences has 2 rows for 3 sources"):
+        model.force_decode(sequences[:2], **source)
+
+
+def test_the_hidden_states_of_padding_are_never_read():
+    """Bit for bit: neither through the votes that travel, nor through a cache."""
+    model, source = aggregated("gdr"), source_batch()
+    encoded = model.get_encoder()(**source)
+    targets = torch.tensor([[PAD, 5, 9, EOS]] * 3)
+    expected = model(**source, encoder_outputs=encoded, decoder_input_ids=targets).logits
+    for name in ("guided_votes", "guided_keys"):
+        encoded[name][source["attention_mask"] == 0] = float("nan")
+    actual = model(**source, encoder_outputs=encoded, decoder_input_ids=targets).logits
+    assert torch.equal(actual, expected)
+
+
+def test_a_mask_of_another_shape_is_refused():
+    model, batch = aggregated("gdr"), training_batch()
+    encoded = model.get_encoder()(**source_batch())
+    mask = batch.pop("attention_mask")[:, None, None].bool()
+    with pytest.raises(ValueError, match=r"attention_mask has shape \(3, 1, 1, 7\); .* \[batch, source\]"):
+        model(**batch, encoder_outputs=encoded, attention_mask=mask)
+
+
+@every_kind
+def test_the_auxiliary_weights_are_saved(kind, tmp_path):
+    model = aggregated(kind)
+    model.save_pretrained(tmp_path)
+    loaded = CapsuleAggregatedMarianForConditionalGeneration.from_pretrained(tmp_path)
+    expected, actual = model(**training_batch()), loaded(**training_batch())
+    for name in ("loss", "lm_loss", "bow_loss", "bca_loss"):
+        assert torch.equal(actual[name], expected[name]), name
+    base, report = CapsuleAggregatedMarianModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not [name for name in report["missing_keys"] if "guided" in name]
+    assert torch.equal(base.guided_routing.fc2.weight, model.model.guided_routing.fc2.weight)
+
+
+def test_the_encoder_of_a_guided_model_classifies(tmp_path):
+    """It has no votes, for there is no decoder to read them."""
+    model = aggregated("gdr")
+    model.save_pretrained(tmp_path)
+    how = {"num_labels": 3, "output_loading_info": True}
+    classifier, report = CapsuleAggregatedMarianForSequenceClassification.from_pretrained(tmp_path, **how)
+    assert not report["unexpected_keys"]
+    assert all(name.startswith("classification_head.") for name in report["missing_keys"])
+    assert not [name for name in classifier.state_dict() if "guided" in name]
+    assert classifier(**source_batch()).logits.shape == (3, 3)
+
+
+def test_warm_start_learns_to_use_the_capsules():
+    """What the capsules add is zero at first, and then it is not."""
+    parent = marian()
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, guided_routing="gdr")
+    assert model.config.guided_capsule_dim == 256
+    assert {name.partition("guided")[1] for name in added(model)} == {"guided"}
+    states = torch.randn(3, 2, WIDTH)
+    votes = model.model.encoder.guided_votes(torch.randn(3, 5, WIDTH))
+    assert torch.equal(model.model.guided_routing(states, *votes).states, states)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(**training_batch()).loss.backward()
+    optimizer.step()
+    assert not torch.equal(model.model.guided_routing(states, *votes).states, states)
