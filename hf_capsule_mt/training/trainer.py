@@ -26,6 +26,7 @@ from transformers.utils import logging
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 from .arguments import TranslationTrainingArguments
+from .loss_terms import log_loss_terms
 from .run import Run
 
 logger = logging.get_logger(__name__)
@@ -108,6 +109,8 @@ class _CardCallback(TrainerCallback):
 class TranslationTrainer(Seq2SeqTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
+    It logs the parts of a loss that has several.
+
     Its training data set has `lengths`: a (source, target) pair of token counts for each item, as
     [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card tells of `run`; without one it is the
     Trainer's own.
@@ -122,6 +125,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     ) -> None:
         super().__init__(model=model, args=args, **kwargs)
         self.run = run
+        log_loss_terms(self)
         self.add_callback(SourceCallback())
         self.add_callback(_CardCallback(self.create_model_card))
         self.add_callback(_EpochBeforeSkipping())

@@ -1,0 +1,66 @@
+"""The parts of a model's loss in a Trainer's logs, by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss")
+
+
+def log_loss_terms(trainer: Trainer) -> None:
+    """Let `trainer` log the parts of its model's loss beside `loss`, where the loss has several.
+
+    A Trainer keeps nothing of a model's output but the loss, so a forward hook listens to the model; and its loggers
+    show what they are handed, so a callback before all of them adds the parts.
+    """
+    terms = _LossTerms(trainer)
+    trainer.model.register_forward_hook(terms.listen)
+    # Those that add_callback adds come after the loggers.
+    trainer.callback_handler.callbacks.insert(0, terms)
+
+
+class _LossTerms(TrainerCallback):
+    """Sums the parts up since the last log, as the Trainer does with the loss."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._accelerator = trainer.accelerator
+        self._sums: dict[str, Tensor] = {}
+        self._logged_at = 0
+
+    def listen(self, model: nn.Module, inputs: tuple, outputs: Any) -> None:
+        """Take the parts out of an output of the model, if it is training."""
+        if not model.training or not isinstance(outputs, Mapping):
+            return
+        for name in LOSS_TERMS:
+            if name in outputs:
+                self._sums[name] = self._sums.get(name, 0) + outputs[name].detach()
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Begin to sum up."""
+        self._sums, self._logged_at = {}, state.global_step
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float],
+        **kwargs: Any,
+    ) -> None:
+        """Add the parts, each the mean over the updates since the last log."""
+        updates = state.global_step - self._logged_at
+        if "loss" not in logs or not updates:
+            return
+        sums, self._sums, self._logged_at = self._sums, {}, state.global_step
+        if len(sums) < 2:
+            return
+        # Every process has divided by the words of all, or by its own.
+        reduction = "sum" if args.average_tokens_across_devices else "mean"
+        terms = {name: self._accelerator.reduce(total, reduction).item() / updates for name, total in sums.items()}
+        logs.update(terms)
+        # The history has a copy already.
+        state.log_history[-1].update(terms)

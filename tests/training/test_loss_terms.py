@@ -1,0 +1,86 @@
+"""The parts of the loss in the logs: of our trainer, of a plain one, and as its loggers show them."""
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_marian import tiny_tokenizer
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt.training.arguments import TranslationTrainingArguments
+from hf_capsule_mt.training.loss_terms import LOSS_TERMS, log_loss_terms
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+LINES = ["a b c d e f", "g", "h i", "j k l m", "n o p", "q", "r s t u v", "w x"]
+TINY = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 29, "guided_capsule_dim": 4}
+WEIGHTS = {"bow_loss_weight": 0.5, "bca_loss_weight": 2}
+
+
+def train(folder, method="gdr", plain=True, weights=WEIGHTS, **options):
+    """Train without dropout in the order of the lines, and return what was logged of the loss."""
+    tokenizer = tiny_tokenizer()
+    torch.manual_seed(0)
+    config = preset_config(method, "tiny", **TINY, **weights, dropout=0)
+    model = CapsuleAggregatedMarianForConditionalGeneration(config)
+    fields = {"max_steps": 4, "logging_steps": 1, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0}
+    fields |= {"save_strategy": "no", "report_to": "none", "use_cpu": True, "train_sampling_strategy": "sequential"}
+    fields |= {"lr_scheduler_type": "constant", "per_device_train_batch_size": 4, **options}
+    data = [dict(tokenizer(line, text_target=line)) for line in LINES]
+    kind, arguments = Seq2SeqTrainer, Seq2SeqTrainingArguments
+    if not plain:
+        kind, arguments = TranslationTrainer, TranslationTrainingArguments
+        fields |= {"max_tokens_per_batch": 0, "predict_with_generate": False}
+    trainer = kind(
+        model,
+        arguments(str(folder), **fields),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model),
+        train_dataset=data,
+        eval_dataset=data,
+        processing_class=tokenizer,
+    )
+    if plain:
+        log_loss_terms(trainer)
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_terms_add_up_to_the_loss(plain, tmp_path):
+    history = train(tmp_path, plain=plain, eval_strategy="steps", eval_steps=1)
+    assert len(history) == 4
+    for entry in history:
+        lm, bow, bca = (entry[name] for name in LOSS_TERMS)
+        assert min(lm, bow, bca) > 0
+        assert entry["loss"] == pytest.approx(lm + 0.5 * bow + 2 * bca, rel=1e-5)
+    assert history[-1]["bow_loss"] < history[0]["bow_loss"]
+
+
+def test_they_are_means_over_updates_and_sums_over_accumulated_batches(tmp_path):
+    single = train(tmp_path)
+    for options in ({"logging_steps": 2}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}):
+        entries = train(tmp_path, **options)
+        step = len(single) // len(entries)
+        for name in LOSS_TERMS:
+            expected = [sum(one[name] for one in single[i : i + step]) / step for i in range(0, 4, step)]
+            assert [entry[name] for entry in entries] == pytest.approx(expected, rel=1e-5)
+
+
+def test_loggers_show_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
+    history = train(tmp_path, report_to="tensorboard")
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    for name in ("loss", *LOSS_TERMS):
+        shown = [event.value for event in events.Scalars(f"train/{name}")]
+        assert shown == pytest.approx([entry[name] for entry in history])
+
+
+def test_a_loss_without_parts_is_logged_alone(tmp_path):
+    without = {"bow_loss_weight": 0, "bca_loss_weight": 0}
+    for method, weights in (("gdr", without), ("em-routing", {})):
+        history = train(tmp_path, method=method, weights=weights)
+        assert len(history) == 4
+        assert not any(name in entry for entry in history for name in LOSS_TERMS)
+    [first, *_] = train(tmp_path, weights={"bca_loss_weight": 0})
+    assert "bca_loss" not in first
+    assert first["loss"] == pytest.approx(first["lm_loss"] + first["bow_loss"], rel=1e-5)
