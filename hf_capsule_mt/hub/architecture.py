@@ -24,7 +24,8 @@ def describe_architecture(config: PretrainedConfig) -> str:
         return " ".join([_grus(config), *_hybrid(config)])
     if config.model_type != "capsule_aggregated_marian":
         return f"An encoder-decoder of type `{config.model_type}`."
-    return " ".join([_transformer(config), *_layer_aggregation(config), *_head_aggregation(config)])
+    parts = (*_layer_aggregation(config), *_head_aggregation(config), *_guided_routing(config))
+    return " ".join([_transformer(config), *parts])
 
 
 def _transformer(config: PretrainedConfig) -> str:
@@ -96,6 +97,26 @@ def _head_aggregation(config: PretrainedConfig) -> list[str]:
             places.append(f"{name} (layers {', '.join(str(layer + 1) for layer in routed)})")
     sentence = f"The heads of {' and of '.join(places)} are aggregated by {_ROUTINGS[config.head_aggregation]}"
     return [f"{sentence}, {_routing(config)}. {_output(config.head_aggregation_output, 'the output projection')}"]
+
+
+def _guided_routing(config: PretrainedConfig) -> list[str]:
+    if config.guided_routing is None:
+        return []
+    how = {
+        "gdr": f"guided dynamic routing in {config.guided_routing_iterations} iterations",
+        "classifier": "a classifier of every word",
+        "attention": "an attention to each",
+    }[config.guided_routing]
+    counts = {"PAST": config.num_past_capsules, "FUTURE": config.num_future_capsules}
+    if config.num_redundant_capsules and config.guided_routing == "gdr":
+        counts["redundant"] = config.num_redundant_capsules
+    capsules = ", ".join(f"{count} {name}" for name, count in counts.items())
+    weights = {"bag-of-words": config.bow_loss_weight, "content agreement": config.bca_loss_weight}
+    losses = " and ".join(f"a {name} loss (weight {weight:g})" for name, weight in weights.items() if weight)
+    return [
+        f"On top of the decoder, source words are told apart as translated and not translated by {how}: {capsules} "
+        f"capsules of width {config.guided_capsule_dim}, trained with {losses or 'no losses of their own'}."
+    ]
 
 
 def _routing(config: PretrainedConfig) -> str:

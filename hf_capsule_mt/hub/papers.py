@@ -72,7 +72,14 @@ LI = Paper(
     year=2019,
     arxiv="1904.03100",
 )
-
+ZHENG = Paper(
+    key="zheng2019dynamic",
+    authors="Zheng, Zaixiang and Huang, Shujian and Tu, Zhaopeng and Dai, Xin-Yu and Chen, Jiajun",
+    title="Dynamic Past and Future for Neural Machine Translation",
+    booktitle="Proceedings of EMNLP-IJCNLP",
+    year=2019,
+    arxiv="1904.09646",
+)
 WANG = Paper(
     key="wang2019towards",
     authors="Wang, Mingxuan and Xie, Jun and Tan, Zhixing and Su, Jinsong and Xiong, Deyi and Li, Lei",
@@ -90,6 +97,7 @@ def papers_of(config: PretrainedConfig) -> list[Paper]:
         VASWANI: config.model_type == "capsule_aggregated_marian",
         DOU: getattr(config, "layer_aggregation", None) is not None,
         LI: getattr(config, "head_aggregation", None) is not None,
+        ZHENG: getattr(config, "guided_routing", None) is not None,
         WANG: getattr(config, "sentence_aggregation", None) is not None,
     }
     return [paper for paper, is_used in used.items() if is_used]

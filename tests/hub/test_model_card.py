@@ -112,6 +112,21 @@ def test_head_aggregation_is_described(record):
     assert "dou2019dynamic" in text
 
 
+def test_guided_routing_is_described(record):
+    record["config"] = preset_config("gdr", "tiny", layer_aggregation="em_routing", bca_loss_weight=0.5).to_diff_dict()
+    text = make_model_card(record).text
+    assert "not translated by guided dynamic routing in 3 iterations: 2 PAST, 2 FUTURE, 2 redundant capsules of" in text
+    assert "width 256, trained with a bag-of-words loss (weight 1) and a content agreement loss (weight 0.5)." in text
+    assert "EM routing" in text
+    assert all(key in text for key in ("vaswani2017attention", "dou2019dynamic", "zheng2019dynamic"))
+    without = {"guided_routing": "attention", "bow_loss_weight": 0, "bca_loss_weight": 0}
+    record["config"] |= without
+    text = make_model_card(record).text
+    assert (
+        "by an attention to each: 2 PAST, 2 FUTURE capsules of width 256, trained with no losses of their own." in text
+    )
+
+
 def test_capsnmt_is_described(record):
     record["config"] = preset_config("capsnmt", "tiny").to_diff_dict()
     text = make_model_card(record).text

@@ -43,6 +43,8 @@ KINDS = {
     "transformer": SMALL,
     "dynamic-combination": SMALL,
     "em-routing": {**SMALL, **EVERYTHING},
+    "gdr": {**SMALL, **EVERYTHING, "layer_aggregation": "linear", "guided_capsule_dim": 4},
+    "gdr-attention": {**SMALL, "guided_capsule_dim": 4},
     "capsnmt": {**TWO_STACKS, "label_smoothing": 0.1},
     "capsnmt-pooling": TWO_STACKS,
     "rnmt": {**TINY, "label_smoothing": 0.1},
@@ -122,7 +124,7 @@ found["logits"] = model(**batch, labels=labels).logits.tolist()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", FAMILIES)
+@pytest.mark.parametrize("method", [*FAMILIES, "gdr"])
 def test_trains_and_is_saved_again_elsewhere(tmp_path, method):
     folder, again, third = (tmp_path / name for name in ("checkpoint", "again", "third"))
     before = save(folder, method)
