@@ -1,16 +1,26 @@
 """A model must learn to reverse strings of digits that it has never seen, by the commands that users type."""
 
+from pathlib import Path
+
 import pytest
+import torch
 from digits import learned_bleu, write_digits
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 SMALL = ["d_model=64", "dropout=0"]
 TRANSFORMER = [*SMALL, "encoder_ffn_dim=128", "decoder_ffn_dim=128", "encoder_layers=2", "decoder_layers=2"]
 EVERY_SITE = ["head_aggregation_decoder_layers=null", "head_aggregation_cross_layers=null"]
+
+
+def schedule(updates):
+    return ["--max_tokens_per_batch", "768", "--max_steps", str(updates), "--learning_rate", "3e-3"]
+
+
 METHODS = {
-    "em-routing": (TRANSFORMER, 1000),
-    "head-simple-routing": ([*TRANSFORMER, *EVERY_SITE], 1000),
-    "rnmt": (SMALL, 700),
-    "capsnmt-hybrid": (SMALL, 500),
+    "em-routing": (TRANSFORMER, schedule(1000)),
+    "head-simple-routing": ([*TRANSFORMER, *EVERY_SITE], schedule(1000)),
+    "rnmt": (SMALL, schedule(700)),
+    "capsnmt-hybrid": (SMALL, schedule(500)),
 }
 
 
@@ -19,6 +29,31 @@ METHODS = {
 def test_reversing_digits(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path, (3, 8), lambda line: line[::-1])
-    config_overrides, updates = METHODS[method]
-    schedule = ["--max_tokens_per_batch", "768", "--max_steps", str(updates), "--learning_rate", "3e-3"]
-    assert learned_bleu(method, config_overrides, schedule) > 90
+    assert learned_bleu(method, *METHODS[method]) > 90
+
+
+def past_assignments(model, tokenizer):
+    """The mean assignment to PAST of source digits that have been written already, and of those that have not."""
+    sources = tokenizer(Path("test.source").read_text().splitlines(), return_tensors="pt", padding=True)
+    targets = tokenizer(Path("test.target").read_text().splitlines(), return_tensors="pt", padding=True)["input_ids"]
+    sequences = torch.cat([torch.full_like(targets[:, :1], tokenizer.pad_token_id), targets], dim=1)
+    assignment = model.force_decode(sequences, **sources).guided_routing
+    past = assignment[..., : model.config.num_past_capsules].sum(-1)
+    position = torch.arange(past.shape[2])
+    written = torch.arange(past.shape[1])[:, None]
+    # The end of the sentence, which has no digit, is the last word of both.
+    digits = sources["attention_mask"].sum(1)[:, None, None] - 1
+    real = (position < digits) & (written <= digits)
+    # In reverse, the digits written so far are the last ones.
+    done = position >= digits - written
+    return past[real & done].mean(), past[real & ~done].mean()
+
+
+@pytest.mark.slow
+def test_reversing_digits_with_past_and_future(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_digits(tmp_path, (3, 8), lambda line: line[::-1])
+    assert learned_bleu("gdr", [*TRANSFORMER, "guided_capsule_dim=32"], schedule(1000)) > 90
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("run"), AutoTokenizer.from_pretrained("run")
+    written, unwritten = past_assignments(model, tokenizer)
+    assert written > unwritten + 0.2
