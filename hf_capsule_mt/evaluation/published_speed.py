@@ -29,6 +29,15 @@ _HEADS = {
     ("em_routing", (5,), _NONE, _NONE): (1.88,),
     ("em_routing", (0,), _NONE, _NONE): (1.88,),
 }
+# Zheng et al. 2019, Table 1, fractions already: whether there is the bag-of-words loss, that of content agreement, and
+# redundant capsules.
+_GUIDED = {
+    (False, False, True): (0.77, 0.94),
+    (True, False, True): (0.70, 0.94),
+    (False, True, True): (0.75, 0.94),
+    (True, True, True): (0.67, 0.94),
+    (True, True, False): (0.69, 0.94),
+}
 
 
 def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
@@ -47,6 +56,8 @@ def published_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
     """The ratios of training and decoding speed printed for this configuration, at `base`; those that there are."""
     if not _as_published(config):
         return ()
+    if config.guided_routing is not None:
+        return _published_guided_speed(config)
     if config.head_aggregation is None:
         speeds, plain = _LAYERS.get(config.layer_aggregation, ()), _PLAIN_LAYERS
     elif config.layer_aggregation is None:
@@ -55,3 +66,12 @@ def published_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
     else:
         return ()
     return tuple(speed / reference for speed, reference in zip(speeds, plain))
+
+
+def _published_guided_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
+    past, future, redundant = config.num_past_capsules, config.num_future_capsules, config.num_redundant_capsules
+    sizes = past, future, config.guided_capsule_dim, config.guided_routing_iterations
+    alone = config.layer_aggregation is config.head_aggregation is None
+    if config.guided_routing != "gdr" or not alone or sizes != (2, 2, 256, 3) or redundant not in (0, 2):
+        return ()
+    return _GUIDED.get((config.bow_loss_weight > 0, config.bca_loss_weight > 0, redundant > 0), ())

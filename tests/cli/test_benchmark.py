@@ -64,6 +64,8 @@ def test_notes_go_with_the_methods_shown():
     assert "+14.7M for linear combination is not Eq. 3" in text
     assert "factored" not in text
     assert "paper" not in text
+    assert "Zheng" not in text
+    assert "have 5.2M" in report(*parse("--methods", "gdr"), {"gdr": comparison}, MADE_BY)
     args, _ = parse("--methods", "em-routing")
     joint = {"em-routing": preset_config("em-routing", "base", layer_aggregation_parameterization="joint")}
     assert "factored" not in report(args, joint, {"em-routing": comparison}, MADE_BY)
@@ -96,6 +98,15 @@ def test_rows_have_fields_of_their_own(capsys):
         ("em-routing", {"num_output_capsules": 8}, ["", ""]),
         ("em-routing", {"layer_aggregation_sides": ["encoder"]}, ["", ""]),
         ("head-em-routing", {"layer_aggregation": "em_routing"}, ["", ""]),
+        ("gdr", {}, ["0.67", "0.94"]),
+        ("gdr", {"bow_loss_weight": 0, "bca_loss_weight": 0}, ["0.77", "0.94"]),
+        ("gdr", {"bca_loss_weight": 0}, ["0.70", "0.94"]),
+        ("gdr", {"bow_loss_weight": 0}, ["0.75", "0.94"]),
+        ("gdr", {"num_redundant_capsules": 0}, ["0.69", "0.94"]),
+        ("gdr", {"num_redundant_capsules": 1}, ["", ""]),
+        ("gdr", {"guided_capsule_dim": 128}, ["", ""]),
+        ("gdr", {"layer_aggregation": "em_routing"}, ["", ""]),
+        ("gdr-attention", {}, ["", ""]),
     ],
 )
 def test_published_speeds_belong_to_a_configuration(method, fields, expected):
