@@ -34,9 +34,12 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
     vectors = F.embedding(words, embedding).to(bags.dtype)
     with torch.autocast(queries.device.type, enabled=False):
         of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
+    queries, weights = queries.flatten(0, 1), bags.sum(-1).flatten()
+    if not torch.compiler.is_compiling():
+        # How many are left a compiler could not know.
+        queries, weights = queries[weights > 0], weights[weights > 0]
     wanted = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
-    log_partitions = LogPartitionFunction.apply(queries.flatten(0, 1), embedding, bags.sum(-1).flatten(), wanted)
-    return log_partitions - of_the_bags
+    return LogPartitionFunction.apply(queries, embedding, weights, wanted) - of_the_bags
 
 
 class LogPartitionFunction(torch.autograd.Function):

@@ -105,6 +105,7 @@ def test_encoder_outputs_without_votes(kind):
         actual = model(**batch, encoder_outputs=outputs)
         assert torch.equal(actual.logits, expected.logits)
         assert ("encoder_hidden_states" in actual) == (len(outputs) > 1)
+        assert set(actual) - {"encoder_hidden_states"} == set(expected)
 
 
 @every_kind
