@@ -159,7 +159,9 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         layer_routing = None
         if self.aggregation is not None:
             outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
-        votes, keys = (None, None) if self.guided_votes is None else self.guided_votes(outputs["last_hidden_state"])
+        votes = keys = None
+        if self.guided_votes is not None:
+            votes, keys = self.guided_votes(outputs["last_hidden_state"], _mask_of_words(attention_mask))
         return RoutedEncoderOutput(
             **outputs,
             layer_routing=layer_routing,
@@ -319,16 +321,22 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         attention_mask: Tensor | None,
         output_routing: OutputRouting,
     ) -> GuidedContext:
+        mask = _mask_of_words(attention_mask)
         votes = getattr(encoder_outputs, "guided_votes", None), getattr(encoder_outputs, "guided_keys", None)
         # Encoder outputs that are not of this encoder, or a tuple of them.
         if any(tensor is None for tensor in votes):
-            votes = self.encoder.guided_votes(encoder_outputs.last_hidden_state)
-        if attention_mask is not None and attention_mask.dim() != 2:
-            raise ValueError(
-                f"attention_mask has shape {tuple(attention_mask.shape)}; guided routing needs [batch, source]"
-            )
-        mask = None if attention_mask is None else attention_mask.bool()
+            votes = self.encoder.guided_votes(encoder_outputs.last_hidden_state, mask)
         return self.guided_routing(states, *votes, mask, output_routing)
+
+
+def _mask_of_words(attention_mask: Tensor | None) -> Tensor | None:
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() != 2:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; guided routing needs [batch, source]"
+        )
+    return attention_mask.bool()
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(

@@ -2,7 +2,8 @@
 
 Functions take plain tensors; the modules add the parameters. B sentences, S source words, T target positions, J
 capsules of width D. `mask` is `[B, S]` bool, True where there is a source word: others contribute exactly nothing.
-What depends on the source alone, votes and keys, is made once a sentence by [`GuidedVotes`].
+What depends on the source alone, votes and keys, is made once a sentence by [`GuidedVotes`], and is zero where a word
+is missing; to the functions it may be anything finite there.
 
 Routing runs in float32 (float64 for float64) whatever the model's dtype, and holds no tensor of T * S * D elements.
 """
@@ -45,8 +46,8 @@ def guided_dynamic_routing(
     """Guided dynamic routing (Algorithm 1, Eq. 4-7), with W_b of Eq. 7 in three parts.
 
     Args:
-        votes: v `[B, S, J, D]` (Eq. 5).
-        keys: W_v v `[B, S, J, D]`.
+        votes: v `[B, J, S, D]` (Eq. 5).
+        keys: W_v v `[B, J, S, D]`.
         queries: W_z z `[B, T, D]`.
         capsule_map: W_Omega `[D, D]`, which is applied to the capsules.
         score_weight: w `[1, D]`.
@@ -56,12 +57,11 @@ def guided_dynamic_routing(
     """
     dtype = votes.dtype
     votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
-    votes, keys = (_hide(tensor.transpose(1, 2), mask, -2) for tensor in (votes, keys))
     # Until the first update the assignment is that of every target position.
     logits = votes.new_zeros(*votes.shape[:2], 1, votes.shape[2])
     every = []
     for iteration in range(num_iterations):
-        coefficients = _hide(logits.softmax(1), mask, -1)
+        coefficients = _hide(logits.softmax(1), mask)
         every.append(coefficients.detach())
         capsules = squash(coefficients @ votes)
         if iteration + 1 < num_iterations:
@@ -86,8 +86,8 @@ def guided_classifier(
     """The baseline CLF (Fig. 6, footnote 5): each word is PAST, FUTURE or redundant, and capsules are weighted sums.
 
     Args:
-        values: `[B, S, J, D]`, for the PAST capsules and then the FUTURE capsules.
-        keys: W_h h `[B, S, 1, D]`.
+        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
+        keys: W_h h `[B, 1, S, D]`.
         queries: W_z z `[B, T, D]`.
         score_weight: `[2 or 3, D]`, of the classes.
         num_past: the PAST capsules among J.
@@ -95,9 +95,8 @@ def guided_classifier(
     """
     dtype = values.dtype
     values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
-    values, keys = (_hide(tensor.transpose(1, 2), mask, -2) for tensor in (values, keys))
     scores = additive_scores(queries.unsqueeze(1), keys, score_weight).squeeze(1)
-    classes = _hide(scores.softmax(-1).movedim(-1, 1), mask, -1)
+    classes = _hide(scores.softmax(-1).movedim(-1, 1), mask)
     return _weighted_sums(classes, values, num_past, dtype)
 
 
@@ -107,27 +106,24 @@ def guided_attention(
     """The baseline ATTN (Fig. 6): scaled dot-product attention to PAST, and another to FUTURE.
 
     Args:
-        values: `[B, S, J, D]`, for the PAST capsules and then the FUTURE capsules.
-        keys: `[B, S, 2, D]`.
+        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
+        keys: `[B, 2, S, D]`.
         queries: `[B, T, 2 * D]`.
         num_past: the PAST capsules among J.
         mask: `[B, S]`; every word exists by default.
     """
     dtype = values.dtype
     values, keys, queries = in_compute_dtype(values, keys, queries)
-    values, keys = (_hide(tensor.transpose(1, 2), mask, -2) for tensor in (values, keys))
     queries = queries.unflatten(-1, (2, -1)).transpose(1, 2)
     scores = queries @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min)
-    return _weighted_sums(_hide(scores.softmax(-1), mask, -1), values, num_past, dtype)
+    return _weighted_sums(_hide(scores.softmax(-1), mask), values, num_past, dtype)
 
 
-def _hide(tensor: Tensor, mask: Tensor | None, dim: int) -> Tensor:
-    """Zero what belongs to missing words: `[B, J, ...]`, with the words at `dim`, -1 or -2."""
-    if mask is None:
-        return tensor
-    return tensor.masked_fill(~(mask[:, None, None] if dim == -1 else mask[:, None, :, None]), 0.0)
+def _hide(coefficients: Tensor, mask: Tensor | None) -> Tensor:
+    """Zero what is assigned of missing words, `[B, J, T, S]`."""
+    return coefficients if mask is None else coefficients.masked_fill(~mask[:, None, None], 0.0)
 
 
 def _at_every_position(tensor: Tensor, length: int) -> Tensor:
@@ -162,11 +158,16 @@ class GuidedVotes(nn.Module):
             attentions = 2 if config.guided_routing == "attention" else 1
             self.keys = nn.Linear(width, attentions * self.capsule_dim, bias=False)
 
-    def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Votes (Eq. 5) and keys, `[B, S, ..., D]` each, of the encoder's states `[B, S, width]`."""
-        votes = self.votes(states).unflatten(-1, (-1, self.capsule_dim))
-        keys = self.keys(votes) if self.routes else self.keys(states).unflatten(-1, (-1, self.capsule_dim))
-        return votes, keys
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Votes (Eq. 5) and keys, `[B, ..., S, D]` each, of the encoder's states `[B, S, width]`."""
+        if mask is not None:
+            states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
+        votes = self._split(self.votes(states))
+        return votes, self.keys(votes) if self.routes else self._split(self.keys(states))
+
+    def _split(self, concatenated: Tensor) -> Tensor:
+        # As routing reads them, step by step.
+        return concatenated.unflatten(-1, (-1, self.capsule_dim)).transpose(1, 2).contiguous()
 
 
 class GuidedContext(NamedTuple):

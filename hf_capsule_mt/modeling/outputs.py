@@ -18,8 +18,8 @@ class RoutedEncoderOutput(BaseModelOutput):
     """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and what guided routing reads.
 
     Args:
-        guided_votes: `[batch, source, capsules, width]`.
-        guided_keys: `[batch, source, 1 or 2 or capsules, width]`.
+        guided_votes: `[batch, capsules, source, width]`.
+        guided_keys: `[batch, 1 or 2 or capsules, source, width]`.
     """
 
     layer_routing: Tensor | None = None

@@ -152,7 +152,7 @@ def test_the_hidden_states_of_padding_are_never_read():
     targets = torch.tensor([[PAD, 5, 9, EOS]] * 3)
     expected = model(**source, encoder_outputs=encoded, decoder_input_ids=targets).logits
     for name in ("guided_votes", "guided_keys"):
-        encoded[name][source["attention_mask"] == 0] = float("nan")
+        encoded[name].transpose(1, 2)[source["attention_mask"] == 0] = 1e30
     actual = model(**source, encoder_outputs=encoded, decoder_input_ids=targets).logits
     assert torch.equal(actual, expected)
 

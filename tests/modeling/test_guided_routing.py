@@ -71,12 +71,12 @@ def test_matches_the_loops(kind, shape, masked):
     config, votes, routing = make(kind)
     states, sources, mask = inputs(shape)
     mask = mask if masked else None
-    outputs, capsules, assignment = routing(states, *votes(sources), mask, output_routing="all")
+    outputs, capsules, assignment = routing(states, *votes(sources, mask), mask, output_routing="all")
     expected, assignments = by_loops(config, votes, routing, states, sources, mask)
     kept = config.num_guided_capsules
     torch.testing.assert_close(capsules, expected[:, :, :kept])
     torch.testing.assert_close(assignment, assignments.detach())
-    last = routing(states, *votes(sources), mask, output_routing=True).assignment
+    last = routing(states, *votes(sources, mask), mask, output_routing=True).assignment
     assert torch.equal(last, assignment[:, :, -1])
     context = torch.cat([states, expected[:, :, :kept].flatten(-2)], dim=-1)
     results = states + routing.fc2(routing.fc1(context).relu())
@@ -97,7 +97,7 @@ def test_matches_the_loops(kind, shape, masked):
 def test_the_assignment_of_a_word(kind):
     config, votes, routing = make(kind)
     states, sources, mask = inputs((2, 3, 5))
-    assignment = routing(states, *votes(sources), mask, output_routing="all").assignment
+    assignment = routing(states, *votes(sources, mask), mask, output_routing="all").assignment
     real = mask[:, None, None].expand(assignment.shape[:-1])
     totals = assignment.sum(3) if kind == "attention" else assignment.sum(-1)[real]
     torch.testing.assert_close(totals, torch.ones_like(totals))
@@ -118,14 +118,14 @@ def test_padded_words_contribute_nothing(kind, garbage):
     spoilt = torch.where(mask.unsqueeze(-1), sources, garbage).detach().requires_grad_()
     results = []
     for words in (sources, spoilt):
-        made = [tensor.requires_grad_() for tensor in map(torch.Tensor.detach, votes(words))]
-        outputs, _, assignment = routing(states, *made, mask, output_routing=True)
-        gradients = torch.autograd.grad(outputs.sum(), [states, *made], allow_unused=True)
+        outputs, _, assignment = routing(states, *votes(words, mask), mask, output_routing=True)
+        parameters = [*votes.parameters(), *routing.parameters()]
+        gradients = torch.autograd.grad(outputs.sum(), [words, states, *parameters], allow_unused=True)
         results.append((outputs, assignment, *gradients))
     for one, other in zip(*results):
         assert one is other is None or torch.equal(one, other)
-    for gradient in results[0][3:]:
-        assert gradient is None or not gradient[~mask].any()
+    assert results[0][2].any()
+    assert not results[0][2][~mask].any()
     nothing = routing(states, *votes(sources), torch.zeros_like(mask))
     assert not nothing.capsules.any()
     assert torch.autograd.grad(nothing.states.sum(), states)[0].isfinite().all()
@@ -193,7 +193,7 @@ def test_additive_scores_hold_no_hidden_layer(monkeypatch):
 
 def test_routing_gradients():
     torch.manual_seed(0)
-    sizes = (2, 3, 2, 4), (2, 3, 2, 4), (2, 2, 4), (4, 4), (1, 4)
+    sizes = (2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 4), (4, 4), (1, 4)
     tensors = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
     mask = torch.tensor([[False, True, True], [True, True, False]])
     assert torch.autograd.gradcheck(lambda *args: guided_dynamic_routing(*args, mask=mask)[0], tensors)
