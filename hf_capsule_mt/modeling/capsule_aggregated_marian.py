@@ -17,7 +17,6 @@ from transformers import (
     GenerationMixin,
     MarianConfig,
     MarianMTModel,
-    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers import initialization as init
@@ -31,18 +30,15 @@ from transformers.models.marian.modeling_marian import (
     MarianPreTrainedModel,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple, logging
+from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from ..configuration.checks import check_overrides
 from .capsule_routing import OutputRouting
 from .forced_decoding import ForcedDecoding
 from .guided_losses import GuidedLosses
 from .guided_routing import GuidedContext, GuidedRouting, GuidedVotes
 from .head_aggregation import (
     RECORDED_HEADS,
-    ResidualRoutedHeads,
-    RoutedHeads,
     aggregate_heads,
     record_heads,
     split_head_routing,
@@ -51,8 +47,7 @@ from .layer_aggregation import build_layer_aggregation
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 from .safe_loading import SafetensorsOnly
-
-logger = logging.get_logger(__name__)
+from .warm_start import aggregated_config, load_marian, load_marian_weights
 
 
 class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedModel):
@@ -443,76 +438,13 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             marian = load_marian(marian)
         elif not isinstance(marian, MarianMTModel) or marian.config.model_type != MarianConfig.model_type:
             raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
-        config = _aggregated_config(marian.config, config_overrides)
+        config = aggregated_config(marian.config, config_overrides)
         model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
         if model.model.guided_routing is not None:
             model.model.guided_routing.switch_off()
-        _load_marian_weights(model, marian)
+        load_marian_weights(model, marian)
         model.generation_config = copy.deepcopy(marian.generation_config)
         return model.to(marian.device).train(marian.training)
-
-
-def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> MarianMTModel:
-    """Load a Marian model from safetensors alone: to load another format is to run what it holds.
-
-    Of a model on the Hub without them Transformers takes the Hub's own conversion.
-
-    Raises:
-        ValueError: if it is a model of another type.
-        OSError: if there is none, or it has no safetensors.
-    """
-    _check_model_type(name_or_path, revision)
-    try:
-        return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
-    except OSError as error:
-        raise OSError(
-            f"{name_or_path} cannot be loaded from safetensors: {error} If it has pytorch_model.bin alone, and you "
-            "trust whoever made that file, convert it: "
-            f"MarianMTModel.from_pretrained({name_or_path!r}).save_pretrained(FOLDER)"
-        ) from error
-
-
-def _check_model_type(name_or_path: str, revision: str) -> None:
-    model_type = PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
-    if model_type != MarianConfig.model_type:
-        raise ValueError(
-            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
-            f"{MarianConfig.model_type!r} (models of this package load with from_pretrained)"
-        )
-
-
-def _aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
-    check_overrides(CapsuleAggregatedMarianConfig, overrides)
-    fields = config.to_dict()
-    for name in ("model_type", "architectures"):
-        fields.pop(name)
-    residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
-    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
-
-
-def _load_marian_weights(model: CapsuleAggregatedMarianForConditionalGeneration, marian: MarianMTModel) -> None:
-    try:
-        report = model.load_state_dict(marian.state_dict(), strict=False)
-    except RuntimeError as error:
-        first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
-        raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
-    routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
-    guided = ("model.encoder.guided_votes.", "model.guided_routing.", "guided_losses.")
-    sides = (f"model.{side}.aggregation." for side in ("encoder", "decoder"))
-    added = (*sides, *guided, *(f"{name}." for name in routed))
-    unused = {f"{name}.{part}" for name in routed for part in ("weight", "bias")}.intersection(report.unexpected_keys)
-    strange = [
-        *(key for key in report.missing_keys if not key.startswith(added)),
-        *(key for key in report.unexpected_keys if key not in unused),
-    ]
-    if strange:
-        raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
-    if unused:
-        logger.warning(
-            f"head_aggregation_output is 'replace': {len(unused) // 2} trained output projections are dropped, and the "
-            "model does not translate until it is trained"
-        )
-    model.tie_weights()
 
 
 __all__ = [

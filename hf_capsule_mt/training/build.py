@@ -21,7 +21,7 @@ from hf_capsule_mt.configuration import (
 from hf_capsule_mt.configuration.checks import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.modeling.capsule_aggregated_marian import load_marian
+from hf_capsule_mt.modeling.warm_start import load_marian
 from hf_capsule_mt.registration import CONFIGURATIONS
 
 from .arguments import ModelArguments

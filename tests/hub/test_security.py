@@ -93,7 +93,7 @@ def test_a_warm_start_says_how_to_convert(marian, tmp_path):
     model = MarianMTModel.from_pretrained(marian)
     (marian / "model.safetensors").unlink()
     torch.save(model.state_dict(), marian / "pytorch_model.bin")
-    with pytest.raises(OSError, match=re.escape(f"MarianMTModel.from_pretrained({str(marian)!r})")):
+    with pytest.raises(OSError, match=re.escape(f"MarianMTModel.from_pretrained({str(marian)!r}, revision='main')")):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(marian))
     MarianMTModel.from_pretrained(str(marian)).save_pretrained(tmp_path / "converted")
     CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(tmp_path / "converted"))
