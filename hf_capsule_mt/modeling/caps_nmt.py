@@ -20,13 +20,13 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.caps_nmt import CapsNMTConfig
 from .capsule_routing import OutputRouting
+from .masks import reading_mask
 from .outputs import SentenceEncoderOutput
 from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer, reading_orders
 from .recurrent_seq2seq import (
     RecurrentForConditionalGeneration,
     RecurrentModel,
     RecurrentPreTrainedModel,
-    reading_mask,
 )
 from .sentence_capsules import SentenceProjection, build_sentence_aggregation
 

@@ -19,7 +19,6 @@ from transformers import (
     MarianMTModel,
     PreTrainedModel,
 )
-from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.marian.modeling_marian import (
     MarianDecoder,
@@ -44,6 +43,7 @@ from .head_aggregation import (
     split_head_routing,
 )
 from .layer_aggregation import build_layer_aggregation
+from .linear import init_words
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 from .safe_loading import SafetensorsOnly
@@ -78,16 +78,9 @@ class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedMo
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if type(module) is nn.Embedding and self.config.scale_embedding:
-            self._init_scaled_embedding(module)
+            init_words(module, self.config.d_model)
         if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
             module.init_weights(self.config.init_std)
-
-    def _init_scaled_embedding(self, embedding: nn.Embedding) -> None:
-        """Draw words that have unit variance once they are multiplied by sqrt(d_model), unless they were loaded."""
-        init.normal_(embedding.weight, mean=0.0, std=self.config.d_model**-0.5)
-        # The slice does not carry the mark of what was loaded.
-        if embedding.padding_idx is not None and not getattr(embedding.weight, "_is_hf_initialized", False):
-            init.zeros_(embedding.weight[embedding.padding_idx])
 
 
 class _Recorded:

@@ -15,6 +15,7 @@ from transformers import initialization as init
 from transformers.utils.output_capturing import OutputRecorder
 
 from .capsule_routing import CapsuleRouting, OutputRouting
+from .linear import UnitGainLinear
 
 
 class HeadRouting(CapsuleRouting):
@@ -35,14 +36,6 @@ class HeadRouting(CapsuleRouting):
         return capsules, (self.place, assignment), (self, votes)
 
 
-class _UnitGainLinear(nn.Linear):
-    """A linear map that starts with unit gain: routing shrinks what it is given, squashing above all."""
-
-    def init_weights(self, std: float) -> None:
-        """Draw the weights, unless they were loaded."""
-        init.normal_(self.weight, mean=0.0, std=self.in_features**-0.5)
-
-
 class RoutedHeads(nn.Module):
     """Eq. 5-12: an input capsule for each head, computed from all heads, votes for the output capsules.
 
@@ -58,8 +51,8 @@ class RoutedHeads(nn.Module):
         super().__init__()
         width = config.d_model
         self.num_heads = num_heads
-        self.inputs = _UnitGainLinear(width, num_heads * width)
-        self.votes = _UnitGainLinear(width, width)
+        self.inputs = UnitGainLinear(width, num_heads * width)
+        self.votes = UnitGainLinear(width, width)
         self.routing = HeadRouting(config, place)
 
     def forward(self, heads: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
-"""Linear maps that know how their weights start."""
+"""How the weights of linear maps and of words start."""
 
 from torch import nn
 from transformers import initialization as init
 
 
 class UnitGainLinear(nn.Linear):
-    """A linear map whose outputs start as large as its inputs."""
+    """A linear map whose outputs start as large as its inputs, for routing shrinks what it is given."""
 
-    def init_weights(self) -> None:
-        """Draw the weights and zero the bias, unless they were loaded."""
+    def init_weights(self, std: float | None = None) -> None:
+        """Draw the weights and zero the bias, unless they were loaded; `std`, a model's own, is for other maps."""
         init.normal_(self.weight, mean=0.0, std=self.in_features**-0.5)
         if self.bias is not None:
             init.zeros_(self.bias)
@@ -21,3 +21,12 @@ class GateLinear(nn.Linear):
         """Draw the weights and zero the bias, unless they were loaded."""
         init.xavier_uniform_(self.weight)
         init.zeros_(self.bias)
+
+
+def init_words(words: nn.Embedding | nn.Linear, width: int) -> None:
+    """Draw words that have unit variance once they are multiplied by sqrt(width), unless they were loaded."""
+    init.normal_(words.weight, mean=0.0, std=width**-0.5)
+    # The slice does not carry the mark of what was loaded.
+    padding = getattr(words, "padding_idx", None)
+    if padding is not None and not getattr(words.weight, "_is_hf_initialized", False):
+        init.zeros_(words.weight[padding])

@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.models.marian.modeling_marian import shift_tokens_right
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
 from ..configuration.recurrent import RecurrentConfig
 from .capsule_routing import OutputRouting
+from .linear import init_words
 from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 from .recurrent import RecurrentCache
@@ -38,17 +38,9 @@ class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
         if hasattr(module, "init_weights"):
             module.init_weights()
         elif isinstance(module, (nn.Embedding, nn.Linear)):
-            self._init_words(module)
+            init_words(module, self.config.d_model)
         else:
             super()._init_weights(module)
-
-    def _init_words(self, module: nn.Embedding | nn.Linear) -> None:
-        """Draw words that have unit variance once they are multiplied by sqrt(d_model), unless they were loaded."""
-        init.normal_(module.weight, mean=0.0, std=self.config.d_model**-0.5)
-        # The slice does not carry the mark of what was loaded.
-        padding = getattr(module, "padding_idx", None)
-        if padding is not None and not getattr(module.weight, "_is_hf_initialized", False):
-            init.zeros_(module.weight[padding])
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """What the first layer of a stack reads, `[batch, length, d_model]`."""
@@ -239,10 +231,3 @@ class RecurrentForConditionalGeneration(RecurrentPreTrainedModel):
             # Transformers knows of one embedding and the output projection.
             decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
         return embeddings
-
-
-def reading_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor:
-    """Where words `[batch, length, d]` are read, `[batch, length]` bool: everywhere by default."""
-    if attention_mask is not None:
-        return attention_mask.bool()
-    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)

@@ -23,13 +23,13 @@ from ..configuration.rnmt import RNMTConfig
 from .capsule_routing import OutputRouting
 from .conditional_gru import ConditionalGRU
 from .linear import UnitGainLinear
+from .masks import mean_over_words, reading_mask
 from .outputs import AttendedEncoderOutput
 from .recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
 from .recurrent_seq2seq import (
     RecurrentForConditionalGeneration,
     RecurrentModel,
     RecurrentPreTrainedModel,
-    reading_mask,
 )
 from .sentence_capsules import SentenceProjection, build_sentence_aggregation
 
@@ -155,7 +155,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         words = F.dropout(words, self.config.dropout, self.training)
         mask = None if encoder_attention_mask is None else encoder_attention_mask.bool()
         if cache is None or cache.states[0] is None:
-            before = self._first_state(encoder_hidden_states, mask)
+            before = self.start(mean_over_words(encoder_hidden_states, mask)).tanh()
         else:
             (before,) = cache.states[0]
         real = None if attention_mask is None else attention_mask[:, -words.shape[1] :].bool()
@@ -166,15 +166,6 @@ class RNMTDecoder(RNMTPreTrainedModel):
         readout = self.readout(torch.cat([words, states, contexts], dim=-1)).tanh()
         outputs = F.dropout(readout, self.config.dropout, self.training)
         return BaseModelOutputWithPastAndCrossAttentions(outputs, cache if use_cache else None)
-
-    def _first_state(self, encoder_hidden_states: Tensor, mask: Tensor | None) -> Tensor:
-        """The state before the first word `[batch, d_model]`: of the mean over the words of the source."""
-        if mask is None:
-            mean = encoder_hidden_states.mean(1)
-        else:
-            total = encoder_hidden_states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
-            mean = total / mask.sum(1, keepdim=True).clamp(min=1)
-        return self.start(mean).tanh()
 
 
 class RNMTModel(RNMTPreTrainedModel, RecurrentModel):

@@ -11,6 +11,7 @@ from transformers import initialization as init
 
 from .capsule_routing import OutputRouting
 from .linear import UnitGainLinear
+from .masks import mean_over_words, reading_mask
 from .routing import compute_dtype, hide_missing, in_compute_dtype, squash
 
 
@@ -104,11 +105,10 @@ class SentencePooling(nn.Module):
         self, states: Tensor, mask: Tensor | None = None, output_routing: OutputRouting = False
     ) -> tuple[Tensor, None]:
         """Pool states `[batch, source, d]` to `[batch, 4, d]`; arguments are those of [`SentenceCapsules.forward`]."""
-        if mask is None:
-            mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+        mask = reading_mask(mask, states)
         missing = ~mask.unsqueeze(-1)
         largest = states.masked_fill(missing, torch.finfo(states.dtype).min).amax(1)
-        mean = states.masked_fill(missing, 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        mean = mean_over_words(states, mask)
         first = mask.long().argmax(1)
         last = mask.shape[1] - 1 - mask.flip(1).long().argmax(1)
         rows = torch.arange(states.shape[0], device=states.device)

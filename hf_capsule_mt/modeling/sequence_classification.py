@@ -15,6 +15,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
 from .capsule_routing import OutputRouting
+from .masks import mean_over_words
 from .outputs import RoutedEncoderOutput, RoutedSequenceClassifierOutput
 
 
@@ -106,7 +107,8 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
-        logits = self.classification_head(_mean_over_words(outputs.last_hidden_state, attention_mask))
+        mask = None if attention_mask is None else attention_mask.bool()
+        logits = self.classification_head(mean_over_words(outputs.last_hidden_state, mask))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -118,14 +120,6 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             encoder_layer_routing=outputs.layer_routing,
             head_routing=outputs.head_routing,
         )
-
-
-def _mean_over_words(states: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """The mean `[batch, d]` of the states `[batch, length, d]` of real words; zero where there is none."""
-    if attention_mask is None:
-        return states.mean(1)
-    mask = attention_mask.to(states.dtype).unsqueeze(-1)
-    return states.masked_fill(mask == 0, 0.0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 __all__ = ["CapsuleAggregatedMarianEncoderModel", "CapsuleAggregatedMarianForSequenceClassification"]
