@@ -4,6 +4,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class Run:
             "training": trainer.args.to_sanitized_dict(),
             "config": trainer.model.config.to_diff_dict(),
             "parameters": _saved_parameters(trainer.model),
-            "data_sha256": {"source": text_hash(self.text.sources), "target": text_hash(self.text.targets)},
+            "data_sha256": self._data_sha256,
             "data_report": asdict(self.text.report),
             "pairs": {"trained_on": len(self.pairs), "too_long": self.pairs.too_long},
             "mixed_precision": trainer.accelerator.mixed_precision,
@@ -70,6 +71,11 @@ class Run:
         repository = getattr(trainer, "hub_model_id", None)
         details = CardDetails() if repository is None else CardDetails(repo_id=repository)
         return make_model_card(self.record(trainer, {}), evaluations, details=details)
+
+    @cached_property
+    def _data_sha256(self) -> dict[str, str]:
+        """Of both sides of the text: computed once, for a run that pushes records itself at every checkpoint."""
+        return {"source": text_hash(self.text.sources), "target": text_hash(self.text.targets)}
 
     def _command(self, trainer: Trainer) -> str:
         launch = ["--num_processes", trainer.args.world_size, "--mixed_precision", trainer.accelerator.mixed_precision]
