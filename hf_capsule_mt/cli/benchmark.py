@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .report import dated_environment, markdown_table, quiet_transformers
 from .rows import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
@@ -72,14 +73,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
 
-    from datetime import date
-
     import torch
     from tqdm import tqdm
-    from transformers import logging
 
     from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
-    from hf_capsule_mt.training.record import environment
 
     from .output import check_output_file, write_json
 
@@ -88,16 +85,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     device = device_of(args)
     if args.output_file is not None:
         check_output_file(args.output_file)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
+    with quiet_transformers():
         comparisons = {
             method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
             for method, config in tqdm(configs.items(), unit=" methods")
         }
-    finally:
-        logging.set_verbosity(verbosity)
-    made_by = {"date": date.today().isoformat(), **environment(device.type)}
+    made_by = dated_environment(device.type)
     print(report(args, configs, comparisons, made_by))
     if args.output_file is not None:
         write_json(args.output_file, _record(args, comparisons, made_by))
@@ -154,7 +147,7 @@ def _table(
         columns += ["paper: training", "paper: decoding"]
         rows = [[*row, *_paper_cells(published.get(row[0]))] for row in rows]
     alignment = ["---", *["---:"] * (len(columns) - 1)]
-    return [f"| {' | '.join(row)} |" for row in (columns, alignment, *rows)]
+    return markdown_table([columns, alignment, *rows])
 
 
 def _plain_row(comparisons: Sequence["Comparison"]) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
 from .rows import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
 
     from tqdm import tqdm
-    from transformers import logging
 
     from hf_capsule_mt.evaluation.growth import KINDS, measure_growth
 
@@ -54,16 +54,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     configs = _configs(args)
     device = device_of(args)
     _check_arguments(args)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
+    options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
+    total = args.rounds * len(configs) * len(args.lengths) * len(KINDS)
+    with quiet_transformers():
         found = measure_growth(configs, args.lengths, device=device, **options)
-        measurements = list(
-            tqdm(found, total=args.rounds * len(configs) * len(args.lengths) * len(KINDS), unit=" times")
-        )
-    finally:
-        logging.set_verbosity(verbosity)
+        measurements = list(tqdm(found, total=total, unit=" times"))
     record = _record(args, measurements, device.type)
     print(report(record))
     if args.output_file is not None:
@@ -99,10 +94,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], device_type: str) -> dict[str, Any]:
     from dataclasses import asdict
-    from datetime import date
 
     from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent, medians_of
-    from hf_capsule_mt.training.record import environment
 
     medians = medians_of(measurements)
     lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)
@@ -118,24 +111,22 @@ def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], dev
             for (kind, row, length), found in medians.items()
         ],
         "exponents": exponents,
-        "environment": {"date": date.today().isoformat(), **environment(device_type)},
+        "environment": dated_environment(device_type),
     }
 
 
 def report(record: dict[str, Any]) -> str:
     """The table in Markdown, and under it how it was measured."""
-    settings, made_by = record["settings"], record["environment"]
+    settings = record["settings"]
     columns = [(kind, row) for kind in record["exponents"] for row in settings["methods"]]
     times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
     rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
     for length in settings["lengths"]:
         rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
     rows.append(["exponent", *(f"{record['exponents'][kind][row]:.2f}" for kind, row in columns)])
-    packages = made_by["packages"]
     caption = (
         f"Seconds, medians of {settings['rounds']} rounds over all lengths in which the models take turns; exponents "
         f"from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
-        f"{settings['batch_size']} sentence(s) at a time, float32, {made_by['device']}, {made_by['cpu_threads']} "
-        f"thread(s), torch {packages['torch']}, transformers {packages['transformers']}, {made_by['date']}."
+        f"{settings['batch_size']} sentence(s) at a time, float32, {describe_environment(record['environment'])}."
     )
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", caption])
+    return "\n".join([*markdown_table(rows), "", caption])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import report_user_errors
+from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
 from .rows import add_row_options, configs_of_rows, device_of
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
@@ -38,12 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
 
-    from datetime import date
-
-    from transformers import logging
-
     from hf_capsule_mt.evaluation.latency import measure_latency
-    from hf_capsule_mt.training.record import environment
 
     from .output import check_output_file, write_json
 
@@ -51,14 +47,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_output_file(args.output_file)
     sentences, args.vocab_size = _sentences(args)
     configs, device = configs_of_rows(args), device_of(args)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
+    options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
+    with quiet_transformers():
         times = measure_latency(configs, sentences, device=device, **options)
-    finally:
-        logging.set_verbosity(verbosity)
-    made_by = {"date": date.today().isoformat(), **environment(device.type)}
+    made_by = dated_environment(device.type)
     record = {"settings": vars(args), "sentences": len(sentences), "seconds": times, "environment": made_by}
     record["words"] = {"source": sum(len(words) for words, _ in sentences), "target": sum(new for _, new in sentences)}
     print(report(record))
@@ -88,17 +80,15 @@ def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], i
 
 def report(record: dict[str, Any]) -> str:
     """The table in Markdown, and under it how it was measured."""
-    settings, made_by, times = record["settings"], record["environment"], record["seconds"]
+    settings, times, words = record["settings"], record["seconds"], record["words"]
     means = {row: 1000 * sum(found) / len(found) for row, found in times.items()}
     first = next(iter(means))
     rows = [["model", "milliseconds a sentence", f"times as fast as {first}"], ["---", "---:", "---:"]]
     rows += [[row, f"{mean:.1f}", f"{means[first] / mean:.2f}"] for row, mean in means.items()]
-    packages, words = made_by["packages"], record["words"]
     search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
     caption = (
         f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
         f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
-        f"{settings['vocab_size']}, float32, {made_by['device']}, {made_by['cpu_threads']} thread(s), torch "
-        f"{packages['torch']}, transformers {packages['transformers']}, {made_by['date']}."
+        f"{settings['vocab_size']}, float32, {describe_environment(record['environment'])}."
     )
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", caption])
+    return "\n".join([*markdown_table(rows), "", caption])

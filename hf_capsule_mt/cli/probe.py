@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .report import markdown_table, quiet_transformers
 
 if TYPE_CHECKING:
     from hf_capsule_mt.data.probing import ProbingData
@@ -132,8 +133,6 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     """Train and test, and write the record."""
     import time
 
-    from transformers.utils import logging
-
     from hf_capsule_mt.evaluation.probing import probe
     from hf_capsule_mt.training.record import environment
 
@@ -142,13 +141,9 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     started, made_by = time.time(), environment()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
-    verbosity = logging.get_verbosity()
     # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.
-    logging.set_verbosity_error()
-    try:
+    with quiet_transformers():
         result = probe(run.data, run.settings["aggregation"], run.settings["seed"], settings, run.folder)
-    finally:
-        logging.set_verbosity(verbosity)
     seconds = round(time.time() - started, 1)
     record = {"settings": run.settings, **result, "seconds_of_this_call": seconds, "environment": made_by}
     write_json(run.record_file, record)
@@ -170,7 +165,7 @@ def report(records: Sequence[Mapping[str, Any]]) -> str:
     for aggregation in dict.fromkeys(record["settings"]["aggregation"] for record in records):
         cells = (_cell(records, "test_accuracy", task=task.name, aggregation=aggregation) for task in tasks)
         rows.append([aggregation.upper(), *cells])
-    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", _caption(records)])
+    return "\n".join([*markdown_table(rows), "", _caption(records)])
 
 
 def _cell(records: Sequence[Mapping[str, Any]], measure: str, **settings: str) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedModel
 
-from .speed import FIRST_WORD, Batch, decode, make_trainer, seconds
+from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
 
 KINDS = ("training", "decoding")
 
@@ -93,9 +93,7 @@ def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
 
 
 def _check(configs: Mapping[str, PretrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:
-    for name, value in (("batch_size", batch_size), ("rounds", rounds), ("lengths", min(lengths))):
-        if value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1")
+    check_numbers({"batch_size": batch_size, "rounds": rounds, "lengths": min(lengths)})
     for row, config in configs.items():
         positions = getattr(config, "max_position_embeddings", None)
         # The start token takes one too.

@@ -1,11 +1,12 @@
 """Milliseconds to translate one sentence (Wang et al. 2019, Table 3)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, PretrainedConfig
 
-from .speed import decode, seconds
+from .speed import check_numbers, decode, seconds
 
 
 def measure_latency(
@@ -33,9 +34,7 @@ def measure_latency(
     Raises:
         ValueError: if a number is too small, or there is no sentence.
     """
-    for name, value in (("num_beams", num_beams), ("rounds", rounds), ("the number of sentences", len(sentences))):
-        if value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1")
+    check_numbers({"num_beams": num_beams, "rounds": rounds, "the number of sentences": len(sentences)})
     torch.manual_seed(seed)
     models = {row: AutoModelForSeq2SeqLM.from_config(config).to(device).eval() for row, config in configs.items()}
     times = {row: [] for row in configs}
@@ -43,6 +42,6 @@ def measure_latency(
         input_ids = torch.tensor([words], device=device)
         batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
         for row, model in models.items():
-            run = lambda batch, model=model, new_tokens=new_tokens: decode(model, batch, new_tokens, num_beams)  # noqa: E731
+            run = partial(decode, model, new_tokens=new_tokens, num_beams=num_beams)
             times[row].append(seconds(run, batch, device))
     return {row: found[3:] for row, found in times.items()}

@@ -5,9 +5,10 @@ The two models take turns on the same batches in the same process, so that whate
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
+from types import MappingProxyType
 from typing import TypeVar
 
 import torch
@@ -26,6 +27,13 @@ _POOL = 2000  # pairs that training batches are cut from
 
 Batch = dict[str, Tensor]
 T = TypeVar("T")
+
+
+def check_numbers(numbers: Mapping[str, int], least: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Raise ValueError unless every one of the named numbers is at least its `least`, or 1 where that has none."""
+    for name, value in numbers.items():
+        if value < least.get(name, 1):
+            raise ValueError(f"{name} is {value}; it must be at least {least.get(name, 1)}")
 
 
 @dataclass(frozen=True)
@@ -55,9 +63,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         least = {"max_tokens": LENGTH_LIMITS[1], "warmup_rounds": 0, "seed": 0}
-        for name, value in dataclasses.asdict(self).items():
-            if value < least.get(name, 1):
-                raise ValueError(f"{name} is {value}; it must be at least {least.get(name, 1)}")
+        check_numbers(dataclasses.asdict(self), least)
 
 
 @dataclass(frozen=True)
