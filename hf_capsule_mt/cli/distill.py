@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from accelerate.utils import broadcast_object_list
 
     from hf_capsule_mt.training.distillation import Shards
+    from hf_capsule_mt.training.record import environment, text_hash
 
     started = time.time()
     state = process_state(args.device)
@@ -70,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     sources = _read_sources(args)
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
-    settings = {"data": _hash(sources), **decoding_settings(args)}
     if state.is_main_process:
+        settings = {"data": text_hash(sources), **decoding_settings(args)}
         shards.open(settings)
     state.wait_for_everyone()
     _make_shards(args, shards, sources, state)
@@ -79,7 +80,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if state.is_main_process:
         manifest = _finish(args, shards, sources)
         manifest |= {"settings": settings, "processes": state.num_processes}
-        manifest |= {"seconds_of_this_call": round(time.time() - started, 1), "environment": _environment(state)}
+        manifest |= {
+            "seconds_of_this_call": round(time.time() - started, 1),
+            "environment": environment(state.device.type),
+        }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
     state.destroy_process_group()
@@ -153,15 +157,3 @@ def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> d
         "kept": len(kept),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }
-
-
-def _hash(sources: list[str]) -> str:
-    from hf_capsule_mt.training.record import text_hash
-
-    return text_hash(sources)
-
-
-def _environment(state: "PartialState") -> dict[str, Any]:
-    from hf_capsule_mt.training.record import environment
-
-    return environment(state.device.type)

@@ -21,7 +21,7 @@ from .names import PLACEHOLDER, check_repo_id, check_revision
 logger = logging.get_logger(__name__)
 
 CARD = "README.md"
-_FORBIDDEN = "the token may not write there; take one with write access, and your own or your organisation's name"
+_FORBIDDEN = "the token may not write there; take one with write access, and a name of your own or of your organisation"
 # What an earlier model may have left in a repository and what would contradict, or be taken for, a part of the new one.
 _REPLACED = (
     "*.safetensors",
@@ -197,9 +197,7 @@ def _remedy(error: HfHubHTTPError) -> str:
     if status == 401:
         return "no token, or one that it does not know; log in with `hf auth login`, or set HF_TOKEN"
     if status == 403:
-        return (
-            "the token may not write there; take one with write access, and a name of your own or of your organisation"
-        )
+        return _FORBIDDEN
     if status == 412:
         return "somebody else changed the repository at the same time; give the command again"
     return error.server_message or str(error)
