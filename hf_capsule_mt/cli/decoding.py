@@ -48,10 +48,11 @@ def check_decoding_options(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} is {value}; it must be at least 1")
-    _check_model(args.model, args.revision)
+    check_model(args.model, args.revision)
 
 
-def _check_model(model: str, revision: str | None) -> None:
+def check_model(model: str, revision: str | None) -> None:
+    """Raise FileNotFoundError or ValueError if this can be no checkpoint, as [`check_decoding_options`] says."""
     from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
     folder = Path(model)
@@ -150,18 +151,23 @@ def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedMo
     """The model on this process's device, from safetensors and without remote code.
 
     Raises:
-        OSError: if it has none.
+        OSError: if it has none, or they are damaged or do not fit its configuration.
     """
     from transformers import AutoModelForSeq2SeqLM
 
+    from hf_capsule_mt.hub.weights import explained_weights
+
     options = {**_where(args), "dtype": args.dtype, "use_safetensors": True}
-    try:
-        return AutoModelForSeq2SeqLM.from_pretrained(args.model, **options).to(args.device or state.device)
-    except OSError as error:
-        raise OSError(
-            f"--model {args.model} cannot be loaded from safetensors at {_where(args)['revision']}: {error} A model of "
-            "the Hub without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
-        ) from error
+    with explained_weights(args.model):
+        try:
+            model = AutoModelForSeq2SeqLM.from_pretrained(args.model, **options)
+        except OSError as error:
+            raise OSError(
+                f"--model {args.model} cannot be loaded from safetensors at {_where(args)['revision']}: {error} A "
+                "model of the Hub without them may have a conversion: pin the commit of its refs/pr/N; or convert it "
+                "yourself"
+            ) from error
+    return model.to(args.device or state.device)
 
 
 def _where(args: argparse.Namespace) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
@@ -17,6 +16,7 @@ from hf_capsule_mt import modeling
 from hf_capsule_mt.configuration.portable import PortableConfig
 
 from .names import PLACEHOLDER, check_repo_id, check_revision
+from .weights import explained_weights
 
 logger = logging.get_logger(__name__)
 
@@ -84,7 +84,7 @@ def push_checkpoint(
     Raises:
         ValueError: if a name is impossible, the folder holds no checkpoint of this package, weights are missing or
             superfluous, or the Hub refuses the card.
-        OSError: if a file is missing, or the Hub cannot be reached or refuses.
+        OSError: if a file is missing or damaged, or the Hub cannot be reached or refuses.
     """
     check_repo_id(repo_id)
     if "/" not in repo_id:
@@ -114,13 +114,8 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
 
 
 def _load(folder: Path) -> PreTrainedModel:
-    try:
+    with explained_weights(folder):
         model, report = _model_class(folder).from_pretrained(folder, dtype="auto", output_loading_info=True)
-    except SafetensorError as error:
-        raise ValueError(f"the weights in {folder} are damaged: {error}") from error
-    # Weights of another shape.
-    except RuntimeError as error:
-        raise ValueError(f"the weights in {folder} do not fit its configuration: {error}") from error
     strange = sorted([*report["missing_keys"], *report["unexpected_keys"]])
     if strange:
         raise ValueError(f"the weights in {folder} do not fit its configuration: {', '.join(strange)}")
