@@ -86,7 +86,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
-    state.destroy_process_group()
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

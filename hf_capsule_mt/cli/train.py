@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
 from .output import write_json
+from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +65,7 @@ def build_parser() -> "HfArgumentParser":
 @report_user_errors
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
+    leave_group_at_exit()
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     _check_arguments(data_args, args)
 

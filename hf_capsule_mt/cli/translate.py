@@ -79,7 +79,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         _write(args.output_file, [translations.get(index, "") for index in range(len(job.encoded))])
         if args.output_file is not None:
             remove_journals(args.output_file)
-    state.destroy_process_group()
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -1,0 +1,15 @@
+"""How a command started on several processes ends."""
+
+import atexit
+
+
+def leave_group_at_exit() -> None:
+    """Let this process leave its group before it exits: with the group alive it can abort in gloo's threads."""
+    atexit.register(_leave_group)
+
+
+def _leave_group() -> None:
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
