@@ -28,6 +28,7 @@ _METHODS = {
     "capsnmt-pooling": (CapsNMTConfig, {"sentence_aggregation": "pooling"}),
     "capsnmt-hybrid": (RNMTConfig, {"sentence_aggregation": "capsule"}),
     "rnmt": (RNMTConfig, {}),
+    "rnmt-gdr": (RNMTConfig, {"guided_routing": "gdr"}),
 }
 
 

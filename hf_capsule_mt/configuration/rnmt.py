@@ -7,16 +7,18 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of RNMT."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from .guided_routing import GuidedRoutingFields
 from .recurrent import RecurrentConfig
 
 
-class RNMTConfig(RecurrentConfig):
+class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     r"""
     Configuration of RNMT (Bahdanau et al. 2015): a bidirectional GRU encoder, and a conditional GRU decoder that
     attends to its states; with `sentence_aggregation`, the hybrid with CapsNMT (Wang et al. 2019), whose decoder also
-    reads vectors of the whole sentence with every word. Source and target share one vocabulary.
+    reads vectors of the whole sentence with every word; with `guided_routing`, that of Zheng et al. 2019, which the
+    decoder's states guide. Source and target share one vocabulary.
 
     Args:
         vocab_size (`int`, *optional*, defaults to 32000):
@@ -47,6 +49,8 @@ class RNMTConfig(RecurrentConfig):
         use_cache (`bool`, *optional*, defaults to `True`):
             Whether the model returns the state that decoding goes on from.
 
+    The arguments of guided routing are those of [`GuidedRoutingFields`].
+
     Raises:
         ValueError: if a value is not allowed; the message names the field, the value and what is allowed.
     """
@@ -58,8 +62,18 @@ class RNMTConfig(RecurrentConfig):
         "AutoModelForSeq2SeqLM": "modeling_rnmt.RNMTForConditionalGeneration",
     }
     sentence_aggregations = (None, *RecurrentConfig.sentence_aggregations)
+    keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
+        *RecurrentConfig.keys_to_ignore_at_inference,
+        "bow_loss",
+        "bca_loss",
+        "guided_routing",
+    ]
 
     sentence_aggregation: str | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self._validate_guided_routing()
+        super().__post_init__(**kwargs)
 
 
 __all__ = ["RNMTConfig"]

@@ -21,7 +21,7 @@ def describe_architecture(config: PretrainedConfig) -> str:
     if config.model_type == "caps_nmt":
         return " ".join([_lstms(config), _sentence_aggregation(config)])
     if config.model_type == "rnmt":
-        return " ".join([_grus(config), *_hybrid(config)])
+        return " ".join([_grus(config), *_hybrid(config), *_guided_routing(config)])
     if config.model_type != "capsule_aggregated_marian":
         return f"An encoder-decoder of type `{config.model_type}`."
     parts = (*_layer_aggregation(config), *_head_aggregation(config), *_guided_routing(config))

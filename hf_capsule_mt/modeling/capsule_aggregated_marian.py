@@ -44,9 +44,9 @@ from .head_aggregation import (
 )
 from .layer_aggregation import build_layer_aggregation
 from .linear import init_words
-from .losses import label_smoothed_cross_entropy
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 from .safe_loading import SafetensorsOnly
+from .translation_losses import TranslationLosses
 from .warm_start import aggregated_config, load_marian, load_marian_weights
 
 
@@ -328,7 +328,7 @@ def _mask_of_words(attention_mask: Tensor | None) -> Tensor | None:
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    ForcedDecoding, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    ForcedDecoding, TranslationLosses, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 
@@ -389,24 +389,6 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         inner = ("last_hidden_state", "guided_states", "guided_capsules")
         others = {name: value for name, value in outputs.items() if name not in inner}
         return RoutedSeq2SeqLMOutput(logits=logits, **losses, **others)
-
-    def _losses(
-        self,
-        logits: Tensor,
-        outputs: RoutedSeq2SeqModelOutput,
-        labels: Tensor,
-        num_items_in_batch: Tensor | int | None,
-    ) -> dict[str, Tensor]:
-        """The loss and its parts."""
-        loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        parts = {"lm_loss": loss}
-        if self.guided_losses is not None:
-            states, capsules = outputs.guided_states, outputs.guided_capsules
-            parts |= self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
-        weights = {"bow_loss": self.config.bow_loss_weight, "bca_loss": self.config.bca_loss_weight}
-        for name, weight in weights.items():
-            loss = loss + weight * parts[name] if name in parts else loss
-        return {"loss": loss, **parts}
 
     @classmethod
     def from_marian(

@@ -211,10 +211,10 @@ class GuidedRouting(nn.Module):
         self.fc2 = nn.Linear(hidden_width, width)
         self.dropout = nn.Dropout(dropout)
 
-    def init_weights(self, std: float) -> None:
-        """Draw the weights that are not a linear map's from N(0, std^2), unless they were loaded."""
+    def init_weights(self, std: float | None = None) -> None:
+        """Draw the weights that are not a linear map's from N(0, std^2), or with unit gain, unless they were loaded."""
         for _, weight in self.named_parameters(recurse=False):
-            init.normal_(weight, mean=0.0, std=std)
+            init.normal_(weight, mean=0.0, std=std or weight.shape[1] ** -0.5)
 
     def switch_off(self) -> None:
         """Let o be z, until the first update."""

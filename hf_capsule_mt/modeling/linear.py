@@ -4,14 +4,19 @@ from torch import nn
 from transformers import initialization as init
 
 
+def init_unit_gain(linear: nn.Linear) -> None:
+    """Let outputs start as large as inputs, and zero the bias, unless they were loaded."""
+    init.normal_(linear.weight, mean=0.0, std=linear.in_features**-0.5)
+    if linear.bias is not None:
+        init.zeros_(linear.bias)
+
+
 class UnitGainLinear(nn.Linear):
     """A linear map whose outputs start as large as its inputs, for routing shrinks what it is given."""
 
     def init_weights(self, std: float | None = None) -> None:
         """Draw the weights and zero the bias, unless they were loaded; `std`, a model's own, is for other maps."""
-        init.normal_(self.weight, mean=0.0, std=self.in_features**-0.5)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        init_unit_gain(self)
 
 
 class GateLinear(nn.Linear):
@@ -23,10 +28,9 @@ class GateLinear(nn.Linear):
         init.zeros_(self.bias)
 
 
-def init_words(words: nn.Embedding | nn.Linear, width: int) -> None:
+def init_words(words: nn.Embedding, width: int) -> None:
     """Draw words that have unit variance once they are multiplied by sqrt(width), unless they were loaded."""
     init.normal_(words.weight, mean=0.0, std=width**-0.5)
     # The slice does not carry the mark of what was loaded.
-    padding = getattr(words, "padding_idx", None)
-    if padding is not None and not getattr(words.weight, "_is_hf_initialized", False):
-        init.zeros_(words.weight[padding])
+    if words.padding_idx is not None and not getattr(words.weight, "_is_hf_initialized", False):
+        init.zeros_(words.weight[words.padding_idx])

@@ -55,12 +55,16 @@ class AttendedEncoderOutput(ModelOutput):
     Args:
         last_hidden_state: states of the words, `[batch, source, d]`.
         attention_keys: what the decoder compares its states with, `[batch, source, d]`.
-        sentence_state: as in [`SentenceEncoderOutput`], with the fields below, if the sentence is aggregated.
+        sentence_state: as in [`SentenceEncoderOutput`], with `sentence_vectors` and `sentence_routing`, if the sentence
+            is aggregated.
+        guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`, if routing is guided.
     """
 
     last_hidden_state: Tensor | None = None
     attention_keys: Tensor | None = None
     sentence_state: Tensor | None = None
+    guided_votes: Tensor | None = None
+    guided_keys: Tensor | None = None
     sentence_vectors: Tensor | None = None
     sentence_routing: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
@@ -72,6 +76,15 @@ class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
     layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
+
+
+@dataclass
+class GuidedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`RoutedSeq2SeqModelOutput`]."""
+
+    guided_routing: Tensor | None = None
+    guided_states: Tensor | None = None
+    guided_capsules: Tensor | None = None
 
 
 @dataclass

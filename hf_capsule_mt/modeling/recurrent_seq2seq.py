@@ -11,11 +11,13 @@ from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
 from ..configuration.recurrent import RecurrentConfig
 from .capsule_routing import OutputRouting
-from .linear import init_words
-from .losses import label_smoothed_cross_entropy
+from .forced_decoding import ForcedDecoding
+from .guided_losses import GuidedLosses
+from .linear import init_unit_gain, init_words
 from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 from .recurrent import RecurrentCache
 from .safe_loading import SafetensorsOnly
+from .translation_losses import TranslationLosses
 
 
 class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
@@ -37,8 +39,10 @@ class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
             return
         if hasattr(module, "init_weights"):
             module.init_weights()
-        elif isinstance(module, (nn.Embedding, nn.Linear)):
+        elif isinstance(module, nn.Embedding):
             init_words(module, self.config.d_model)
+        elif isinstance(module, nn.Linear):
+            init_unit_gain(module)
         else:
             super()._init_weights(module)
 
@@ -96,6 +100,7 @@ class RecurrentModel(RecurrentPreTrainedModel):
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqModelOutput:
         """Run encoder and decoder.
@@ -112,6 +117,8 @@ class RecurrentModel(RecurrentPreTrainedModel):
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the decoder's states.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it, if
+                there is any.
             **kwargs: `output_hidden_states`, and `output_attentions` where there is attention.
         """
         if encoder_outputs is None:
@@ -125,6 +132,8 @@ class RecurrentModel(RecurrentPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            output_routing=output_routing,
+            output_guided_capsules=output_guided_capsules,
             **self._read_by_decoder(encoder_outputs, attention_mask),
             **kwargs,
         )
@@ -136,6 +145,9 @@ class RecurrentModel(RecurrentPreTrainedModel):
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             sentence_routing=encoder_outputs.sentence_routing,
+            guided_routing=getattr(decoder_outputs, "guided_routing", None),
+            guided_states=getattr(decoder_outputs, "guided_states", None),
+            guided_capsules=getattr(decoder_outputs, "guided_capsules", None),
         )
 
     def _needed(self) -> tuple[str, ...]:
@@ -158,7 +170,7 @@ class RecurrentModel(RecurrentPreTrainedModel):
         return outputs
 
 
-class RecurrentForConditionalGeneration(RecurrentPreTrainedModel):
+class RecurrentForConditionalGeneration(ForcedDecoding, TranslationLosses, RecurrentPreTrainedModel):
     """A translation model: an encoder-decoder with a language model head and its own label-smoothed loss."""
 
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
@@ -168,6 +180,8 @@ class RecurrentForConditionalGeneration(RecurrentPreTrainedModel):
         super().__init__(config)
         self.model = self.model_class(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        is_guided = getattr(config, "guided_routing", None) is not None
+        self.guided_losses = GuidedLosses(config, config.d_model) if is_guided else None
         self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
@@ -215,14 +229,16 @@ class RecurrentForConditionalGeneration(RecurrentPreTrainedModel):
             decoder_inputs_embeds,
             use_cache,
             output_routing,
+            output_guided_capsules=labels is not None and self.guided_losses is not None,
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state)
-        loss = None
+        losses = {}
         if labels is not None:
-            loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return RoutedSeq2SeqLMOutput(loss=loss, logits=logits, lm_loss=loss, **others)
+            losses = self._losses(logits, outputs, labels, num_items_in_batch)
+        inner = ("last_hidden_state", "guided_states", "guided_capsules")
+        others = {name: value for name, value in outputs.items() if name not in inner}
+        return RoutedSeq2SeqLMOutput(logits=logits, **losses, **others)
 
     def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
         embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)

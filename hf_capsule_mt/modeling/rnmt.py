@@ -5,7 +5,7 @@
 # You may obtain a copy of the License at
 #
 #     http://www.apache.org/licenses/LICENSE-2.0
-"""RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with the sentence capsules of Wang et al. 2019."""
+"""RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
 from typing import Any
 
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationMixin
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
@@ -22,9 +21,10 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from ..configuration.rnmt import RNMTConfig
 from .capsule_routing import OutputRouting
 from .conditional_gru import ConditionalGRU
+from .guided_routing import GuidedContext, GuidedRouting, GuidedVotes
 from .linear import UnitGainLinear
 from .masks import mean_over_words, reading_mask
-from .outputs import AttendedEncoderOutput
+from .outputs import AttendedEncoderOutput, GuidedDecoderOutput
 from .recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
 from .recurrent_seq2seq import (
     RecurrentForConditionalGeneration,
@@ -39,11 +39,11 @@ class RNMTPreTrainedModel(RecurrentPreTrainedModel):
 
     config: RNMTConfig
     config_class = RNMTConfig
-    _no_split_modules = ("BidirectionalGRULayer", "ConditionalGRU", "SentenceCapsules")
+    _no_split_modules = ("BidirectionalGRULayer", "ConditionalGRU", "SentenceCapsules", "GuidedVotes", "GuidedRouting")
 
 
 class RNMTEncoder(RNMTPreTrainedModel):
-    """Bidirectional GRU layers, the keys that the decoder attends by, and a state of the sentence if it is to have one.
+    """Bidirectional GRU layers, the keys that the decoder attends by, and what capsules the decoder has need of them.
 
     What the decoder needs once a sentence is computed here, so that it travels through `generate()`.
     """
@@ -59,6 +59,7 @@ class RNMTEncoder(RNMTPreTrainedModel):
         if config.sentence_aggregation is not None:
             self.aggregation = build_sentence_aggregation(config)
             self.projection = SentenceProjection(config)
+        self.guided_votes = GuidedVotes(config, config.d_model) if config.guided_routing is not None else None
         self.post_init()
 
     @capture_outputs
@@ -86,15 +87,27 @@ class RNMTEncoder(RNMTPreTrainedModel):
         for layer in self.layers:
             # In the order of the sentence already, if there is no mask.
             hidden_states = layer(hidden_states, None if mask is None else orders[0], orders[1])
-        keys = self.key_projection(hidden_states)
-        if self.aggregation is None:
-            return AttendedEncoderOutput(hidden_states, keys)
-        vectors, routing = self.aggregation(hidden_states, mask, output_routing)
-        return AttendedEncoderOutput(hidden_states, keys, self.projection(vectors), vectors, routing)
+        vectors = routing = votes = keys = None
+        if self.aggregation is not None:
+            vectors, routing = self.aggregation(hidden_states, mask, output_routing)
+        if self.guided_votes is not None:
+            votes, keys = self.guided_votes(hidden_states, mask)
+        return AttendedEncoderOutput(
+            last_hidden_state=hidden_states,
+            attention_keys=self.key_projection(hidden_states),
+            sentence_state=None if vectors is None else self.projection(vectors),
+            guided_votes=votes,
+            guided_keys=keys,
+            sentence_vectors=vectors,
+            sentence_routing=routing,
+        )
 
 
 class RNMTDecoder(RNMTPreTrainedModel):
-    """A conditional GRU, and a readout of the word, the state and what was attended to."""
+    """A conditional GRU, and a readout of the word, the state and what was attended to.
+
+    If routing is guided, it is the states that guide it (z in Zheng et al. 2019), and the readout has o in their place.
+    """
 
     _can_record_outputs = {  # noqa: RUF012
         "hidden_states": ConditionalGRU,
@@ -106,6 +119,9 @@ class RNMTDecoder(RNMTPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.start = UnitGainLinear(config.d_model, config.d_model)
         self.recurrence = ConditionalGRU(config)
+        self.guided_routing = None
+        if config.guided_routing is not None:
+            self.guided_routing = GuidedRouting(config, config.d_model, 4 * config.d_model, config.dropout)
         self.readout = UnitGainLinear(3 * config.d_model, config.d_model)
         self.post_init()
 
@@ -119,11 +135,15 @@ class RNMTDecoder(RNMTPreTrainedModel):
         attention_keys: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
         sentence_state: Tensor | None = None,
+        guided_votes: Tensor | None = None,
+        guided_keys: Tensor | None = None,
         past_key_values: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> GuidedDecoderOutput:
         """Decode a batch.
 
         Args:
@@ -133,9 +153,13 @@ class RNMTDecoder(RNMTPreTrainedModel):
             attention_keys: `[batch, source, d_model]`, of the encoder.
             encoder_attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
             sentence_state: `[batch, d_model]`, of the encoder, if it aggregates.
+            guided_votes: of the encoder, with `guided_keys`, if routing is guided.
+            guided_keys: see `guided_votes`.
             past_key_values: the state after the words before; it is updated.
             inputs_embeds: see `input_ids`.
             use_cache: whether to return the state after the last word.
+            output_routing: True for the assignment of guided routing's last iteration, "all" for that of every one.
+            output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it.
             **kwargs: `output_hidden_states` (what is read, and the states that predict words), `output_attentions` and
                 `return_dict`.
         """
@@ -143,12 +167,9 @@ class RNMTDecoder(RNMTPreTrainedModel):
         if encoder_hidden_states is None or attention_keys is None:
             name = "attention_keys" if attention_keys is None else "encoder_hidden_states"
             raise ValueError(f"{name} is missing; the decoder reads that of the encoder's output")
-        if (sentence_state is None) != (self.config.sentence_aggregation is None):
-            state = "missing" if sentence_state is None else "given"
-            raise ValueError(
-                f"sentence_state is {state}, but sentence_aggregation is {self.config.sentence_aggregation!r}; "
-                "give what the encoder of this model returns"
-            )
+        self._check_fits("sentence_state", sentence_state, "sentence_aggregation")
+        self._check_fits("guided_votes", guided_votes, "guided_routing")
+        self._check_fits("guided_keys", guided_keys, "guided_routing")
         cache = self._cache(past_key_values, 1, use_cache)
         if sentence_state is not None:
             words = sentence_state.unsqueeze(1) + words
@@ -163,9 +184,26 @@ class RNMTDecoder(RNMTPreTrainedModel):
         states, contexts, _ = self.recurrence(words, before, attention_keys, encoder_hidden_states, mask, real)
         if cache is not None:
             cache.update(0, states[:, -1], num_words=words.shape[1])
-        readout = self.readout(torch.cat([words, states, contexts], dim=-1)).tanh()
-        outputs = F.dropout(readout, self.config.dropout, self.training)
-        return BaseModelOutputWithPastAndCrossAttentions(outputs, cache if use_cache else None)
+        guided = GuidedContext(states, None, None)
+        if self.guided_routing is not None:
+            guided = self.guided_routing(states, guided_votes, guided_keys, mask, output_routing)
+        readout = self.readout(torch.cat([words, guided.states, contexts], dim=-1)).tanh()
+        return GuidedDecoderOutput(
+            last_hidden_state=F.dropout(readout, self.config.dropout, self.training),
+            past_key_values=cache if use_cache else None,
+            guided_routing=guided.assignment,
+            guided_states=states if output_guided_capsules else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
+        )
+
+    def _check_fits(self, name: str, value: Tensor | None, field: str) -> None:
+        """Raise ValueError if the encoder's output has what the configuration does not ask for, or lacks it."""
+        if (value is None) != (getattr(self.config, field) is None):
+            state = "missing" if value is None else "given"
+            raise ValueError(
+                f"{name} is {state}, but {field} is {getattr(self.config, field)!r}; "
+                "give what the encoder of this model returns"
+            )
 
 
 class RNMTModel(RNMTPreTrainedModel, RecurrentModel):
@@ -176,8 +214,9 @@ class RNMTModel(RNMTPreTrainedModel, RecurrentModel):
     encoder_output_class = AttendedEncoderOutput
 
     def _needed(self) -> tuple[str, ...]:
-        needed = ("last_hidden_state", "attention_keys")
-        return needed if self.config.sentence_aggregation is None else (*needed, "sentence_state")
+        sentence = () if self.config.sentence_aggregation is None else ("sentence_state",)
+        guided = () if self.config.guided_routing is None else ("guided_votes", "guided_keys")
+        return "last_hidden_state", "attention_keys", *sentence, *guided
 
     def _read_by_decoder(self, encoder_outputs: AttendedEncoderOutput, attention_mask: Tensor | None) -> dict[str, Any]:
         return {
@@ -185,6 +224,8 @@ class RNMTModel(RNMTPreTrainedModel, RecurrentModel):
             "attention_keys": encoder_outputs.attention_keys,
             "encoder_attention_mask": attention_mask,
             "sentence_state": encoder_outputs.sentence_state,
+            "guided_votes": encoder_outputs.guided_votes,
+            "guided_keys": encoder_outputs.guided_keys,
         }
 
 

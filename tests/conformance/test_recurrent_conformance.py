@@ -61,6 +61,7 @@ KINDS = {
     "pooling": {"sentence_aggregation": "pooling"},
     "rnmt": {"sentence_aggregation": None},
     "hybrid": {"sentence_aggregation": "capsule"},
+    "guided": {"guided_routing": "gdr", "guided_capsule_dim": 4},
 }
 
 
@@ -161,3 +162,7 @@ class RNMTTest(RNMTConformance, unittest.TestCase):
 
 class HybridTest(RNMTConformance, unittest.TestCase):
     kind = "hybrid"
+
+
+class GuidedTest(RNMTConformance, unittest.TestCase):
+    kind = "guided"

@@ -48,6 +48,7 @@ KINDS = {
     "capsnmt": {**TWO_STACKS, "label_smoothing": 0.1},
     "capsnmt-pooling": TWO_STACKS,
     "rnmt": {**TINY, "label_smoothing": 0.1},
+    "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
     "capsnmt-hybrid": TINY,
 }
 FAMILIES = ("em-routing", "capsnmt", "rnmt")

@@ -1,7 +1,7 @@
 """Tiny models of the recurrent families whose every weight is random."""
 
 import torch
-from aggregated_models import EOS, PAD, VOCABULARY, WIDTH, randomise
+from aggregated_models import EOS, GUIDED_ROUTINGS, PAD, VOCABULARY, WIDTH, randomise
 
 from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration, RNMTConfig, RNMTForConditionalGeneration
 
@@ -22,13 +22,20 @@ CAPSNMT_KINDS = {
     "no_strategies": {"decoder_layers": LAYERS, **NO_STRATEGIES},
     "pooling": {"decoder_layers": LAYERS, "sentence_aggregation": "pooling"},
 }
+GUIDED_KINDS = {
+    "guided": GUIDED_ROUTINGS["gdr"],
+    "guided_classifier": GUIDED_ROUTINGS["guided_classifier"],
+    "guided_attention": GUIDED_ROUTINGS["guided_attention"],
+    "guided_hybrid": {"sentence_aggregation": "capsule", **GUIDED_ROUTINGS["gdr"]},
+}
 RNMT_KINDS = {
     "rnmt": {},
     "hybrid": {"sentence_aggregation": "capsule"},
     "hybrid_pooling": {"sentence_aggregation": "pooling"},
+    **GUIDED_KINDS,
 }
 KINDS = {**CAPSNMT_KINDS, **RNMT_KINDS}
-ROUTED_KINDS = ("capsule", "no_strategies", "hybrid")
+ROUTED_KINDS = ("capsule", "no_strategies", "hybrid", "guided_hybrid")
 ONE_OF_EACH_FAMILY = ("capsule", "rnmt")
 
 

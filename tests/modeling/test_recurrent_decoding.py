@@ -18,6 +18,10 @@ SEED_AND_EOS_BIAS = {
     "rnmt": (6, 2),
     "hybrid": (3, 1),
     "hybrid_pooling": (3, 2),
+    "guided": (9, 3),
+    "guided_classifier": (3, 2),
+    "guided_attention": (0, 2),
+    "guided_hybrid": (9, 2),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 each_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)
@@ -199,7 +203,7 @@ def test_going_on_with_returned_states(kind):
 
 
 @pytest.mark.parametrize("output_routing", [True, "all"])
-@pytest.mark.parametrize("kind", ["capsule", "hybrid"])
+@pytest.mark.parametrize("kind", ["capsule", "hybrid", "guided"])
 def test_routing_is_carried_through_generate(kind, output_routing):
     model = recurrent(kind)
     arguments = {**source_batch(), "num_beams": 4, "max_new_tokens": 6}
@@ -247,7 +251,7 @@ def test_compiled_step_is_compiled_once(model, new_cache):
     assert cache.get_seq_length() == TARGETS.shape[1]
 
 
-@pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
+@pytest.mark.parametrize("kind", ["rnmt", "hybrid", "guided"])
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_attention_of_what_is_generated(model, num_beams):
     """One row of weights a word, as of one head, which are those of an uncached pass."""

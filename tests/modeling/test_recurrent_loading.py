@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
-from recurrent_models import CAPSNMT_KINDS, CAPSULES, KINDS, LAYERS, ONE_OF_EACH_FAMILY, recurrent
+from recurrent_models import CAPSNMT_KINDS, CAPSULES, GUIDED_KINDS, KINDS, LAYERS, ONE_OF_EACH_FAMILY, recurrent
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import preset_config
@@ -75,7 +75,8 @@ def expected_std(name, parameter, config):
         return (2 / sum(parameter.shape)) ** 0.5
     if name.endswith("encoder.projection.weight"):
         return (4 * WIDTH if config.sentence_aggregation == "pooling" else CAPSULES) ** -0.5
-    return (3 * WIDTH if "readout" in name else WIDTH) ** -0.5
+    reads_more = "readout" in name or "guided" in name
+    return (parameter.shape[-1] if reads_more else WIDTH) ** -0.5
 
 
 @every_kind
@@ -103,7 +104,7 @@ def test_missing_weights_start_as_in_a_new_model(kind, checkpoint):
             assert "embed" not in name or not parameter[0].any(), name
 
 
-@pytest.mark.parametrize("method", ["capsnmt", "capsnmt-pooling", "rnmt", "capsnmt-hybrid"])
+@pytest.mark.parametrize("method", ["capsnmt", "capsnmt-pooling", "rnmt", "capsnmt-hybrid", "rnmt-gdr"])
 def test_presets_start_with_words_of_unit_variance(method, checkpoint):
     config = preset_config(method, "tiny", vocab_size=2000)
     model = AutoModelForSeq2SeqLM.from_config(config)
@@ -128,13 +129,14 @@ def test_offloaded_to_disk(kind, checkpoint, tmp_path):
     model = recurrent(kind)
     # What is on disk is not in memory but for the time that it runs.
     offloaded = ["key_projection", "projection", "aggregation", "layers.1", "recurrence", "start", "readout"]
+    offloaded += ["guided_votes", "guided_routing"]
     device_map = {}
     for name, module in model.model.named_children():
         for part, child in module.named_children():
             parts = [f"layers.{layer}" for layer in range(LAYERS)] if part == "layers" else [part]
             if any(True for _ in child.parameters()):
                 device_map |= {f"model.{name}.{part}": "disk" if part in offloaded else "cpu" for part in parts}
-    device_map["lm_head"] = "cpu"
+    device_map |= {"lm_head": "cpu"} | ({"guided_losses": "cpu"} if kind in GUIDED_KINDS else {})
     loaded = AutoModelForSeq2SeqLM.from_pretrained(
         checkpoint(model), device_map=device_map, offload_folder=tmp_path / "offload"
     )

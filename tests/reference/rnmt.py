@@ -1,4 +1,4 @@
-"""RNMT (Bahdanau et al. 2015) and its hybrid with CapsNMT (Wang et al. 2019) word by word, given a model's parameters.
+"""RNMT (Bahdanau et al. 2015) word by word, given a model's parameters: alone, with CapsNMT (Wang et al. 2019), guided.
 
 Every sentence is alone, without its padding, and attention looks at one source word after the other.
 """
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
+from .guided_routing import guided_attention, guided_classifier, guided_dynamic_routing
 from .recurrent import both_ways, embed, gru, gru_step, within
 from .sentence_capsules import sentence_state
 
@@ -39,11 +40,36 @@ def rnmt(
         second = within(decoder, "recurrence.step.second.")
         by_context = _linear(decoder, "recurrence.step.from_context.", context)
         state = gru_step(by_context, _linear(second, "from_hidden.", between), between)
-        # tanh(W [u; s; a])
-        readout = torch.tanh(_linear(decoder, "readout.", torch.cat([word, state, context])))
+        # tanh(W [u; s; a]), or with o in the place of s
+        guided = state if config.guided_routing is None else _guided(config, encoder, decoder, state, states)
+        readout = torch.tanh(_linear(decoder, "readout.", torch.cat([word, guided, context])))
         logits.append(parameters["lm_head.weight"] @ readout)
         attention.append(weights)
     return torch.stack(logits), torch.stack(attention)
+
+
+def _guided(
+    config: PretrainedConfig, encoder: Mapping[str, Tensor], decoder: Mapping[str, Tensor], state: Tensor, states: list
+) -> Tensor:
+    """o = z + FFN([z; PAST; FUTURE]) of Zheng et al. 2019, of one word."""
+    votes, routing = within(encoder, "guided_votes."), within(decoder, "guided_routing.")
+    vote_weights = votes["votes.weight"].unflatten(0, (-1, config.guided_capsule_dim))
+    keys, queries = votes["keys.weight"], routing["queries.weight"]
+    given = state[None, None], torch.stack(states)[None], vote_weights
+    past = config.num_past_capsules
+    if config.guided_routing == "gdr":
+        # W_b, whose parts are those of z, v and Omega.
+        guide = torch.cat([queries, keys, routing["capsule_map"]], dim=1)
+        iterations = config.guided_routing_iterations
+        capsules, _ = guided_dynamic_routing(*given, guide, routing["score_weight"][0], iterations)
+    elif config.guided_routing == "classifier":
+        capsules, _ = guided_classifier(*given, torch.cat([queries, keys], dim=1), routing["score_weight"], past)
+    else:
+        maps = (weight.unflatten(0, (2, -1)) for weight in (queries, keys))
+        capsules, _ = guided_attention(*given, *maps, past)
+    kept = capsules[0, 0, : past + config.num_future_capsules].flatten()
+    hidden = torch.relu(_linear(routing, "fc1.", torch.cat([state, kept])))
+    return state + _linear(routing, "fc2.", hidden)
 
 
 def _attend(

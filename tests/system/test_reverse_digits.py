@@ -22,6 +22,10 @@ METHODS = {
     "rnmt": (SMALL, schedule(700)),
     "capsnmt-hybrid": (SMALL, schedule(500)),
 }
+GUIDED = {
+    "gdr": ([*TRANSFORMER, "guided_capsule_dim=32"], schedule(1000)),
+    "rnmt-gdr": ([*SMALL, "guided_capsule_dim=32"], schedule(700)),
+}
 
 
 @pytest.mark.slow
@@ -50,10 +54,11 @@ def past_assignments(model, tokenizer):
 
 
 @pytest.mark.slow
-def test_reversing_digits_with_past_and_future(tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", GUIDED)
+def test_reversing_digits_with_past_and_future(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path, (3, 8), lambda line: line[::-1])
-    assert learned_bleu("gdr", [*TRANSFORMER, "guided_capsule_dim=32"], schedule(1000)) > 90
+    assert learned_bleu(method, *GUIDED[method]) > 90
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("run"), AutoTokenizer.from_pretrained("run")
     written, unwritten = past_assignments(model, tokenizer)
     assert written > unwritten + 0.2
