@@ -1,4 +1,6 @@
-"""Compare the training and decoding speed of methods with plain transformers.MarianMTModel of the same size.
+"""Compare the speed and the memory of methods with a plain model of the same size.
+
+That is transformers.MarianMTModel, or for rnmt-gdr and capsnmt-hybrid RNMT without capsules.
 
     python scripts/benchmark.py --methods transformer em-routing --size tiny --rounds 3
     python scripts/benchmark.py --size base --output_file benchmarks/speed_base.json > table.md
@@ -6,6 +8,7 @@
     python scripts/benchmark.py --methods head-em-routing "head-em-routing head_aggregation_encoder_layers=[5]"
     python scripts/benchmark.py --methods "gdr bow_loss_weight=0 bca_loss_weight=0" "gdr bca_loss_weight=0" \\
         "gdr bow_loss_weight=0" gdr "gdr num_redundant_capsules=0"
+    python scripts/benchmark.py --methods rnmt-gdr
 
 Weights and sentences are random. Each method and the plain model take turns on the same batches in this process; the
 table, in Markdown, has the medians over the rounds and, in brackets, the smallest and the largest ratio.
@@ -22,7 +25,8 @@ from .report import dated_environment, markdown_table, quiet_transformers
 from .rows import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
-    from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
+    from transformers import PretrainedConfig
+
     from hf_capsule_mt.evaluation.speed import Comparison, Rates
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
@@ -34,6 +38,7 @@ _FACTORED_NOTE = (
     "Table 1's +37.8M for dynamic routing and +56.8M for EM routing are the sizes of "
     '`layer_aggregation_parameterization="joint"`; here it is "factored", the equations as printed.'
 )
+_PLAIN = {"marian": "plain `transformers.MarianMTModel`", "rnmt": "RNMT without capsules"}
 _GUIDED_NOTE = (
     "Zheng et al. 2019 print +2.8M for guided routing, +0.3M for its bag-of-words loss, +0.5M for that of content "
     "agreement and -1.0M without redundant capsules. Eq. 5 and 7 and a feed-forward network as wide as the decoder's "
@@ -96,30 +101,37 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_json(args.output_file, _record(args, comparisons, made_by))
 
 
-def _configs(args: argparse.Namespace) -> dict[str, "CapsuleAggregatedMarianConfig"]:
-    from transformers import MarianConfig
+def _configs(args: argparse.Namespace) -> dict[str, "PretrainedConfig"]:
+    from hf_capsule_mt.evaluation.speed import plain_config
 
     configs = configs_of_rows(args)
-    for row, config in configs.items():
-        if not isinstance(config, MarianConfig):
-            raise ValueError(f"--methods has {row!r}, which is not a kind of Marian, with which this compares")
+    families = {row: plain_config(config).model_type for row, config in configs.items()}
+    if len(set(families.values())) > 1:
+        raise ValueError(f"--methods has rows with different plain models, {families}; give those with one at a time")
     return configs
+
+
+def _family(configs: Mapping[str, "PretrainedConfig"]) -> str:
+    from hf_capsule_mt.evaluation.speed import plain_config
+
+    return plain_config(next(iter(configs.values()))).model_type
 
 
 def report(
     args: argparse.Namespace,
-    configs: Mapping[str, "CapsuleAggregatedMarianConfig"],
+    configs: Mapping[str, "PretrainedConfig"],
     comparisons: Mapping[str, "Comparison"],
     made_by: Mapping[str, Any],
 ) -> str:
     """The table in Markdown, and under it how it was measured."""
     table = "\n".join(_table(comparisons, configs if args.size == "base" else None))
-    return "\n\n".join([table, _caption(args, made_by), *_notes(configs)])
+    return "\n\n".join([table, _caption(args, configs, made_by), *_notes(configs)])
 
 
-def _caption(args: argparse.Namespace, made_by: Mapping[str, Any]) -> str:
-    from hf_capsule_mt.evaluation.speed import MEDIAN_LENGTH
+def _caption(args: argparse.Namespace, configs: Mapping[str, "PretrainedConfig"], made_by: Mapping[str, Any]) -> str:
+    from hf_capsule_mt.evaluation.speed import MEDIAN_LENGTH, MEMORY_LENGTH
 
+    plain = _PLAIN[_family(configs)]
     packages = made_by["packages"]
     overrides = ["with " + ", ".join(args.config_overrides)] if args.config_overrides else []
     where = [
@@ -129,18 +141,19 @@ def _caption(args: argparse.Namespace, made_by: Mapping[str, Any]) -> str:
     ]
     return (
         f"{', '.join(where)}. Medians of {args.rounds} rounds; in brackets the smallest and the largest ratio. In "
-        "every round plain `transformers.MarianMTModel` and the method take turns on the same batch in one process. "
+        f"every round {plain} and the method take turns on the same batch in one process. "
         "Training: forward, backward, AdamW step and cleared gradients, in target tokens without padding, on batches "
         f"of up to {args.max_tokens} padded tokens. Decoding: {args.batch_size} sentences of similar length at a time, "
-        f"{args.num_beams} beams, every translation {args.new_tokens} tokens long. Weights and words are "
-        f"random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {args.seed}."
+        f"{args.num_beams} beams, every translation {args.new_tokens} tokens long. Memory: all tensors at the "
+        f"height of an update, weights and optimizer included, of {max(1, args.max_tokens // MEMORY_LENGTH)} sentences "
+        f"of {MEMORY_LENGTH} words and as many in the target. Weights and words are random; "
+        f"sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {args.seed}."
     )
 
 
-def _table(
-    comparisons: Mapping[str, "Comparison"], published: Mapping[str, "CapsuleAggregatedMarianConfig"] | None
-) -> list[str]:
+def _table(comparisons: Mapping[str, "Comparison"], published: Mapping[str, "PretrainedConfig"] | None) -> list[str]:
     columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
+    columns += ["training, MiB", "of plain"]
     rows = [_plain_row(list(comparisons.values()))]
     rows += [[method, *_cells(comparison)] for method, comparison in comparisons.items()]
     if published is not None:
@@ -154,7 +167,9 @@ def _plain_row(comparisons: Sequence["Comparison"]) -> list[str]:
     training = [rate for comparison in comparisons for rate in comparison.training.plain]
     decoding = [rate for comparison in comparisons for rate in comparison.decoding.plain]
     parameters = _millions(comparisons[0].plain_parameters)
-    return ["plain Marian", parameters, "", f"{median(training):.0f}", "1", f"{median(decoding):.2f}", "1"]
+    memory = _mebibytes(comparisons[0].plain_memory)
+    speeds = [f"{median(training):.0f}", "1", f"{median(decoding):.2f}", "1"]
+    return ["plain", parameters, "", *speeds, memory, "1"]
 
 
 def _cells(comparison: "Comparison") -> list[str]:
@@ -167,6 +182,8 @@ def _cells(comparison: "Comparison") -> list[str]:
         _ratio(training),
         f"{median(decoding.method):.2f}",
         _ratio(decoding),
+        _mebibytes(comparison.memory),
+        f"{comparison.memory / comparison.plain_memory:.2f}",
     ]
 
 
@@ -174,18 +191,24 @@ def _millions(parameters: int) -> str:
     return f"{parameters / 1e6:.2f}M"
 
 
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.0f}"
+
+
 def _ratio(rates: "Rates") -> str:
     return f"{median(rates.ratios):.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
 
 
-def _paper_cells(config: "CapsuleAggregatedMarianConfig | None") -> list[str]:
+def _paper_cells(config: "PretrainedConfig | None") -> list[str]:
     from hf_capsule_mt.evaluation.published_speed import published_speed
 
     ratios = () if config is None else published_speed(config)
     return [*(f"{ratio:.2f}" for ratio in ratios), "", ""][:2]
 
 
-def _notes(configs: Mapping[str, "CapsuleAggregatedMarianConfig"]) -> list[str]:
+def _notes(configs: Mapping[str, "PretrainedConfig"]) -> list[str]:
+    if _family(configs) != "marian":
+        return []
     linear = any(config.layer_aggregation == "linear" for config in configs.values())
     notes = [_LINEAR_NOTE] if linear else []
     routed = [config for config in configs.values() if config.layer_aggregation in ("dynamic_routing", "em_routing")]

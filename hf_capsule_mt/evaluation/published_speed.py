@@ -1,6 +1,10 @@
-"""The training and decoding speeds that the papers report, as fractions of their plain Transformer's."""
+"""The training and decoding speeds that the papers report, as fractions of their plain model's."""
 
-from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
+from collections.abc import Mapping
+
+from transformers import PretrainedConfig
+
+from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, RNMTConfig
 
 _SITES = ("encoder_self", "cross", "decoder_self")
 _NONE, _ALL = (), tuple(range(6))
@@ -38,6 +42,8 @@ _GUIDED = {
     (True, True, True): (0.67, 0.94),
     (True, True, False): (0.69, 0.94),
 }
+# The same, RNMT with all three of them.
+_GUIDED_RNMT = {(True, True, True): (0.62, 0.90)}
 
 
 def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
@@ -52,12 +58,15 @@ def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
     )
 
 
-def published_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
+def published_speed(config: PretrainedConfig) -> tuple[float, ...]:
     """The ratios of training and decoding speed printed for this configuration, at `base`; those that there are."""
+    if isinstance(config, RNMTConfig):
+        return _published_guided_speed(config, _GUIDED_RNMT) if config.sentence_aggregation is None else ()
     if not _as_published(config):
         return ()
     if config.guided_routing is not None:
-        return _published_guided_speed(config)
+        alone = config.layer_aggregation is config.head_aggregation is None
+        return _published_guided_speed(config, _GUIDED) if alone else ()
     if config.head_aggregation is None:
         speeds, plain = _LAYERS.get(config.layer_aggregation, ()), _PLAIN_LAYERS
     elif config.layer_aggregation is None:
@@ -68,10 +77,11 @@ def published_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
     return tuple(speed / reference for speed, reference in zip(speeds, plain))
 
 
-def _published_guided_speed(config: CapsuleAggregatedMarianConfig) -> tuple[float, ...]:
+def _published_guided_speed(
+    config: PretrainedConfig, speeds: Mapping[tuple[bool, bool, bool], tuple[float, float]]
+) -> tuple[float, ...]:
     past, future, redundant = config.num_past_capsules, config.num_future_capsules, config.num_redundant_capsules
     sizes = past, future, config.guided_capsule_dim, config.guided_routing_iterations
-    alone = config.layer_aggregation is config.head_aggregation is None
-    if config.guided_routing != "gdr" or not alone or sizes != (2, 2, 256, 3) or redundant not in (0, 2):
+    if config.guided_routing != "gdr" or sizes != (2, 2, 256, 3) or redundant not in (0, 2):
         return ()
-    return _GUIDED.get((config.bow_loss_weight > 0, config.bca_loss_weight > 0, redundant > 0), ())
+    return speeds.get((config.bow_loss_weight > 0, config.bca_loss_weight > 0, redundant > 0), ())

@@ -1,4 +1,4 @@
-"""Training and decoding speed next to that of plain Marian: Train and Decode of Dou et al. 2019, Table 1.
+"""Training and decoding speed, and memory, next to a plain model: Train and Decode of Dou et al. 2019, Table 1.
 
 The two models take turns on the same batches in the same process, so that whatever slows the machine slows both.
 """
@@ -14,16 +14,19 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, PretrainedConfig, PreTrainedModel
 
-from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig
+from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+
+from .memory import peak_memory
 
 # Word pieces in a sentence: about those of newstest under 32,000 joint merges.
 MEDIAN_LENGTH, LENGTH_SPREAD, LENGTH_LIMITS = 24, 0.5, (4, 96)
 _LENGTH_RATIO_SPREAD = 0.15
 FIRST_WORD = 3  # the ids before it are special tokens
 _POOL = 2000  # pairs that training batches are cut from
+MEMORY_LENGTH = 128  # words of source and target of every sentence, where memory is measured
 
 Batch = dict[str, Tensor]
 T = TypeVar("T")
@@ -81,28 +84,47 @@ class Rates:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Trainable parameters, target tokens (without padding) trained on per second, and sentences decoded per second."""
+    """A plain model and one with routing.
+
+    Attributes:
+        plain_parameters: trainable parameters of the plain model.
+        parameters: trainable parameters of the other.
+        training: target tokens, without padding, trained on per second.
+        decoding: sentences decoded per second.
+        plain_memory: bytes of tensors at the height of an update of the plain model: see [`update_memory`].
+        memory: the same of the other.
+    """
 
     plain_parameters: int
     parameters: int
     training: Rates
     decoding: Rates
+    plain_memory: int
+    memory: int
 
 
-def plain_config(config: CapsuleAggregatedMarianConfig) -> MarianConfig:
-    """The configuration of `transformers.MarianMTModel` with the same value in every field that it has."""
+def plain_config(config: PretrainedConfig) -> MarianConfig | RNMTConfig:
+    """The configuration of the plain model of the same size: `transformers.MarianMTModel`, or RNMT without capsules.
+
+    Raises:
+        ValueError: if the family has no plain model.
+    """
+    if isinstance(config, RNMTConfig):
+        return RNMTConfig(**{**config.to_dict(), "guided_routing": None, "sentence_aggregation": None})
+    if not isinstance(config, MarianConfig):
+        raise ValueError(f"{config.model_type} has no plain model to be compared with; Marian's family and RNMT's have")
     known = {field.name for field in dataclasses.fields(MarianConfig)}
     fields = {name: value for name, value in config.to_dict().items() if name in known}
     return MarianConfig(**{**fields, "architectures": None})
 
 
 def compare_with_plain(
-    config: CapsuleAggregatedMarianConfig,
+    config: PretrainedConfig,
     workload: Workload,
     device: torch.device,
     dtype: torch.dtype = torch.float32,
 ) -> Comparison:
-    """Time the model of `config` and plain Marian of its size, both with random weights.
+    """Time the model of `config` and the plain one of its size, both with random weights, and measure their memory.
 
     Args:
         config: what is compared, with a vocabulary of more than 3 words.
@@ -111,18 +133,20 @@ def compare_with_plain(
         dtype: float32, or a lower precision: training then autocasts float32 weights to it, decoding has weights of it.
     """
     torch.manual_seed(workload.seed)
-    models = (MarianMTModel(plain_config(config)), AutoModelForSeq2SeqLM.from_config(config))
-    plain, method = (model.to(device) for model in models)
+    plain, method = (AutoModelForSeq2SeqLM.from_config(each).to(device) for each in (plain_config(config), config))
     batches = training_batches(workload, config.vocab_size, device)
     counts = [int((batch["labels"] >= 0).sum()) for batch in batches]
-    seconds = _take_turns(make_trainer(plain, dtype), make_trainer(method, dtype), batches, device)
+    trainers = make_trainer(plain, dtype), make_trainer(method, dtype)
+    seconds = _take_turns(*trainers, batches, device)
     training = _rates(seconds, counts, workload.warmup_rounds)
+    batch = memory_batch(workload, config.vocab_size, device)
+    memory = [update_memory(*pair, batch) for pair in zip((plain, method), trainers)]
     batches = decoding_batches(workload, config.vocab_size, device)
     counts = [workload.batch_size] * len(batches)
     seconds = _take_turns(_decoder(plain, dtype, workload), _decoder(method, dtype, workload), batches, device)
     decoding = _rates(seconds, counts, workload.warmup_rounds)
     sizes = [model.num_parameters(only_trainable=True) for model in (plain, method)]
-    return Comparison(*sizes, training, decoding)
+    return Comparison(*sizes, training, decoding, *memory)
 
 
 def training_batches(workload: Workload, vocab_size: int, device: torch.device) -> list[Batch]:
@@ -132,6 +156,29 @@ def training_batches(workload: Workload, vocab_size: int, device: torch.device) 
     sampler = TokenBudgetBatchSampler(lengths, workload.max_tokens, seed=workload.seed)
     batches = islice(cycle(sampler), workload.warmup_rounds + workload.rounds)
     return [_batch([lengths[index] for index in indices], vocab_size, generator, device) for indices in batches]
+
+
+def memory_batch(workload: Workload, vocab_size: int, device: torch.device) -> Batch:
+    """As many sentences of 128 words, with translations of 128, as there may be in a training batch, but one at least.
+
+    With 1,024 tokens it is the batch of B = 8, S = T = 128.
+    """
+    generator = torch.Generator().manual_seed(workload.seed)
+    lengths = [(MEMORY_LENGTH, MEMORY_LENGTH)] * max(1, workload.max_tokens // MEMORY_LENGTH)
+    return _batch(lengths, vocab_size, generator, device)
+
+
+def update_memory(model: PreTrainedModel, trainer: Callable[[Batch], None], batch: Batch) -> int:
+    """Bytes of the weights, of AdamW's two means of each, and of all else that an update has at one time.
+
+    Args:
+        model: in float32.
+        trainer: of [`make_trainer`], after its first update, which makes the optimizer's means.
+        batch: what is trained on.
+    """
+    weights = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+    means = 2 * sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
+    return weights + means + peak_memory(lambda: trainer(batch), model.device)
 
 
 def decoding_batches(workload: Workload, vocab_size: int, device: torch.device) -> list[Batch]:

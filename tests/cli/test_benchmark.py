@@ -31,13 +31,18 @@ def parse(*argv):
 
 def test_table_has_medians_and_spreads():
     args, configs = parse("--methods", "transformer", "em-routing")
-    transformer = Comparison(60_500_000, 60_500_000, Rates([100, 200, 400], [100, 200, 400]), Rates([3.0], [3.0]))
-    routed = Comparison(60_500_000, 82_500_000, Rates([300, 200, 100], [120, 120, 80]), Rates([2, 4, 8], [1, 3, 4]))
+    transformer = Comparison(
+        60_500_000, 60_500_000, Rates([100, 200, 400], [100, 200, 400]), Rates([3.0], [3.0]), 2**30, 2**30
+    )
+    routed = Comparison(
+        60_500_000, 82_500_000, Rates([300, 200, 100], [120, 120, 80]), Rates([2, 4, 8], [1, 3, 4]), 2**30, 5 * 2**28
+    )
     text = report(args, configs, {"transformer": transformer, "em-routing": routed}, MADE_BY)
     header, _, plain, same, em, _, caption, *notes = text.splitlines()
     columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
-    assert cells(header) == [*columns, "paper: training", "paper: decoding"]
-    assert cells(plain) == ["plain Marian", "60.50M", "", "200", "1", "3.50", "1", "", ""]
+    columns += ["training, MiB", "of plain", "paper: training", "paper: decoding"]
+    assert cells(header) == columns
+    assert cells(plain) == ["plain", "60.50M", "", "200", "1", "3.50", "1", "1024", "1", "", ""]
     assert cells(same)[2:7] == ["+0.00M", "200", "1.00 (1.00–1.00)", "3.00", "1.00 (1.00–1.00)"]
     expected = [
         "em-routing",
@@ -47,6 +52,8 @@ def test_table_has_medians_and_spreads():
         "0.60 (0.40–0.80)",
         "3.00",
         "0.50 (0.50–0.75)",
+        "1280",
+        "1.25",
         "0.61",
         "0.80",
     ]
@@ -58,7 +65,7 @@ def test_table_has_medians_and_spreads():
 
 
 def test_notes_go_with_the_methods_shown():
-    comparison = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]))
+    comparison = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]), 1, 1)
     args, configs = parse("--methods", "linear-combination", "dynamic-combination", "--size", "tiny")
     text = report(args, configs, dict.fromkeys(configs, comparison), MADE_BY)
     assert "+14.7M for linear combination is not Eq. 3" in text
@@ -107,10 +114,14 @@ def test_rows_have_fields_of_their_own(capsys):
         ("gdr", {"guided_capsule_dim": 128}, ["", ""]),
         ("gdr", {"layer_aggregation": "em_routing"}, ["", ""]),
         ("gdr-attention", {}, ["", ""]),
+        ("rnmt", {}, ["", ""]),
+        ("rnmt-gdr", {}, ["0.62", "0.90"]),
+        ("rnmt-gdr", {"bca_loss_weight": 0}, ["", ""]),
+        ("rnmt-gdr", {"sentence_aggregation": "capsule"}, ["", ""]),
     ],
 )
 def test_published_speeds_belong_to_a_configuration(method, fields, expected):
-    comparison = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]))
+    comparison = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]), 1, 1)
     args, _ = parse("--methods", "row")
     text = report(args, {"row": preset_config(method, "base", **fields)}, {"row": comparison}, MADE_BY)
     assert cells(text.splitlines()[3])[-2:] == expected
@@ -121,7 +132,7 @@ def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
     methods = ["--methods", "dynamic-routing", "em-routing", "--size", "tiny", "--config_overrides", *SMALL]
     main([*methods, *QUICK, "--device", "cpu", "--output_file", str(record_file)])
     table = [cells(line) for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert [row[0] for row in table] == ["system", "---", "plain Marian", "dynamic-routing", "em-routing"]
+    assert [row[0] for row in table] == ["system", "---", "plain", "dynamic-routing", "em-routing"]
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
     record = json.loads(record_file.read_text())
     assert record["settings"]["methods"] == ["dynamic-routing", "em-routing"]
@@ -134,13 +145,25 @@ def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
             [ratio] = [method / plain for plain, method in zip(result[name]["plain"], result[name]["method"])]
             assert result[f"{name}_ratio"] == ratio
             assert cell.split()[0] == f"{ratio:.2f}"
+        assert row[7:] == [f"{result['memory'] / 2**20:.0f}", f"{result['memory'] / result['plain_memory']:.2f}"]
+
+
+def test_rnmt_is_compared_with_rnmt(capsys):
+    fields = ["d_model=64", "guided_capsule_dim=64"]
+    main(["--methods", "rnmt-gdr", "--size", "tiny", "--config_overrides", *fields, *QUICK, "--device", "cpu"])
+    output = capsys.readouterr().out
+    assert "every round RNMT without capsules and the method take turns" in output
+    _, guided = [cells(line) for line in output.splitlines() if line.startswith("|")][2:]
+    # Votes 6 d^2, keys, queries, W_Omega and w; the network 5 d * 4 d + 4 d * d and its biases; the losses' maps 8 d^2.
+    d = 64
+    assert guided[2] == f"+{(6 * d * d + 3 * d * d + d + 24 * d * d + 5 * d + 8 * d * d) / 1e6:.2f}M"
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--methods", "capsnmt"], "--methods has 'capsnmt', which is not a kind of Marian, with which this compares"),
-        (["--methods", "rnmt"], "--methods has 'rnmt', which is not a kind of Marian, with which this compares"),
+        (["--methods", "capsnmt"], "caps_nmt has no plain model to be compared with"),
+        (["--methods", "gdr", "rnmt-gdr"], "different plain models, {'gdr': 'marian', 'rnmt-gdr': 'rnmt'}"),
         (["--methods", "em-routin"], "em-routin"),
         (["--methods", ""], "method is ''"),
         (["--size", "huge"], "huge"),

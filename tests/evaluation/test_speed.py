@@ -43,6 +43,20 @@ def test_plain_config_is_the_same_model_without_ours():
     assert {name: tensor.shape for name, tensor in ours.items()} == {n: t.shape for n, t in theirs.items()}
 
 
+def test_plain_rnmt():
+    config = preset_config("rnmt-gdr", "tiny", vocab_size=40, d_model=16, sentence_aggregation="capsule")
+    plain = speed.plain_config(config)
+    assert plain.to_dict() == preset_config("rnmt", "tiny", vocab_size=40, d_model=16).to_dict()
+
+
+def test_memory_is_measured_on_long_sentences():
+    workload = dataclasses.replace(WORKLOAD, max_tokens=1024)
+    batch = speed.memory_batch(workload, 40, CPU)
+    assert {tensor.shape for tensor in batch.values()} == {(8, 128)}
+    assert batch["attention_mask"].all()
+    assert len(speed.memory_batch(dataclasses.replace(WORKLOAD, max_tokens=96), 40, CPU)["labels"]) == 1
+
+
 def test_models_take_turns_and_the_warm_up_does_not_count(monkeypatch):
     clock, log = [0.0], []
     monkeypatch.setattr(speed.time, "perf_counter", lambda: clock[0])
@@ -116,6 +130,9 @@ def test_a_training_turn_is_a_full_update():
 def test_comparison(dtype):
     comparison = compare_with_plain(small_config("linear-combination"), WORKLOAD, CPU, dtype)
     assert comparison.parameters - comparison.plain_parameters == (2 + 3) * 16 + 2 * (16 + 16)
+    # Weights and two means of each, at least; what has more parameters has more of them.
+    assert comparison.plain_memory > 3 * 4 * comparison.plain_parameters
+    assert comparison.memory > comparison.plain_memory
     for rates in (comparison.training, comparison.decoding):
         assert len(rates.plain) == len(rates.method) == WORKLOAD.rounds
         assert min(rates.plain + rates.method) > 0
