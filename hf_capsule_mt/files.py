@@ -1,7 +1,9 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and records that are read."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -14,3 +16,21 @@ def replace_bytes(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)
     os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a record.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds no JSON object.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} holds no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return record

@@ -1,24 +1,70 @@
 """What all figures have in common. They need matplotlib, which `pip install "hf-capsule-mt[figures]"` brings."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito, which the colour-blind can tell apart."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
+LINES = ("-", "--", "-.", ":")
+_OTHER_SCRIPTS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Droid Sans Fallback",
+    "WenQuanYi Zen Hei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Devanagari",
+)
+
+
+def line_style(number: int) -> dict[str, str]:
+    """Colour, marker and dashes of a figure's line; the dashes tell apart those that share a colour."""
+    place = number % len(COLOURS)
+    return {
+        "color": COLOURS[place],
+        "marker": MARKERS[place],
+        "linestyle": LINES[number // len(COLOURS) % len(LINES)],
+    }
 
 
 def check_figure_file(path: Path) -> None:
     """Raise a ValueError unless a figure can be drawn to a file of this name."""
     if path.suffix not in FORMATS:
         raise ValueError(f"{path} is no figure; its name must end in {', '.join(FORMATS)}")
+    check_matplotlib()
+
+
+def check_matplotlib() -> None:
+    """Raise a ValueError if there is no matplotlib."""
     if find_spec("matplotlib") is None:
         raise ValueError('figures need matplotlib; pip install "hf-capsule-mt[figures]"')
+
+
+def shades(colour: str) -> "Colormap":
+    """From white for the least to `colour` for the most: its lightness alone tells them apart."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(f"shades of {colour}", ["white", colour])
+
+
+@cache
+def word_fonts() -> tuple[str, ...]:
+    """Families for words of any language, in the order they are looked up: of those installed here."""
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    return ("DejaVu Sans", *(family for family in _OTHER_SCRIPTS if family in installed))
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .figures import COLOURS, MARKERS, save_figure
+from .figures import line_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +22,11 @@ def draw_growth(record: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw_panel(axes: "Axes", record: Mapping[str, Any], kind: str) -> None:
-    for row, colour, marker in zip(record["settings"]["methods"], COLOURS, MARKERS):
+    for number, row in enumerate(record["settings"]["methods"]):
         found = [one for one in record["medians"] if (one["kind"], one["row"]) == (kind, row)]
         lengths, times = [one["length"] for one in found], [one["seconds"] for one in found]
         label = f"{row} (exponent {record['exponents'][kind][row]:.2f})"
-        axes.plot(lengths, times, color=colour, marker=marker, label=label)
+        axes.plot(lengths, times, label=label, **line_style(number))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(record["settings"]["lengths"], record["settings"]["lengths"])

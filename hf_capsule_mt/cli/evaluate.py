@@ -1,56 +1,127 @@
-"""Score translations with sacreBLEU.
+"""Judge translations: scores by sacreBLEU, significance, length and adequacy.
 
     python scripts/evaluate.py --hypotheses out.de --references ref.de
     python scripts/evaluate.py --hypotheses out.en --references ref0.en ref1.en ref2.en ref3.en --lowercase
     python scripts/evaluate.py --hypotheses out.tok.de --references ref.tok.de --tokenize none --metrics bleu
+    python scripts/evaluate.py --compare baseline.de em.de gdr.de --references ref.de --test sign
+    python scripts/evaluate.py --compare baseline.de gdr.de --references ref.de --sources test.en \\
+        --length_buckets 6 --length_figure lengths.png --adequacy --alignment_data train.en train.de
 
-The last is the BLEU of multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, as is usual.
+The third is the BLEU of multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, as is usual.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from . import evaluate_adequacy, evaluate_comparison, evaluate_length
 from .errors import report_user_errors
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.evaluation.streams import Streams
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hypotheses", type=Path, required=True, help="the translations, one segment a line")
+    systems = parser.add_mutually_exclusive_group(required=True)
+    systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
+    systems.add_argument("--compare", type=Path, nargs="+", help="several: of a baseline, then of each other system")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one or more reference files")
+    parser.add_argument("--sources", type=Path, help="what was translated, for length and adequacy")
     parser.add_argument(
         "--tokenize", default="13a", help="BLEU's tokenizer: 13a (default), intl, none, zh, char, ja-mecab, ..."
     )
+    parser.add_argument("--source_tokenize", help="likewise for the words of the sources (default: as --tokenize)")
     parser.add_argument("--lowercase", action="store_true", help="BLEU and chrF of lower-cased text")
     parser.add_argument(
         "--metrics",
         nargs="+",
-        default=["bleu", "chrf", "ter"],
-        help="of bleu, chrf, chrf++, ter (default: all but chrf++)",
+        help="of bleu, chrf, chrf++, ter (default: all but chrf++; with --compare, bleu)",
     )
-    parser.add_argument("--output_file", type=Path, help="a JSON record of the scores and what they were made from")
+    parser.add_argument("--output_file", type=Path, help="a JSON record of what was found, and what it was made from")
+    for part in (evaluate_comparison, evaluate_length, evaluate_adequacy):
+        part.add_options(parser)
     return parser
 
 
 @report_user_errors
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print a table of scores and signatures; write the record if asked."""
+    """Print a table of each thing that was asked for, as soon as it is found; write the record if asked."""
     args = build_parser().parse_args(argv)
+    _check_arguments(args)
 
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.evaluation.scores import score_translations
+    from .output import write_json
 
-    from .output import check_output_file, write_json
+    streams = _read(args)
+    settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
+    record: dict[str, Any] = {}
+    for name, found, table in _measure(args, streams, settings):
+        print(f"\n{table}" if record else table, flush=True)
+        record[name] = found
+    if args.output_file is not None:
+        write_json(args.output_file, {**record, "settings": settings, **_provenance(args)})
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    from hf_capsule_mt.evaluation.scores import make_metrics
+
+    from .output import check_output_file
 
     if args.output_file is not None:
         check_output_file(args.output_file)
-    settings = {"tokenize": args.tokenize, "lowercase": args.lowercase, "metrics": args.metrics}
-    scores = score_translations(read_lines(args.hypotheses), [read_lines(path) for path in args.references], **settings)
-    print(_table(scores))
-    if args.output_file is not None:
-        record = {"scores": scores, "settings": settings, **_provenance(args.hypotheses, args.references)}
-        write_json(args.output_file, record)
+    args.metrics = args.metrics or (["bleu", "chrf", "ter"] if args.compare is None else ["bleu"])
+    args.source_tokenize = args.source_tokenize or args.tokenize
+    for tokenize in (args.tokenize, args.source_tokenize):
+        make_metrics(args.metrics, tokenize)
+    for part in (evaluate_comparison, evaluate_length, evaluate_adequacy):
+        part.check_options(args)
+    wanted = evaluate_length.is_wanted(args) or args.adequacy
+    if wanted != (args.sources is not None):
+        use = "--length_buckets, --length_edges and --adequacy"
+        raise ValueError(f"{use} need --sources" if wanted else f"--sources is of use with {use} alone")
+
+
+def _measure(
+    args: argparse.Namespace, streams: "Streams", settings: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The name in the record, what was found, and its table, of one thing after the other."""
+    if args.compare is None:
+        from hf_capsule_mt.evaluation.scores import score_translations
+
+        [hypotheses] = streams.systems.values()
+        scores = score_translations(hypotheses, streams.references, **settings)
+        yield "scores", scores, _table(scores)
+    for name, part in _parts(args).items():
+        found = part.measure(args, streams)
+        yield name, found, part.report(found)
+
+
+def _parts(args: argparse.Namespace) -> dict[str, Any]:
+    """What was asked for besides scores, by its name in the record."""
+    parts = {
+        "comparison": (args.compare is not None, evaluate_comparison),
+        "by_length": (evaluate_length.is_wanted(args), evaluate_length),
+        "adequacy": (args.adequacy, evaluate_adequacy),
+    }
+    return {name: part for name, (wanted, part) in parts.items() if wanted}
+
+
+def _read(args: argparse.Namespace) -> "Streams":
+    from hf_capsule_mt.data.parallel_text import read_lines
+    from hf_capsule_mt.evaluation.streams import Streams
+
+    files = args.compare or [args.hypotheses]
+    short = {file.name for file in files}
+    names = [file.name if len(short) == len(files) else str(file) for file in files]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--compare names a file twice: {' '.join(names)}")
+    return Streams(
+        systems={name: read_lines(file) for name, file in zip(names, files)},
+        references=[read_lines(file) for file in args.references],
+        sources=None if args.sources is None else read_lines(args.sources),
+    )
 
 
 def _table(scores: Mapping[str, Mapping[str, float | str]]) -> str:
@@ -58,7 +129,7 @@ def _table(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])
 
 
-def _provenance(hypotheses: Path, references: Sequence[Path]) -> dict:
+def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     import hashlib
     import platform
     from importlib.metadata import version
@@ -66,9 +137,14 @@ def _provenance(hypotheses: Path, references: Sequence[Path]) -> dict:
     def describe(path: Path) -> dict[str, str]:
         return {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
+    files = {"hypotheses": args.hypotheses, "systems": args.compare, "sources": args.sources}
     return {
-        "hypotheses": describe(hypotheses),
-        "references": [describe(path) for path in references],
+        **{
+            name: [describe(path) for path in given] if isinstance(given, list) else describe(given)
+            for name, given in files.items()
+            if given is not None
+        },
+        "references": [describe(path) for path in args.references],
         "versions": {
             "python": platform.python_version(),
             **{package: version(package) for package in ("hf-capsule-mt", "sacrebleu")},

@@ -1,7 +1,8 @@
-"""The files that a command reads and writes."""
+"""The files and folders that a command writes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,21 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     replace_text(path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a record.
+def check_new_folder(path: Path) -> None:
+    """Raise an OSError if no folder can be made at `path`, or one with files in it is there."""
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise FileExistsError(f"{path} is there and not empty; name another folder")
+    if not path.is_dir():
+        check_output_file(path)
 
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds no JSON object.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file")
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} holds no JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return record
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that is found at `path` after the block, or nowhere if the block does not end."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as temporary:
+        folder = Path(temporary, "report")
+        folder.mkdir()
+        yield folder
+        folder.replace(path)

@@ -39,3 +39,9 @@ def describe_environment(made_by: Mapping[str, Any]) -> str:
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table whose second row is its alignment."""
     return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def table_in_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first row names the columns, and whose first column names the rows."""
+    columns, *others = rows
+    return "\n".join(markdown_table([columns, ["---", *["---:"] * (len(columns) - 1)], *others]))

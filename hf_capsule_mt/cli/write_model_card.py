@@ -41,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from dataclasses import fields
 
-    from hf_capsule_mt.files import replace_text
+    from hf_capsule_mt.files import read_json, replace_text
     from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 
-    from .output import check_output_file, read_json
+    from .output import check_output_file
 
     check_output_file(args.output_file)
     given = {field.name: getattr(args, field.name) for field in fields(CardDetails)}

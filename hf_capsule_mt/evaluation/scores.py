@@ -38,21 +38,30 @@ def score_translations(
         ValueError: if a reference stream differs in length from the hypotheses, a metric or the tokenizer is
             unknown, or there is nothing to score.
     """
-    _check_streams(hypotheses, references)
-    for name in metrics:
-        if name not in METRICS:
-            raise ValueError(f"unknown metric {name!r}; there are {', '.join(METRICS)}")
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(f"unknown tokenizer {tokenize!r}; sacreBLEU has {', '.join(BLEU.TOKENIZERS)}")
+    check_streams(hypotheses, references)
     scores = {}
-    for name in metrics:
-        metric = METRICS[name](tokenize, lowercase)
+    for name, metric in make_metrics(metrics, tokenize, lowercase).items():
         score = metric.corpus_score(hypotheses, references).score
         scores[name] = {"score": score, "signature": metric.get_signature().format()}
     return scores
 
 
-def _check_streams(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> dict[str, Metric]:
+    """sacreBLEU's metrics by name; see [`score_translations`].
+
+    Raises:
+        ValueError: if a metric or the tokenizer is unknown.
+    """
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"unknown metric {name!r}; there are {', '.join(METRICS)}")
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ValueError(f"unknown tokenizer {tokenize!r}; sacreBLEU has {', '.join(BLEU.TOKENIZERS)}")
+    return {name: METRICS[name](tokenize, lowercase) for name in names}
+
+
+def check_streams(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raise a ValueError unless every reference stream has one segment for every hypothesis, and there are some."""
     if not hypotheses or not references:
         raise ValueError(f"nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams")
     for number, stream in enumerate(references, start=1):

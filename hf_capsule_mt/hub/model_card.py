@@ -120,7 +120,7 @@ def _check_records(record: Mapping[str, Any], evaluations: Sequence[Mapping[str,
         missing = {"scores", "references"} - set(evaluation)
         if missing:
             raise ValueError(
-                f"an evaluation lacks {', '.join(sorted(missing))}; give what scripts/evaluate.py --output_file wrote"
+                f"an evaluation lacks {', '.join(sorted(missing))}; give what scripts/evaluate.py wrote of --hypotheses"
             )
 
 

@@ -37,6 +37,19 @@ def test_what_is_drawn(record, tmp_path, monkeypatch):
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
+def test_every_row_is_drawn(record, tmp_path, monkeypatch):
+    rows = [f"row {number}" for number in range(8)]
+    record["settings"]["methods"] = rows
+    record["exponents"] = {"decoding": dict.fromkeys(rows, 1.0)}
+    record["medians"] = [{"row": row, "kind": "decoding", "length": 32, "seconds": 1.0} for row in rows]
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
+    draw_growth(record, tmp_path / "growth.png")
+    lines = drawn[0].axes[0].get_lines()
+    assert [line.get_label() for line in lines] == [f"{row} (exponent 1.00)" for row in rows]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
+
+
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_formats(record, tmp_path, ending):
     for name in ("one", "two"):

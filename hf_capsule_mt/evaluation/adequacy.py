@@ -1,0 +1,83 @@
+"""How much of the source a translation translates, and what it translates twice, by word alignment.
+
+With C_ref and C_gen the source words that some word of the reference, and of the translation, is aligned with:
+
+* coverage difference ratio (Kong et al. 2019; Zheng et al. 2019, Table 3): CDR = 1 - |C_ref \\ C_gen| / |C_ref|;
+* under-translation (Tu et al. 2016): the words of C_ref \\ C_gen, which the reference translates, the system not;
+* over-translation (Tu et al. 2016: words that are translated several times, needlessly): source words that a word of
+  the translation repeats. It occurs twice or more among those aligned with the source word, and more often than it
+  does in the reference (as in OTEM, Yang et al. 2018, for n-grams).
+
+Zheng et al. let people judge over- and under-translation; these are automatic counts of the same. Counts are sums over
+the corpus, so that a long sentence weighs more than a short one.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .alignment import Alignment
+
+
+@dataclass(frozen=True)
+class Adequacy:
+    """Numbers of source words of a corpus.
+
+    Attributes:
+        source_words: all.
+        covered_by_reference: those that the reference translates.
+        covered: those that the translation does.
+        under_translated: those that the reference translates and the translation does not.
+        over_translated: those that a word of the translation repeats.
+    """
+
+    source_words: int
+    covered_by_reference: int
+    covered: int
+    under_translated: int
+    over_translated: int
+
+    @property
+    def cdr(self) -> float:
+        """The coverage difference ratio, 0 to 1; 1 if the translation covers all that the reference covers."""
+        return 1 - self.under_translated / self.covered_by_reference
+
+
+def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Alignment]) -> Adequacy:
+    """Compare what the translations of a corpus cover with what its references cover.
+
+    Args:
+        references: the alignment of each sentence with its reference.
+        translations: that with its translation, by the same aligner.
+
+    Raises:
+        ValueError: if they differ in number, or no reference is aligned with anything.
+    """
+    if len(references) != len(translations):
+        raise ValueError(f"{len(references)} alignments of references but {len(translations)} of translations")
+    pairs = list(zip(references, translations))
+    counts = Counter()
+    for reference, translation in pairs:
+        by_reference, by_translation = _covered(reference), _covered(translation)
+        counts["source_words"] += reference.source_words
+        counts["covered_by_reference"] += len(by_reference)
+        counts["covered"] += len(by_translation)
+        counts["under_translated"] += len(by_reference - by_translation)
+        counts["over_translated"] += len(_over_translated(reference, translation))
+    if not counts["covered_by_reference"]:
+        raise ValueError("no word of the references is aligned with a source word; are they of these sources?")
+    return Adequacy(**counts)
+
+
+def _covered(alignment: Alignment) -> set[int]:
+    return {source for source, _ in alignment.links}
+
+
+def _over_translated(reference: Alignment, translation: Alignment) -> set[int]:
+    in_reference, in_translation = _occurrences(reference), _occurrences(translation)
+    return {link[0] for link, times in in_translation.items() if times > max(1, in_reference[link])}
+
+
+def _occurrences(alignment: Alignment) -> Counter:
+    """How many times each source word is aligned with each target word form."""
+    return Counter((source, alignment.target[target]) for source, target in alignment.links)

@@ -1,0 +1,98 @@
+"""Which source token each token of a translation translates, by the cross-attention of a model that writes it."""
+
+from collections.abc import Callable, Container, Sequence
+
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from .alignment import Alignment
+from .forced import ForcedPass, attended_positions, attending, evaluating, force_batch
+from .translator import batch_by_tokens, encode_lines, source_limit
+
+
+def align_by_attention(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    streams: Sequence[Sequence[str]],
+    *,
+    max_tokens_per_batch: int = 4096,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[list[Alignment]]:
+    """Let a model write several streams of translations, and link every token with the source token it attends to most.
+
+    Attention is that of the step that writes the token, of the layer of [`attended_positions`]. A token that attends
+    most to a special token, such as the end of the source, has no link. Words are the tokens of the model.
+
+    Args:
+        model: an encoder-decoder with cross-attention, on any device.
+        tokenizer: the model's.
+        sources: one segment each; longer ones are cut to the model's limit, with a warning.
+        streams: for each system, or reference, the translation of every segment; cut likewise, without a warning.
+        max_tokens_per_batch: source and target together, padding included.
+        on_batch: called after each batch with its number of sentences.
+
+    Returns:
+        For each stream the alignment of every sentence; where one side is blank, it has no links.
+
+    Raises:
+        ValueError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.
+    """
+    limit = source_limit(model.config, tokenizer)
+    left = encode_lines(tokenizer, sources, limit)
+    right = [_encode_targets(tokenizer, stream, limit) for stream in streams]
+    pairs = [pair for targets in right for pair in zip(left, targets, strict=True)]
+    special = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    aligned = [_alignment(source, target, (), special) for source, target in pairs]
+    lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
+    with evaluating(model), attending(model):
+        _check_attention(model)
+        for batch in batch_by_tokens(lengths, max_tokens_per_batch):
+            forced = force_batch(model, *zip(*(pairs[index] for index in batch)), output_attentions=True)
+            attended = attended_positions(_cross_attentions(forced), forced.source_mask)
+            for index, positions in zip(batch, attended.tolist()):
+                aligned[index] = _alignment(*pairs[index], positions, special)
+            if on_batch is not None:
+                on_batch(len(batch))
+    return [aligned[start : start + len(left)] for start in range(0, len(pairs), len(left))]
+
+
+def _encode_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
+    texts = {index: line for index, line in enumerate(lines) if line.strip()}
+    encoded: list[list[int]] = [[] for _ in lines]
+    if texts:
+        found = tokenizer(text_target=list(texts.values()), truncation=True, max_length=max_length, verbose=False)
+        for index, ids in zip(texts, found["input_ids"]):
+            encoded[index] = ids
+    return encoded
+
+
+def _check_attention(model: PreTrainedModel) -> None:
+    """Raise a ValueError if the model has no cross-attention."""
+    ends = model.config.eos_token_id
+    word = [ends[0] if isinstance(ends, list) else ends]
+    if not _cross_attentions(force_batch(model, [word], [word], output_attentions=True)):
+        raise ValueError(
+            f"a {model.config.model_type} model has no cross-attention to align words by; use eflomal (--aligner "
+            "eflomal), or name another model of the same languages"
+        )
+
+
+def _cross_attentions(forced: ForcedPass) -> list[Tensor]:
+    """Of each layer the attention of the steps that write targets; or none."""
+    return [weights for weights in forced.output.cross_attentions or () if weights is not None]
+
+
+def _alignment(
+    source: Sequence[int], target: Sequence[int], attended: Sequence[int], special: Container[int]
+) -> Alignment:
+    """The alignment of tokens that are not special; `attended` is a source position for each target position."""
+    words = [position for position, token in enumerate(source) if token not in special]
+    places = {position: index for index, position in enumerate(words)}
+    kept = [position for position, token in enumerate(target) if token not in special]
+    links = ((places.get(attended[position]), index) for index, position in enumerate(kept) if attended)
+    return Alignment(
+        source_words=len(words),
+        target=tuple(target[position] for position in kept),
+        links=tuple(link for link in links if link[0] is not None),
+    )

@@ -1,0 +1,140 @@
+"""BLEU and the length of translations by the length of the source, as all four papers show them.
+
+Zheng et al. 2019, Fig. 5, shows both; Dou et al. 2019, Fig. 5, and Wang et al. 2019, Fig. 4, show BLEU.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+
+from .scores import make_metrics
+from .streams import Streams
+
+
+@dataclass(frozen=True)
+class SystemInBucket:
+    """A system's translations of the sentences of a bucket.
+
+    Attributes:
+        bleu: of these sentences as a corpus, 0 to 100.
+        words: in a translation, on average.
+        ratio: of all words of the translations to those of the references, of several to those of the closest.
+    """
+
+    bleu: float
+    words: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sentences whose source has more words than the bucket before allows, and no more than `longest`.
+
+    Attributes:
+        longest: the longest allowed, None for any length.
+        sentences: their number.
+        systems: what was found, by system; empty if there are no sentences.
+    """
+
+    longest: int | None
+    sentences: int
+    systems: dict[str, SystemInBucket]
+
+
+def count_words(sentences: Sequence[str], tokenize: str = "13a") -> list[int]:
+    """The number of words of each sentence, as sacreBLEU's tokenizer of this name has them."""
+    return [len(words) for words in split_words(sentences, tokenize)]
+
+
+def split_words(sentences: Sequence[str], tokenize: str = "13a") -> list[list[str]]:
+    """The words of each sentence, as sacreBLEU's tokenizer of this name has them.
+
+    Raises:
+        ValueError: if it is unknown.
+    """
+    tokenizer = make_metrics(["bleu"], tokenize)["bleu"].tokenizer
+    return [tokenizer(sentence.rstrip()).split() for sentence in sentences]
+
+
+def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
+    """The longest length of every bucket but the last, so that buckets have as many sentences as ties allow.
+
+    Raises:
+        ValueError: if `num_buckets` is below 2, or all sentences are as long.
+    """
+    check_num_buckets(num_buckets)
+    quantiles = np.quantile(lengths, [index / num_buckets for index in range(1, num_buckets)], method="inverted_cdf")
+    edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
+    if not edges:
+        raise ValueError(f"most sources have {max(lengths)} words, the most there are; name the edges of the buckets")
+    return edges
+
+
+def score_by_length(
+    streams: Streams, lengths: Sequence[int], edges: Sequence[int], *, tokenize: str = "13a", lowercase: bool = False
+) -> list[Bucket]:
+    """Score every system on the sentences of each bucket.
+
+    Args:
+        streams: the systems and references.
+        lengths: of the sources, in words.
+        edges: the longest length of every bucket but the last, in rising order.
+        tokenize: BLEU's tokenizer, which cuts the words that are counted too.
+        lowercase: BLEU of lower-cased text.
+
+    Raises:
+        ValueError: if the edges do not rise or the tokenizer is unknown.
+    """
+    check_edges(edges)
+    members: list[list[int]] = [[] for _ in range(len(edges) + 1)]
+    for index, length in enumerate(lengths):
+        members[bisect_left(edges, length)].append(index)
+    metric = make_metrics(["bleu"], tokenize, lowercase)["bleu"]
+    return [
+        Bucket(longest, len(indices), _score(metric, streams, indices) if indices else {})
+        for longest, indices in zip([*edges, None], members)
+    ]
+
+
+def check_num_buckets(num_buckets: int) -> None:
+    """Raise a ValueError unless there are 2 or more."""
+    if num_buckets < 2:
+        raise ValueError(f"{num_buckets} buckets cannot be compared; ask for 2 or more")
+
+
+def check_edges(edges: Sequence[int]) -> None:
+    """Raise a ValueError unless the edges of buckets rise from at least 1."""
+    if not edges or any(after <= before for before, after in zip([0, *edges], edges)):
+        raise ValueError(f"the edges of buckets are {' '.join(map(str, edges))}; they must rise, from at least 1")
+
+
+def _score(metric: BLEU, streams: Streams, indices: Sequence[int]) -> dict[str, SystemInBucket]:
+    references = [[stream[index] for index in indices] for stream in streams.references]
+    found = {}
+    for name, translations in streams.systems.items():
+        score = metric.corpus_score([translations[index] for index in indices], references)
+        found[name] = SystemInBucket(score.score, score.sys_len / len(indices), score.sys_len / max(score.ref_len, 1))
+    return found
+
+
+def record_buckets(buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
+    """Buckets with their names, as plain mappings: what records have, and what figures are drawn from."""
+    names = bucket_names([bucket.longest for bucket in buckets])
+    return [{"name": name, **asdict(bucket)} for name, bucket in zip(names, buckets, strict=True)]
+
+
+def bucket_names(edges: Sequence[int | None]) -> list[str]:
+    """What to call the buckets up to each of these lengths, the last of which may be None: "≤ 10", "11–20", "> 20"."""
+    names = []
+    for shortest, longest in zip([None, *edges], edges):
+        if shortest is None:
+            names.append(f"≤ {longest}")
+        elif longest is None:
+            names.append(f"> {shortest}")
+        else:
+            names.append(str(longest) if longest == shortest + 1 else f"{shortest + 1}–{longest}")
+    return names

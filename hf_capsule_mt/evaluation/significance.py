@@ -1,0 +1,183 @@
+"""Whether a system is better than a baseline by more than chance: the tests behind the marks in the papers' tables.
+
+Li et al. 2019 use paired bootstrap resampling (Koehn 2004), Dou et al. 2019 the sign test of Collins et al. 2005.
+Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sacreBLEU's.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from .scores import check_streams, make_metrics
+
+TESTS = ("bootstrap", "randomization", "sign")
+DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}
+_SACREBLEU_NAMES = {"bootstrap": "bs", "randomization": "ar"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A system beside a baseline, by one metric.
+
+    Attributes:
+        baseline: the baseline's score, 0 to 100.
+        score: the system's.
+        p_value: how likely a difference as large is if the two are equally good; of either sign, but for bootstrap:
+            as Koehn's and Moses', sacreBLEU's is of one sign, about half of what randomization finds.
+        signature: sacreBLEU's, which names test, samples and seed as well, if it is sacreBLEU's test.
+        better: the number of sentences by which the system is better than the baseline; of the sign test alone.
+        worse: likewise.
+    """
+
+    baseline: float
+    score: float
+    p_value: float
+    signature: str
+    better: int | None = None
+    worse: int | None = None
+
+
+def compare_systems(
+    baseline: Sequence[str],
+    system: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    test: str = "bootstrap",
+    metrics: Sequence[str] = ("bleu",),
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    num_samples: int | None = None,
+    seed: int = 12345,
+) -> dict[str, Comparison]:
+    """Test a system against a baseline.
+
+    Args:
+        baseline: its translations, one segment each.
+        system: the translations of the same segments by the system.
+        references: one or more reference streams.
+        test: one of `TESTS`. "bootstrap" is `sacrebleu --paired-bs`, "randomization" `sacrebleu --paired-ar`. "sign"
+            asks of each sentence whether the BLEU of the baseline's corpus rises or falls when the system's
+            translation takes the place of the baseline's, and leaves those out that change nothing.
+        metrics: names among `METRICS`; the sign test is of "bleu" alone.
+        tokenize: see [`score_translations`], as are the other two.
+        lowercase: of BLEU and chrF.
+        num_samples: resamplings or shuffles, by default those of `DEFAULT_SAMPLES`. Bootstrap holds a few numbers
+            (BLEU's are ten) for each of them and each sentence in memory.
+        seed: of the resamplings; the default is sacreBLEU's.
+
+    Returns:
+        What was found, by metric.
+
+    Raises:
+        ValueError: if streams differ in length, or test, metric, tokenizer or a number is not allowed.
+    """
+    check_test(test, metrics, num_samples, seed)
+    if len(system) != len(baseline):
+        raise ValueError(
+            f"{len(baseline)} segments of the baseline but {len(system)} of the system; align them by line"
+        )
+    check_streams(baseline, references)
+    made = make_metrics(metrics, tokenize, lowercase)
+    if test == "sign":
+        return {"bleu": _sign_test(made["bleu"], baseline, system, references)}
+    with _sacrebleu_seed(seed):
+        systems = [("baseline", baseline), ("system", system)]
+        options = {"test_type": _SACREBLEU_NAMES[test], "n_samples": num_samples or DEFAULT_SAMPLES[test]}
+        signatures, results = PairedTest(systems, made, references, **options)()
+    return {name: _comparison(results[key], str(signatures[key])) for name, key in zip(made, signatures, strict=True)}
+
+
+def check_test(test: str, metrics: Sequence[str], num_samples: int | None, seed: int) -> None:
+    """Raise a ValueError unless [`compare_systems`] can test as it is told."""
+    if test not in TESTS:
+        raise ValueError(f"unknown test {test!r}; there are {', '.join(TESTS)}")
+    if test == "sign" and list(metrics) != ["bleu"]:
+        raise ValueError(f"the sign test is of bleu alone, not of {', '.join(metrics)}; bootstrap is of any metric")
+    if num_samples is not None and num_samples < 1:
+        raise ValueError(f"num_samples is {num_samples}; it must be at least 1")
+    # sacreBLEU takes 0 for no seed at all.
+    if seed < 1:
+        raise ValueError(f"seed is {seed}; it must be at least 1")
+
+
+def sign_test_p_value(better: int, worse: int) -> float:
+    """The two-sided binomial test of `better` against `worse` sentences, each being as likely; ties are left out.
+
+    Exact for any number of sentences: whole numbers until the last division.
+    """
+    total = better + worse
+    combinations = tail = 1
+    for index in range(min(better, worse)):
+        combinations = combinations * (total - index) // (index + 1)
+        tail += combinations
+    return min(1.0, 2 * tail / 2**total)
+
+
+def _sign_test(
+    metric: BLEU, baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]]
+) -> Comparison:
+    old = _statistics(metric, baseline, references)
+    new = _statistics(metric, system, references)
+    totals = [sum(column) for column in zip(*old)]
+    score = _bleu(totals)
+    replaced = [
+        _bleu([total - before + after for total, before, after in zip(totals, was, becomes)])
+        for was, becomes in zip(old, new)
+        if was != becomes
+    ]
+    better, worse = sum(other > score for other in replaced), sum(other < score for other in replaced)
+    return Comparison(
+        baseline=score,
+        score=_bleu([sum(column) for column in zip(*new)]),
+        p_value=sign_test_p_value(better, worse),
+        signature=metric.get_signature().format(),
+        better=better,
+        worse=worse,
+    )
+
+
+def _statistics(metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Of every sentence: its matches of 1 to 4 words, its n-grams, its length and its reference's."""
+    # Of a corpus of one sentence, for `sentence_score` is of another BLEU.
+    scores = (
+        metric.corpus_score([text], [[other] for other in group]) for text, *group in zip(hypotheses, *references)
+    )
+    return [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
+
+
+def _bleu(statistics: Sequence[int]) -> float:
+    orders = (len(statistics) - 2) // 2
+    counts, totals = list(statistics[:orders]), list(statistics[orders:-2])
+    return BLEU.compute_bleu(counts, totals, *statistics[-2:], smooth_method="exp").score
+
+
+def _comparison(results: Sequence, signature: str) -> Comparison:
+    baseline, system = (float(result.score) for result in results)
+    # sacreBLEU would call no difference at all as significant as can be.
+    p_value = 1.0 if system == baseline else float(results[1].p_value)
+    return Comparison(baseline, system, p_value, signature)
+
+
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """sacreBLEU reads its seed from the environment alone."""
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before
+
+
+def significance_mark(comparison: Comparison) -> str:
+    """† where the difference, of either sign, has p < 0.05, ‡ where it has p < 0.01."""
+    if comparison.p_value >= 0.05 or comparison.score == comparison.baseline:
+        return ""
+    return "‡" if comparison.p_value < 0.01 else "†"

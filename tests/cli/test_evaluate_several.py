@@ -1,0 +1,259 @@
+"""The evaluation command on several systems: significance, length, adequacy, and what it refuses."""
+
+import json
+
+import pytest
+from tiny_marian import save_tiny_marian
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.cli.evaluate import main
+from hf_capsule_mt.evaluation import alignment, significance
+from hf_capsule_mt.evaluation.adequacy import measure_adequacy
+from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
+from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.evaluation.significance import compare_systems
+
+TEXTS = {
+    "source": ["a b c", "d e f g", "h i", "j k l m n o", "p q r", "s t u v w"],
+    "reference": ["c b a", "g f e d", "i h", "o n m l k j", "r q p", "w v u t s"],
+    "base": ["c b b", "g f d", "i h", "o n m l k k k", "r q", "w v u t x"],
+    "good": ["c b a", "g f e d", "i h", "o n m l k x", "r q p", "w v u t s"],
+    "bad": ["c c", "g", "i h", "o o o", "r r r", "w"],
+}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, lines in TEXTS.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+def run(*options):
+    main(["--references", "reference", *options])
+
+
+def tables(capsys):
+    """Cells of each Markdown table, and the lines under it."""
+    parts = [part.splitlines() for part in capsys.readouterr().out.split("\n\n")]
+    return [
+        [[cell.strip() for cell in line.strip("|").split("|")] for line in part] if part[0].startswith("|") else part
+        for part in parts
+    ]
+
+
+def test_significance(files, capsys):
+    run("--compare", "base", "good", "bad", "--num_samples", "100", "--seed", "3", "--output_file", "record.json")
+    table, caption = tables(capsys)
+    options = {"num_samples": 100, "seed": 3}
+    found = {
+        name: compare_systems(TEXTS["base"], TEXTS[name], [TEXTS["reference"]], **options)["bleu"]
+        for name in ("good", "bad")
+    }
+    assert table[0] == ["system", "bleu", "Δ", "p"]
+    assert table[2] == ["base", f"{found['good'].baseline:.2f}", "", ""]
+    assert [row[0] for row in table[3:]] == ["good", "bad"]
+    for row, one in zip(table[3:], found.values(), strict=True):
+        assert row[1].rstrip("†‡") == f"{one.score:.2f}"
+        assert row[2:] == [f"{one.score - one.baseline:+.2f}", f"{one.p_value:.4f}"]
+    assert caption[0].startswith("p: paired bootstrap resampling (Koehn 2004), one-sided, 100 samples, seed 3; against")
+    assert "bs:100|seed:3" in caption[1]
+    record = json.loads((files / "record.json").read_text())
+    assert record["comparison"]["systems"]["bad"]["bleu"]["p_value"] == found["bad"].p_value
+    assert record["comparison"]["settings"] == {"test": "bootstrap", "num_samples": 100, "seed": 3}
+    assert [entry["file"] for entry in record["systems"]] == ["base", "good", "bad"]
+    assert record["settings"]["metrics"] == ["bleu"]
+
+
+def test_sign_test_and_its_marks(files, capsys):
+    for name in ("base", "good", "reference"):
+        (files / name).write_text("".join(f"{line}\n" for line in TEXTS[name] * 4))
+    run("--compare", "base", "good", "--test", "sign")
+    table, caption = tables(capsys)
+    assert table[0] == ["system", "bleu", "Δ", "p", "+", "−"]
+    assert table[3][1].endswith("‡")
+    # Of six sentences one is the same; the others are better, four times.
+    assert table[3][3:] == ["< 0.0001", "20", "0"]
+    assert "sign test (Collins et al. 2005)" in caption[0]
+
+
+def test_other_metrics(files, capsys):
+    run("--compare", "base", "bad", "--test", "randomization", "--num_samples", "50", "--metrics", "chrf", "ter")
+    table, caption = tables(capsys)
+    assert table[0] == ["system", "chrf", "Δ", "p", "ter", "Δ", "p"]
+    assert [line.split(":")[0] for line in caption[1:]] == ["chrf", "ter"]
+
+
+def test_lengths(files, capsys):
+    options = ["--sources", "source", "--length_edges", "3", "9", "--metrics", "bleu", "--output_file", "record.json"]
+    run("--hypotheses", "base", *options, "--length_figure", "lengths.svg")
+    scores, table, caption = tables(capsys)
+    assert scores[1].startswith("bleu ")
+    assert table[0] == ["source words", "sentences", "base: BLEU", "words", "ratio"]
+    short, long = (
+        [[TEXTS[name][i] for i in members] for name in ("base", "reference")] for members in ([0, 2, 4], [1, 3, 5])
+    )
+    bleu = [score_translations(one, [other])["bleu"]["score"] for one, other in (short, long)]
+    assert table[2:] == [
+        ["≤ 3", "3", f"{bleu[0]:.2f}", "2.3", "0.875"],
+        ["4–9", "3", f"{bleu[1]:.2f}", "5.0", "1.000"],
+        ["> 9", "0", "–", "–", "–"],
+    ]
+    assert caption[0].startswith("By length of the source in words (13a)")
+    assert (files / "lengths.svg").read_text().startswith("<?xml")
+    record = json.loads((files / "record.json").read_text())
+    assert [bucket["sentences"] for bucket in record["by_length"]["buckets"]] == [3, 3, 0]
+    assert record["sources"]["file"] == "source"
+
+
+def test_length_buckets_of_several_systems(files, capsys):
+    run("--compare", "base", "good", "--num_samples", "9", "--sources", "source", "--length_buckets", "2")
+    table = tables(capsys)[2]
+    assert table[0][2::3] == ["base: BLEU", "good: BLEU"]
+    assert [row[:2] for row in table[2:]] == [["≤ 3", "3"], ["> 3", "3"]]
+
+
+def test_adequacy_by_attention(files, capsys):
+    save_tiny_marian(files / "model")
+    options = ["--sources", "source", "--adequacy", "--model", "model", "--device", "cpu", "--num_samples", "9"]
+    run("--compare", "base", "bad", *options, "--output_file", "record.json")
+    table, caption = tables(capsys)[2:]
+    model = AutoModelForSeq2SeqLM.from_pretrained(files / "model")
+    streams = [TEXTS[name] for name in ("reference", "base", "bad")]
+    reference, *systems = align_by_attention(
+        model, AutoTokenizer.from_pretrained(files / "model"), TEXTS["source"], streams
+    )
+    for row, system in zip(table[2:], systems, strict=True):
+        one = measure_adequacy(reference, system)
+        under, over = (100 * count / 23 for count in (one.under_translated, one.over_translated))
+        assert one.source_words == 23
+        assert row[1:] == [
+            f"{one.cdr:.3f}",
+            f"{one.under_translated} ({under:.2f}%)",
+            f"{one.over_translated} ({over:.2f}%)",
+        ]
+    assert caption[0].startswith("Of 23 source tokens, aligned by the cross-attention of model; the reference")
+    record = json.loads((files / "record.json").read_text())
+    assert record["adequacy"]["settings"]["aligner"] == "attention"
+    assert record["adequacy"]["systems"]["bad"]["cdr"] == measure_adequacy(reference, systems[1]).cdr
+
+
+def test_adequacy_by_words(files, capsys, monkeypatch):
+    seen = []
+
+    def align(pairs, _):
+        seen.extend(pairs)
+        return [
+            tuple((source.split().index(word), index) for index, word in enumerate(target.split()) if word in source)
+            for source, target in pairs
+        ]
+
+    monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
+    monkeypatch.setattr(alignment, "_run_eflomal", align)
+    (files / "more.source").write_text("x y.\n")
+    (files / "more.target").write_text("Y x.\n")
+    options = ["--sources", "source", "--alignment_data", "more.source", "more.target", "--metrics", "bleu"]
+    run("--hypotheses", "base", "--adequacy", *options)
+    table, caption = tables(capsys)[1:]
+    # Lost: a, e, j, p, s. Repeated: b and k.
+    assert table[2] == ["base", f"{1 - 5 / 23:.3f}", "5 (21.74%)", "2 (8.70%)"]
+    assert caption[0].startswith("Of 23 source words (13a), aligned by eflomal (HMM)")
+    assert ("x y .", "y x .") in seen
+
+
+def test_what_was_found_before_a_mistake_is_printed(files, capsys, monkeypatch):
+    def align(*_):
+        raise OSError("eflomal broke off")
+
+    monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
+    monkeypatch.setattr(alignment, "_run_eflomal", align)
+    with pytest.raises(SystemExit):
+        run(*LENGTHS, "--length_figure", "lengths.svg", "--adequacy", "--metrics", "bleu")
+    shown = capsys.readouterr()
+    assert "eflomal broke off" in shown.err
+    scores, table, _ = shown.out.split("\n\n")
+    assert scores.splitlines()[1].startswith("bleu ")
+    assert table.startswith("| source words |")
+    assert (files / "lengths.svg").exists()
+
+
+def test_impossible_buckets_are_refused_before_systems_are_compared(files, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise AssertionError("systems were compared")
+
+    monkeypatch.setattr(significance, "compare_systems", fail)
+    message = refuse(capsys, "--compare", "base", "good", "--sources", "source", "--length_buckets", "1")
+    assert "1 buckets cannot be compared" in message
+
+
+def refuse(capsys, *options):
+    with pytest.raises(SystemExit) as exit_:
+        run(*options)
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+ADEQUACY = ["--hypotheses", "base", "--sources", "source", "--adequacy"]
+LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--compare", "base"], "--compare names one file; give a baseline and at least one system"),
+        (["--compare", "base", "base"], "--compare names a file twice: base base"),
+        (["--compare", "base", "absent"], "absent"),
+        (["--compare", "base", "SHORT"], "6 segments in base but 1 in SHORT; align them by line"),
+        (["--compare", "base", "good", "--tokenize", "moses"], "unknown tokenizer 'moses'"),
+        (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "the sign test is of bleu alone"),
+        (["--compare", "base", "good", "--test", "sign", "--num_samples", "9"], "--num_samples is of no use with"),
+        (["--compare", "base", "good", "--seed", "0"], "seed is 0; it must be at least 1"),
+        (["--hypotheses", "base", "--test", "sign"], "--test is of use with --compare alone"),
+        (["--hypotheses", "base", "--sources", "source"], "--sources is of use with --length_buckets"),
+        (["--hypotheses", "base", "--length_buckets", "2"], "--adequacy need --sources"),
+        (["--hypotheses", "base", "--length_figure", "a.svg"], "--length_figure needs --length_buckets or"),
+        ([*LENGTHS, "--length_figure", "a.txt"], "a.txt is no figure"),
+        ([*LENGTHS, "--source_tokenize", "moses"], "unknown tokenizer 'moses'"),
+        ([*LENGTHS[:-1], "1"], "1 buckets cannot be compared"),
+        (
+            ["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"],
+            "6 segments in base but 1 in the sources",
+        ),
+        (
+            ["--hypotheses", "base", "--sources", "source", "--length_edges", "3", "3"],
+            "buckets are 3 3; they must rise",
+        ),
+        ([*ADEQUACY, "--aligner", "attention"], "--aligner attention needs --model"),
+        ([*ADEQUACY, "--aligner", "attention", "--model", "./absent"], "--model ./absent is not a folder"),
+        (
+            [*ADEQUACY, "--model", "a/b", "--alignment_data", "a", "b"],
+            "--alignment_data is of use with --aligner eflomal",
+        ),
+        ([*ADEQUACY, "--model", "a/b", "--references", "reference", "good"], "--references names 2"),
+        (
+            [*ADEQUACY, "--aligner", "eflomal", "--alignment_data", "source", "absent"],
+            "--alignment_data absent is not a",
+        ),
+        (["--hypotheses", "base", "--model", "model"], "--model is of use with --adequacy alone"),
+    ],
+)
+def test_mistakes(files, capsys, monkeypatch, options, message):
+    monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
+    (files / "SHORT").write_text("a\n")
+    assert message in refuse(capsys, *options)
+
+
+@pytest.mark.parametrize("options", [[], ["--aligner", "eflomal"]])
+def test_no_aligner(files, capsys, monkeypatch, options):
+    monkeypatch.setattr(alignment, "has_eflomal", lambda: False)
+    assert 'eflomal is not installed; pip install "hf-capsule-mt[align]"' in refuse(capsys, *ADEQUACY, *options)
+
+
+def test_a_model_without_attention(files, capsys):
+    save_tiny_marian(files / "model")
+    tokens = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    config = preset_config("capsnmt", "tiny", d_model=16, **tokens)
+    AutoModelForSeq2SeqLM.from_config(config).save_pretrained(files / "model")
+    assert "a caps_nmt model has no cross-attention" in refuse(capsys, *ADEQUACY, "--model", "model", "--device", "cpu")

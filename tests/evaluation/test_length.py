@@ -1,0 +1,93 @@
+"""Buckets by hand, and their scores against those of the sentences in them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_capsule_mt.evaluation.length import (
+    bucket_names,
+    count_words,
+    quantile_edges,
+    score_by_length,
+)
+from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.evaluation.streams import Streams
+
+SOURCES = ["a b c", "a", "a b", "a b c d e", "a, b. c"]
+SYSTEMS = {
+    "one": ["u v w x y", "v", "w x", "p q r s t u", "u v w x z z"],
+    "two": ["u v w x", "v v", "w", "p q r s", "u v w"],
+}
+REFERENCE = ["u v w x y", "v", "w x y", "p q r s t", "u v w x y"]
+
+
+def test_counting_separates_punctuation():
+    assert count_words(SOURCES) == [3, 1, 2, 5, 5]
+    assert count_words(SOURCES, "none") == [3, 1, 2, 5, 3]
+    assert count_words(["你好"], "zh") == [2]
+    with pytest.raises(ValueError, match="unknown tokenizer 'moses'"):
+        count_words(SOURCES, "moses")
+
+
+def test_scores_of_buckets():
+    streams = Streams(SYSTEMS, [REFERENCE])
+    first, second, third = score_by_length(streams, count_words(SOURCES, "none"), [2, 3])
+    assert [(bucket.longest, bucket.sentences) for bucket in (first, second, third)] == [(2, 2), (3, 2), (None, 1)]
+    for bucket, members in ((first, [1, 2]), (second, [0, 4]), (third, [3])):
+        for name, translations in SYSTEMS.items():
+            expected = score_translations([translations[i] for i in members], [[REFERENCE[i] for i in members]])
+            assert bucket.systems[name].bleu == expected["bleu"]["score"]
+    # The words of "u v w x y" and "u v w x z z", on average, and all of them to ten of references.
+    assert (second.systems["one"].words, second.systems["one"].ratio) == (5.5, 1.1)
+    assert (third.systems["two"].words, third.systems["two"].ratio) == (4, 0.8)
+
+
+def test_the_closest_of_several_references_counts():
+    streams = Streams({"one": ["a b c d"]}, [["a b c d e f"], ["a b c d e"]])
+    [bucket, _] = score_by_length(streams, [4], [4])
+    assert bucket.systems["one"].ratio == 0.8
+
+
+def test_an_empty_bucket_has_no_score():
+    buckets = score_by_length(Streams(SYSTEMS, [REFERENCE]), [1] * 5, [1, 4])
+    assert [(bucket.sentences, bool(bucket.systems)) for bucket in buckets] == [(5, True), (0, False), (0, False)]
+
+
+def test_names():
+    assert bucket_names([10, 20, 21, None]) == ["≤ 10", "11–20", "21", "> 21"]
+
+
+def test_quantiles():
+    assert quantile_edges(range(1, 13), 4) == [3, 6, 9]
+    # Ties stay together: half of the sentences have one word.
+    assert quantile_edges([1] * 6 + [2, 3, 4, 5, 6, 7], 4) == [1, 4]
+
+
+@given(st.lists(st.integers(0, 30), min_size=2), st.integers(2, 8))
+def test_quantile_buckets_are_not_empty(lengths, num_buckets):
+    try:
+        edges = quantile_edges(lengths, num_buckets)
+    except ValueError:
+        assert sum(length == max(lengths) for length in lengths) > len(lengths) / num_buckets
+        return
+    assert edges == sorted(set(edges))
+    assert len(edges) < num_buckets
+    for low, high in zip([-1, *edges], [*edges, max(lengths)]):
+        assert any(low < length <= high for length in lengths)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: quantile_edges([1, 2], 1), "1 buckets cannot be compared; ask for 2 or more"),
+        (lambda: quantile_edges([4, 4], 3), "most sources have 4 words, the most there are"),
+        (lambda: score_by_length(Streams({"one": ["a"]}, [["a"]]), [1], [3, 3]), "edges of buckets are 3 3; they must"),
+        (lambda: score_by_length(Streams({"one": ["a"]}, [["a"]]), [1], [0, 3]), "edges of buckets are 0 3; they must"),
+        (lambda: Streams({"one": ["a"], "two": []}, [["a"]]), "1 segments in one but 0 in two; align them by line"),
+        (lambda: Streams({"one": ["a"]}, [["a"]], ["a", "b"]), "1 segments in one but 2 in the sources"),
+        (lambda: Streams({"one": ["a"]}, [["a", "b"]]), "1 hypotheses but 2 segments in reference 1"),
+    ],
+)
+def test_mistakes(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        wrong()

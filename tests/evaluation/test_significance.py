@@ -1,0 +1,145 @@
+"""The tests of significance against scipy, sacreBLEU's own command, and counts over whole corpora."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from scipy.stats import binomtest
+
+from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.evaluation.significance import Comparison, compare_systems, sign_test_p_value, significance_mark
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "house", ",", "."]
+
+
+def corpus(size, seed=0, references=1):
+    """References, a baseline that gets a fifth of the words wrong, and a system that gets an eighth wrong."""
+    generator = random.Random(seed)
+
+    def corrupt(words, rate):
+        return [generator.choice(WORDS) if generator.random() < rate else word for word in words]
+
+    texts = [generator.choices(WORDS, k=generator.randint(5, 15)) for _ in range(size)]
+    streams = [texts, *([corrupt(text, 0.1) for text in texts] for _ in range(references - 1))]
+    systems = ([corrupt(text, rate) for text in texts] for rate in (0.2, 0.125))
+    baseline, system, *references = ([" ".join(text) for text in stream] for stream in (*systems, *streams))
+    return baseline, system, references
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"), [(0, 0), (1, 0), (5, 5), (0, 10), (7, 3), (517, 430), (12, 1400), (3003, 2951)]
+)
+def test_sign_test_is_scipys_binomial_test(better, worse):
+    expected = binomtest(better, better + worse).pvalue if better + worse else 1
+    assert sign_test_p_value(better, worse) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("references", [1, 2])
+def test_sign_test_counts_what_rescoring_the_corpus_counts(references):
+    baseline, system, references = corpus(40, references=references)
+    system[3] = baseline[3]
+
+    def bleu(hypotheses):
+        return score_translations(hypotheses, references, tokenize="none", metrics=["bleu"])["bleu"]["score"]
+
+    changes = [
+        bleu([*baseline[:index], text, *baseline[index + 1 :]]) - bleu(baseline) for index, text in enumerate(system)
+    ]
+    better, worse = sum(change > 1e-9 for change in changes), sum(change < -1e-9 for change in changes)
+    found = compare_systems(baseline, system, references, test="sign", tokenize="none")["bleu"]
+    assert (found.better, found.worse) == (better, worse)
+    assert better > worse > 0
+    assert better + worse < 40
+    assert (found.baseline, found.score) == pytest.approx((bleu(baseline), bleu(system)), rel=1e-12)
+    assert found.p_value == pytest.approx(binomtest(better, better + worse).pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("test", "option", "metrics"), [("bootstrap", "bs", ["bleu"]), ("randomization", "ar", ["bleu", "chrf"])]
+)
+def test_resampling_is_sacrebleus(tmp_path, test, option, metrics):
+    baseline, system, [reference] = corpus(50)
+    for name, lines in (("base", baseline), ("system", system), ("reference", reference)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    command = [sys.executable, "-m", "sacrebleu", "reference", "-i", "base", "system", "-m", *metrics]
+    command += [f"--paired-{option}", f"--paired-{option}-n", "200"]
+    environment = {**os.environ, "SACREBLEU_SEED": "7"}
+    output = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+    _, expected = json.loads(output)
+    options = {"test": test, "metrics": metrics, "num_samples": 200, "seed": 7}
+    found = compare_systems(baseline, system, [reference], **options)
+    assert list(found) == metrics
+    for metric, comparison in found.items():
+        theirs = expected[{"bleu": "BLEU", "chrf": "chrF2"}[metric]]
+        assert (comparison.score, comparison.p_value) == pytest.approx((theirs["score"], theirs["p_value"]), rel=1e-12)
+    assert f"{option}:200|seed:7" in found["bleu"].signature
+
+
+def test_randomization_approaches_the_exact_permutation_test():
+    baseline, system, references = corpus(7, seed=0)
+
+    def difference(first, second):
+        bleu = [score_translations(one, references, metrics=["bleu"])["bleu"]["score"] for one in (first, second)]
+        return abs(bleu[0] - bleu[1])
+
+    shuffles = [
+        difference(*zip(*((b, a) if swap else (a, b) for swap, a, b in zip(swaps, baseline, system))))
+        for swaps in itertools.product([False, True], repeat=7)
+    ]
+    # As many as differ more: sacreBLEU does not count those that differ as much.
+    exact = sum(one > shuffles[0] + 1e-9 for one in shuffles) / len(shuffles)
+    found = compare_systems(baseline, system, references, test="randomization", num_samples=4000)["bleu"]
+    assert 0.05 < exact < 0.95
+    assert found.p_value == pytest.approx(exact, abs=0.04)
+
+
+def test_the_seed_decides_and_the_environment_stays(monkeypatch):
+    baseline, system, references = corpus(30, seed=2)
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    found = [
+        compare_systems(baseline, system, references, num_samples=100, seed=seed)["bleu"].p_value for seed in (1, 1, 2)
+    ]
+    assert found[0] == found[1] != found[2]
+    assert os.environ["SACREBLEU_SEED"] == "99"
+    monkeypatch.delenv("SACREBLEU_SEED")
+    compare_systems(baseline, system, references, num_samples=10)
+    assert "SACREBLEU_SEED" not in os.environ
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization", "sign"])
+def test_no_difference_is_chance(test):
+    baseline, _, references = corpus(10)
+    found = compare_systems(baseline, baseline, references, test=test)["bleu"]
+    assert found.p_value == 1
+    assert significance_mark(found) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "p_value", "mark"),
+    [(1, 0.05, ""), (1, 0.049, "†"), (1, 0.01, "†"), (1, 0.009, "‡"), (-1, 0.02, "†"), (0, 0.001, "")],
+)
+def test_marks(change, p_value, mark):
+    assert significance_mark(Comparison(30, 30 + change, p_value, "signature")) == mark
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"test": "t"}, "unknown test 't'; there are bootstrap, randomization, sign"),
+        ({"test": "sign", "metrics": ["bleu", "ter"]}, "the sign test is of bleu alone, not of bleu, ter"),
+        ({"num_samples": 0}, "num_samples is 0; it must be at least 1"),
+        ({"seed": 0}, "seed is 0; it must be at least 1"),
+        ({"system": ["a"]}, "2 segments of the baseline but 1 of the system"),
+        ({"references": [["a", "b"], ["a"]]}, "2 hypotheses but 1 segments in reference 2"),
+        ({"tokenize": "moses"}, "unknown tokenizer 'moses'"),
+        ({"metrics": ["blue"]}, "unknown metric 'blue'"),
+    ],
+)
+def test_mistakes(change, message):
+    texts = {"baseline": ["a", "b"], "system": ["a", "b"], "references": [["a", "b"]]}
+    with pytest.raises(ValueError, match=message):
+        compare_systems(**{**texts, **change})
