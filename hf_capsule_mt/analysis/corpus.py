@@ -1,0 +1,96 @@
+"""The sentences that routing is measured on, as a model reads and writes them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, generate_batches, source_limit
+
+from .sentence import written_words
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Line i has the token ids `sources[i]` and `targets[i]`, ends of sentences included.
+
+    Attributes:
+        sources: none of a blank line.
+        targets: what the model is made to write, none of a blank line.
+        generated: whether `targets` are the model's own translations.
+    """
+
+    sources: list[list[int]]
+    targets: list[list[int]]
+    generated: bool = False
+
+    @property
+    def lines(self) -> list[int]:
+        """The indices of lines that have both sides."""
+        return [index for index, sides in enumerate(zip(self.sources, self.targets)) if all(sides)]
+
+    def batches(self, max_tokens: int) -> list[list[int]]:
+        """Indices in batches of similar length: of at most `max_tokens` of the longer side, or of one line."""
+        there = set(self.lines)
+        pairs = enumerate(zip(self.sources, self.targets))
+        lengths = [max(map(len, pair)) if index in there else 0 for index, pair in pairs]
+        return batch_by_tokens(lengths, max(max_tokens, *lengths))
+
+
+def encode_references(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], references: Sequence[str]
+) -> Corpus:
+    """A corpus of sentences and given translations; what exceeds the model's positions is cut, with a warning.
+
+    Raises:
+        ValueError: if they are not equally many, or no line has both sides.
+    """
+    if len(sources) != len(references):
+        raise ValueError(f"there are {len(sources)} sources and {len(references)} translations; give as many of both")
+    limit = source_limit(model.config, tokenizer)
+    targets = [
+        tokenizer(text_target=line, truncation=True, max_length=limit)["input_ids"] if line.strip() else []
+        for line in references
+    ]
+    return _checked(Corpus(encode_lines(tokenizer, sources, limit), targets))
+
+
+def translate_corpus(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    *,
+    max_tokens_per_batch: int = 4096,
+    on_batch: Callable[[int], object] | None = None,
+    **generate_options: Any,
+) -> Corpus:
+    """A corpus of sentences and the model's own translations.
+
+    Args:
+        model: any encoder-decoder that has `generate()`.
+        tokenizer: the model's.
+        sources: one segment each.
+        max_tokens_per_batch: source tokens, padding included.
+        on_batch: called after each batch with its number of lines.
+        **generate_options: as in [`~hf_capsule_mt.evaluation.translator.generate_batches`].
+
+    Raises:
+        ValueError: if a line has more tokens than a batch may, or no line has both sides.
+    """
+    encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
+    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
+    targets = [[] for _ in encoded]
+    ends = model.config.eos_token_id, model.config.pad_token_id
+    for batch, generated in generate_batches(model, encoded, batches, **generate_options):
+        for index, row in zip(batch, generated.tolist(), strict=True):
+            targets[index] = written_words(row, *ends)
+        if on_batch is not None:
+            on_batch(len(batch))
+    return _checked(Corpus(encoded, targets, generated=True))
+
+
+def _checked(corpus: Corpus) -> Corpus:
+    if not corpus.lines:
+        raise ValueError("no line has a source and a translation; give a file with text")
+    return corpus

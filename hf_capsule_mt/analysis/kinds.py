@@ -1,0 +1,36 @@
+"""What a model routes, and what the columns of its guided routing are, by its configuration."""
+
+from transformers import PretrainedConfig
+
+_LAYER_ROUTINGS = ("dynamic_routing", "em_routing")
+
+
+def kinds_of_routing(config: PretrainedConfig) -> tuple[str, ...]:
+    """What a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
+
+    It is empty for a model without routing, of this package or another.
+    """
+    kinds = {
+        "layers": getattr(config, "layer_aggregation", None) in _LAYER_ROUTINGS,
+        "heads": getattr(config, "head_aggregation", None) is not None,
+        "guided": getattr(config, "guided_routing", None) is not None,
+        "sentence": getattr(config, "sentence_aggregation", None) == "capsule",
+    }
+    return tuple(kind for kind, there in kinds.items() if there)
+
+
+def guided_groups(config: PretrainedConfig) -> tuple[int, int]:
+    """How many columns of `guided_routing` are PAST, and how many after these are FUTURE; (0, 0) without any.
+
+    The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
+    """
+    kind = getattr(config, "guided_routing", None)
+    if kind is None:
+        return 0, 0
+    return (config.num_past_capsules, config.num_future_capsules) if kind == "gdr" else (1, 1)
+
+
+def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
+    """The names of the columns of `guided_routing`, of which there are `capsules`."""
+    groups = {"PAST": num_past, "FUTURE": num_future, "redundant": capsules - num_past - num_future}
+    return [name if size == 1 else f"{name} {number + 1}" for name, size in groups.items() for number in range(size)]

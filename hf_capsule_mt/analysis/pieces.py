@@ -1,0 +1,36 @@
+"""The pieces of words that a model reads and writes, as people read them."""
+
+from collections.abc import Sequence
+
+from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerBase
+
+WORD_START = "▁"
+"""What a piece that begins a word begins with, whatever the tokenizer: SentencePiece's own mark."""
+_BYTE_LEVEL_SPACE = "Ġ"
+
+
+def source_pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
+    """The pieces of a source, special tokens included; those that begin a word begin with [`WORD_START`].
+
+    A piece of bytes that are no whole character is shown with U+FFFD in their place.
+    """
+    if getattr(tokenizer, "separate_vocabs", False):
+        # A MarianTokenizer of two vocabularies turns ids to tokens by the target's alone.
+        vocabulary = {index: piece for piece, index in tokenizer.encoder.items()}
+        return tuple(vocabulary.get(index, tokenizer.unk_token) for index in ids)
+    return target_pieces(tokenizer, ids)
+
+
+def target_pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
+    """As [`source_pieces`], of a target."""
+    pieces = tokenizer.convert_ids_to_tokens(list(ids))
+    if tokenizer.convert_tokens_to_ids(_BYTE_LEVEL_SPACE) in (None, tokenizer.unk_token_id):
+        return tuple(pieces)
+    special = set(tokenizer.all_special_tokens)
+    return tuple(piece if piece in special else _of_bytes(piece) for piece in pieces)
+
+
+def _of_bytes(piece: str) -> str:
+    text = ByteLevel().decode([piece])
+    return WORD_START + text[1:] if text.startswith(" ") else text

@@ -1,0 +1,149 @@
+"""What was measured of routing, as a record of plain numbers and as tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from .pieces import source_pieces
+from .statistics import RoutingStatistics
+
+
+class Table(NamedTuple):
+    """A title, rows of text of which the first is the head, and what the numbers are."""
+
+    title: str
+    rows: list[list[str]]
+    note: str
+
+
+def record_routing(
+    statistics: RoutingStatistics, tokenizer: PreTrainedTokenizerBase, *, most_words: int = 10, least_count: int = 5
+) -> dict[str, Any]:
+    """The numbers, for JSON.
+
+    Args:
+        statistics: of a corpus.
+        tokenizer: the model's, for words.
+        most_words: words that are told of every capsule.
+        least_count: of these words; rarer ones are left out.
+
+    Returns:
+        * "routing": by name the "entropy" (nats) and "diversity" by iteration, numbers of "routings", "inputs" and
+          output "capsules"; for layers and heads, how many capsules get most from each, at the last iteration
+          ("capsules_led"); for words, the "mean_assignment" by iteration and capsule.
+        * "words": by name, for every capsule the "piece"s with the largest "share", and their "count".
+        * "guided_names": of the guided capsules.
+        * "past_and_future": see [`PastAndFutureSums.result`]; None without.
+        * "top_5_overlap": {"past": ..., "future": ...}; None without.
+    """
+    overlaps = statistics.overlaps
+    return {
+        "routing": {name: _record_sums(sums) for name, sums in statistics.sums.items()},
+        "words": {
+            name: [
+                [
+                    {"piece": source_pieces(tokenizer, [word])[0], "share": share, "count": count}
+                    for word, share, count in one
+                ]
+                for one in shares.largest(most_words, least_count)
+            ]
+            for name, shares in statistics.word_shares.items()
+        },
+        "guided_names": statistics.guided_names,
+        "past_and_future": None if statistics.past_and_future is None else statistics.past_and_future.result(),
+        "top_5_overlap": None if overlaps is None else dict(zip(("past", "future"), overlaps)),
+    }
+
+
+def _record_sums(sums: Any) -> dict[str, Any]:
+    mean = sums.mean_assignment
+    record = {
+        "entropy": sums.entropy,
+        "diversity": sums.diversity,
+        "routings": sums.routings,
+        "inputs": mean.shape[1] if sums.keep_inputs else sums.inputs,
+        "capsules": mean.shape[2],
+    }
+    if sums.keep_inputs:
+        return {**record, "capsules_led": mean[-1].argmax(0).bincount(minlength=mean.shape[1]).tolist()}
+    return {**record, "mean_assignment": mean.squeeze(1).tolist()}
+
+
+def routing_tables(record: Mapping[str, Any]) -> list[Table]:
+    """The tables of a record of [`record_routing`]."""
+    tables = [_by_iteration(record["routing"])] if record["routing"] else []
+    tables += _led(record["routing"])
+    for name, capsules in record["words"].items():
+        numbers = [str(number + 1) for number in range(len(capsules))]
+        names = record["guided_names"] if name == "guided capsules" else numbers
+        tables.append(_shares(name, names, record["routing"][name]["mean_assignment"]))
+        tables.append(_words_of_capsules(name, names, capsules))
+    if record["past_and_future"] is not None:
+        tables.append(_past_and_future(record["past_and_future"]))
+    if record["top_5_overlap"] is not None:
+        tables.append(_overlap(record["top_5_overlap"]))
+    return tables
+
+
+def _by_iteration(routing: Mapping[str, Any]) -> Table:
+    most = max(len(one["entropy"]) for one in routing.values())
+    numbers = [f"{measure} {number}" for measure in ("entropy", "diversity") for number in range(1, most + 1)]
+    rows = [["routing", "capsules", *numbers]]
+    for name, one in routing.items():
+        empty = [""] * (most - len(one["entropy"]))
+        cells = [f"{value:.3f}" for value in one["entropy"]] + empty + [f"{value:.3f}" for value in one["diversity"]]
+        rows.append([name, str(one["capsules"]), *cells, *empty])
+    note = (
+        "By iteration. Entropy in nats, of how an input is dealt to the output capsules: the lower, the surer (Dou et "
+        "al. 2019, Eq. 17). Diversity is 1 - the mean cosine between what two output capsules get: the higher, the "
+        "more they differ (Eq. 18)."
+    )
+    return Table("Entropy and diversity", rows, note)
+
+
+def _led(routing: Mapping[str, Any]) -> list[Table]:
+    found = {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}
+    if not found:
+        return []
+    most = max(map(len, found.values()))
+    rows = [["routing", *(str(number) for number in range(1, most + 1))]]
+    rows += [[name, *map(str, led), *[""] * (most - len(led))] for name, led in found.items()]
+    note = "Of how many output capsules each layer, or head, is the largest input, in the mean over all positions."
+    return [Table("Capsules led by each layer or head", rows, note)]
+
+
+def _shares(name: str, names: Sequence[str], means: Sequence[Sequence[float]]) -> Table:
+    rows = [["iteration", *names]]
+    rows += [[str(number), *(f"{share:.3f}" for share in shares)] for number, shares in enumerate(means, start=1)]
+    return Table(f"Shares of {name}", rows, f"Mean assignment of a source word{_WHILE.get(name, '')}.")
+
+
+_WHILE = {"guided capsules": ", over all target words that are written"}
+
+
+def _words_of_capsules(name: str, names: Sequence[str], capsules: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
+    rows = [["capsule", "source pieces"]]
+    rows += [
+        [one, ", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words)]
+        for one, words in zip(names, capsules, strict=True)
+    ]
+    note = "Those that a capsule gets the largest share of, in the mean over their occurrences."
+    return Table(f"Words that feed {name}", rows, note)
+
+
+def _past_and_future(found: Mapping[str, Any]) -> Table:
+    rows = [["source words", "to PAST", "to FUTURE"]]
+    for name, what in (("before", "not yet translated"), ("after", "translated")):
+        cells = ["" if found[name][side] is None else f"{found[name][side]:.3f}" for side in ("past", "future")]
+        rows.append([what, *cells])
+    note = f"Mean assignment; {found['aligned_words']} of {found['words']} source words could be aligned."
+    return Table("PAST and FUTURE of a source word", rows, note)
+
+
+def _overlap(found: Mapping[str, float]) -> Table:
+    note = (
+        "The fraction of n target words in the bag that are among the 5 n which its capsules find most likely "
+        "(r_OL of Zheng et al. 2019)."
+    )
+    return Table("Top-5 overlap", [["PAST", "FUTURE"], [f"{found['past']:.3f}", f"{found['future']:.3f}"]], note)

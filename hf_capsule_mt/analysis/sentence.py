@@ -1,0 +1,131 @@
+"""The routing of one sentence and its translation, word by word."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.evaluation.forced import evaluating, force_batch
+from hf_capsule_mt.evaluation.translator import encode_lines, generate_batches, source_limit
+
+from .kinds import guided_groups, kinds_of_routing
+from .pieces import source_pieces, target_pieces
+
+
+@dataclass(frozen=True)
+class SentenceRouting:
+    """One sentence, its translation, and how they were routed; tensors are float32 on the CPU.
+
+    S source pieces, T target pieces, L layers, H heads, N output capsules, I iterations. Target position t is of the
+    step that wrote `target_words[t]`. What a model does not have is None, or empty.
+
+    Attributes:
+        source_words: the S pieces that the model read, `</s>` included; those that begin a word begin with "▁".
+        target_words: the T pieces that it wrote, likewise.
+        translation: as text.
+        encoder_layers: assignment of encoder layers to output capsules, `[S, I, L, N]`.
+        decoder_layers: of decoder layers, `[T, I, L, N]`.
+        heads: of attention heads, by place as "cross.1" (site and layer): `[S or T, I, H, N]`, S at "encoder_self".
+        guided: of source pieces to PAST, then FUTURE, then redundant capsules, `[T, I, S, J]`.
+        sentence: of source pieces to sentence capsules, `[I, S, M]`.
+        num_past: how many of the J are PAST; the baselines of guided routing have one, which stands for all.
+        num_future: how many of the J, after these, are FUTURE.
+    """
+
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    translation: str
+    encoder_layers: Tensor | None = None
+    decoder_layers: Tensor | None = None
+    heads: dict[str, Tensor] = field(default_factory=dict)
+    guided: Tensor | None = None
+    sentence: Tensor | None = None
+    num_past: int = 0
+    num_future: int = 0
+
+
+def read_sentence(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source: str,
+    translation: str | None = None,
+    **generate_options: Any,
+) -> SentenceRouting:
+    """Translate a sentence, unless its translation is given, and read the routing by forced decoding.
+
+    Args:
+        model: any encoder-decoder; one without routing has only the words and the translation.
+        tokenizer: the model's.
+        source: one segment; more than the model's positions are cut off, with a warning.
+        translation: what the model is made to write, instead of its own translation; cut in the same way.
+        **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
+
+    Raises:
+        ValueError: if the source is blank, or `max_new_tokens` exceeds the model's positions.
+    """
+    if not source.strip():
+        raise ValueError("the source is blank; give a sentence")
+    limit = source_limit(model.config, tokenizer)
+    source_ids = encode_lines(tokenizer, [source], limit)[0]
+    if translation is None:
+        _, generated = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
+        target_ids = written_words(generated[0].tolist(), model.config.eos_token_id, model.config.pad_token_id)
+    else:
+        target_ids = tokenizer(text_target=translation, truncation=True, max_length=limit)["input_ids"]
+    return read_encoded(model, tokenizer, source_ids, target_ids, translation)
+
+
+def read_encoded(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    source_ids: list[int],
+    target_ids: list[int],
+    translation: str | None = None,
+) -> SentenceRouting:
+    """As [`read_sentence`], of token ids, ends of sentences included; the translation is decoded if it is not given."""
+    if translation is None:
+        translation = tokenizer.decode(target_ids, skip_special_tokens=True)
+    return SentenceRouting(
+        source_words=source_pieces(tokenizer, source_ids),
+        target_words=target_pieces(tokenizer, target_ids),
+        translation=translation,
+        **_read_routing(model, source_ids, target_ids),
+    )
+
+
+def written_words(sequence: list[int], eos: int | list[int] | None, pad: int | None) -> list[int]:
+    """What `generate()` wrote, from a row of what it returned: up to the first end of a sentence, without padding."""
+    ends = eos if isinstance(eos, list) else [eos]
+    words = sequence[1:]
+    for place, word in enumerate(words):
+        if word in ends:
+            return words[: place + 1]
+    while words and words[-1] == pad:
+        words.pop()
+    return words
+
+
+def _read_routing(model: PreTrainedModel, source_ids: list[int], target_ids: list[int]) -> dict[str, Any]:
+    """The fields of [`SentenceRouting`] that tell of routing."""
+    if not kinds_of_routing(model.config) or not target_ids:
+        return {}
+    with evaluating(model):
+        output = force_batch(model, [source_ids], [target_ids], output_routing="all").output
+    num_past, num_future = guided_groups(model.config)
+    return {
+        "encoder_layers": _first(output.encoder_layer_routing),
+        "decoder_layers": _first(output.decoder_layer_routing),
+        "heads": {place: _first(assignment) for place, assignment in (output.head_routing or {}).items()},
+        "guided": _first(output.guided_routing),
+        "sentence": _first(output.sentence_routing),
+        "num_past": num_past,
+        "num_future": num_future,
+    }
+
+
+def _first(assignment: Tensor | None) -> Tensor | None:
+    return None if assignment is None else assignment[0].float().cpu()
+
+
+__all__ = ["SentenceRouting", "read_encoded", "read_sentence"]

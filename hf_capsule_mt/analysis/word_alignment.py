@@ -1,0 +1,99 @@
+"""Which source word a target word translates: `[batch, target, source]` bool, of pieces of words."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.forced import attended_positions
+
+from .pieces import WORD_START
+
+Links = frozenset[tuple[int, int]]
+"""The (source, target) words that translate each other, from 0 on."""
+
+
+def attended_words(
+    cross_attentions: Sequence[Tensor], source_mask: Tensor, target_mask: Tensor, layer: int | None = None
+) -> Tensor:
+    """Align every target word with the source word that it attends to most, at the step that writes it.
+
+    The ends of the sentences are aligned with nothing, nor is a word that attends to the end of the source.
+
+    Args:
+        cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
+        source_mask: `[batch, source]` bool, True where there is a word; the last one ends the sentence.
+        target_mask: `[batch, target]` bool, likewise.
+        layer: see [`attended_positions`].
+
+    Raises:
+        ValueError: if there is no such layer.
+    """
+    attended = attended_positions(cross_attentions, source_mask, layer)
+    aligned = torch.nn.functional.one_hot(attended, source_mask.shape[1]).bool()
+    return aligned & _before_end(target_mask)[:, :, None] & _before_end(source_mask)[:, None]
+
+
+def _before_end(mask: Tensor) -> Tensor:
+    places = torch.arange(mask.shape[1], device=mask.device)
+    return places < mask.sum(1, keepdim=True) - 1
+
+
+def read_alignments(path: Path) -> list[Links]:
+    """Read a line of links for every sentence, as "0-0 1-2 2-1" (source-target), of words between spaces.
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: if a line is not of that form; the message names it.
+    """
+    alignments = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            alignments.append(frozenset((int(source), int(target)) for source, target in _split(line)))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number} is {line!r}; links are numbers as in 0-0 1-2") from error
+    return alignments
+
+
+def _split(line: str) -> list[list[str]]:
+    return [link.split("-") for link in line.split()]
+
+
+def align_pieces(links: Links, source: Sequence[str], target: Sequence[str]) -> Tensor:
+    """Align every piece of a word with every piece of each word that it is linked with, `[target, source]` bool.
+
+    Args:
+        links: of words.
+        source: pieces of [`source_pieces`], the last of which ends the sentence.
+        target: likewise.
+
+    Raises:
+        ValueError: if a link is to a word that there is not.
+    """
+    words = [_words_of(pieces) for pieces in (source, target)]
+    for link in links:
+        for side, word, own in zip(("source", "target"), link, words):
+            if word not in own:
+                raise ValueError(
+                    f"{link[0]}-{link[1]} links {side} word {word}, and its words are 0 to {max(own, default=-1)}"
+                )
+    aligned = torch.zeros(len(target), len(source), dtype=torch.bool)
+    for row, target_word in enumerate(words[1]):
+        for column, source_word in enumerate(words[0]):
+            aligned[row, column] = (source_word, target_word) in links
+    return aligned
+
+
+def _words_of(pieces: Sequence[str]) -> list[int]:
+    """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence."""
+    inner = pieces[:-1]
+    if not any(piece.startswith(WORD_START) for piece in inner):
+        # A tokenizer of whole words.
+        return [*range(len(inner)), -1]
+    words, word = [], -1
+    for piece in inner:
+        word += piece.startswith(WORD_START) or word < 0
+        words.append(word)
+    return [*words, -1]

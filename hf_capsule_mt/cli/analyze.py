@@ -1,0 +1,220 @@
+"""Look inside a model: statistics and pictures of its routing over a corpus.
+
+    python scripts/analyze.py --model outputs/run --input_file test.en --output_dir report
+    python scripts/analyze.py --model outputs/run --input_file test.en --references test.de --output_dir report \\
+        --sentences 1 7 12
+    python scripts/analyze.py --model outputs/run --input_file test.en --references test.de --alignments test.links \\
+        --output_dir report
+
+The report begins at index.html; report.md has its tables, routing.json the numbers, mean_assignment.npz what every
+layer or head gives to every output capsule, sentences.html and figures/ the pictures. The folder is written whole or
+not at all. Needs matplotlib: pip install "hf-capsule-mt[figures]".
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .decoding import (
+    add_decoding_options,
+    check_decoding_options,
+    decoding_settings,
+    generate_options,
+    load_model,
+    load_tokenizer,
+    pin_revision,
+    process_state,
+)
+from .errors import report_user_errors
+from .output import check_new_folder, new_folder
+from .report import dated_environment
+from .routing_report import report, write_report
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from hf_capsule_mt.analysis.corpus import Corpus
+    from hf_capsule_mt.analysis.sentence import SentenceRouting
+    from hf_capsule_mt.analysis.statistics import RoutingStatistics
+
+_DRAWN = 3
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_decoding_options(parser)
+    # Of assignments, a position of a big model has a hundred kilobytes.
+    parser.set_defaults(max_tokens_per_batch=1024)
+    parser.add_argument("--input_file", type=Path, required=True, help="sources, one segment a line, plain or .gz")
+    parser.add_argument(
+        "--references", type=Path, help="translations that the model is made to write (default: its own)"
+    )
+    aligned = parser.add_mutually_exclusive_group()
+    aligned.add_argument(
+        "--alignments",
+        type=Path,
+        help="for PAST and FUTURE: links of words of source and reference, a line of 0-0 1-2 ... for each (default: "
+        "target words are aligned with what cross attention reads most at the step that writes them; for numbers to "
+        "publish, give links of an aligner)",
+    )
+    aligned.add_argument(
+        "--alignment_layer",
+        type=int,
+        help="decoder layer whose cross attention aligns, from 0, the lowest (default: the last but one, or the last "
+        "of two)",
+    )
+    parser.add_argument(
+        "--sentences", type=int, nargs="*", help=f"lines to draw, from 1 on (default: the first {_DRAWN}; may be none)"
+    )
+    parser.add_argument("--output_dir", type=Path, required=True, help="a new folder for the report")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Translate unless there are references, measure, draw, and write the report."""
+    args = build_parser().parse_args(argv)
+    _check_arguments(args)
+
+    from hf_capsule_mt.analysis.routing_record import record_routing
+    from hf_capsule_mt.data.parallel_text import read_lines
+
+    lines = read_lines(args.input_file)
+    _check_config(args)
+    state = process_state(args.device)
+    if state.num_processes > 1:
+        raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
+    model, tokenizer = load_model(args, state), load_tokenizer(args)
+    corpus = _corpus(args, model, tokenizer, lines)
+    drawn = _lines_to_draw(args, corpus)
+    alignments = _alignments(args, tokenizer, corpus)
+    statistics = _measure(args, model, corpus, alignments)
+    record = {
+        "settings": {**vars(args), **decoding_settings(args)},
+        "sentences": len(corpus.lines),
+        "architecture": model.config.model_type,
+        **record_routing(statistics, tokenizer),
+        "environment": dated_environment(model.device.type),
+    }
+    sentences = {f"line {index + 1}": _read(model, tokenizer, corpus, index) for index in drawn}
+    with new_folder(args.output_dir) as folder:
+        write_report(folder, statistics, record, sentences)
+    print("\n".join(report(record)))
+    print(f"\nThe report: {args.output_dir / 'index.html'}")
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    from hf_capsule_mt.analysis.figures import check_matplotlib
+
+    check_decoding_options(args)
+    for name in ("input_file", "references", "alignments"):
+        path = getattr(args, name)
+        if path is not None and not path.is_file():
+            raise FileNotFoundError(f"--{name} {path} is not a file")
+    if args.alignments is not None and args.references is None:
+        raise ValueError("--alignments are links to the words of --references; give these too")
+    given = list(generate_options(args))
+    if args.references is not None and given:
+        raise ValueError(f"--{given[0]} is of no use with --references, which the model is made to write; leave it out")
+    check_new_folder(args.output_dir)
+    check_matplotlib()
+
+
+def _check_config(args: argparse.Namespace) -> None:
+    """Find what the options ask of a model that is not of this kind."""
+    from hf_capsule_mt.analysis.kinds import kinds_of_routing
+
+    config = pin_revision(args)
+    kinds = kinds_of_routing(config)
+    if not kinds:
+        raise ValueError(
+            f"--model {args.model} ({config.model_type}) has no routing to look into; models that have are those of "
+            "scripts/train.py --method em-routing, dynamic-routing, head-em-routing, gdr, capsnmt and others"
+        )
+    for name in ("alignments", "alignment_layer"):
+        if getattr(args, name) is not None and "guided" not in kinds:
+            raise ValueError(
+                f"--{name} is for PAST and FUTURE, of which --model {args.model} has none; leave it out, or name a "
+                "model with guided routing"
+            )
+    # RNMT, which has no such field, attends once.
+    layers = getattr(config, "decoder_layers", 1)
+    if args.alignment_layer is not None and not 0 <= args.alignment_layer < layers:
+        raise ValueError(f"--alignment_layer is {args.alignment_layer}; the decoder has layers 0 to {layers - 1}")
+
+
+def _corpus(
+    args: argparse.Namespace, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", lines: Sequence[str]
+) -> "Corpus":
+    from tqdm import tqdm
+
+    from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
+    from hf_capsule_mt.data.parallel_text import read_lines
+
+    if args.references is not None:
+        return encode_references(model, tokenizer, lines, read_lines(args.references))
+    with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, **generate_options(args)}
+        return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
+
+
+def _lines_to_draw(args: argparse.Namespace, corpus: "Corpus") -> list[int]:
+    """Their indices."""
+    there = corpus.lines
+    if args.sentences is None:
+        return there[:_DRAWN]
+    for number in args.sentences:
+        if number - 1 not in there:
+            raise ValueError(f"--sentences has {number}, a line that is blank or missing in {args.input_file}")
+    return [number - 1 for number in dict.fromkeys(args.sentences)]
+
+
+def _alignments(
+    args: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus"
+) -> "dict[int, Tensor] | None":
+    """By the index of a line, for those with both sides."""
+    from hf_capsule_mt.analysis.pieces import source_pieces, target_pieces
+    from hf_capsule_mt.analysis.word_alignment import align_pieces, read_alignments
+
+    if args.alignments is None:
+        return None
+    links = read_alignments(args.alignments)
+    if len(links) != len(corpus.sources):
+        raise ValueError(f"--alignments {args.alignments} has {len(links)} lines for {len(corpus.sources)} sources")
+    aligned = {}
+    for index in corpus.lines:
+        source = source_pieces(tokenizer, corpus.sources[index])
+        try:
+            aligned[index] = align_pieces(links[index], source, target_pieces(tokenizer, corpus.targets[index]))
+        except ValueError as error:
+            raise ValueError(f"--alignments {args.alignments}, line {index + 1}: {error}") from error
+    return aligned
+
+
+def _measure(
+    args: argparse.Namespace, model: "PreTrainedModel", corpus: "Corpus", alignments: "dict[int, Tensor] | None"
+) -> "RoutingStatistics":
+    from tqdm import tqdm
+
+    from hf_capsule_mt.analysis.statistics import measure_routing
+
+    with tqdm(total=len(corpus.lines), unit=" lines", desc="measuring") as bar:
+        return measure_routing(
+            model,
+            corpus,
+            max_tokens_per_batch=args.max_tokens_per_batch,
+            alignments=alignments,
+            alignment_layer=args.alignment_layer,
+            on_batch=bar.update,
+        )
+
+
+def _read(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus", index: int
+) -> "SentenceRouting":
+    from hf_capsule_mt.analysis.sentence import read_encoded
+
+    return read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])

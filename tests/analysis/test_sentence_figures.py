@@ -1,0 +1,186 @@
+"""Pictures show what was read: their images, the names on their axes, what they leave out."""
+
+import pytest
+import torch
+from matplotlib.colors import to_hex, to_rgb
+from routed_models import TOKENIZER, routed
+
+from hf_capsule_mt.analysis.figures import COLOURS, save_figure, shades
+from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
+from hf_capsule_mt.analysis.sentence_figures import MOST_WORDS, draw_iterations, draw_sentence
+from hf_capsule_mt.analysis.shaded_words import DARKEST, draw_shaded_words
+
+CROSS, OWN = "Heads: cross.0", "Heads: encoder_self.0"
+
+
+@pytest.fixture(scope="module")
+def routing():
+    return read_sentence(routed("everything"), TOKENIZER, "a b c", "d e f")
+
+
+def panels(figure):
+    """The panels that hold an image, without those of colour bars."""
+    return [axes for axes in figure.axes if axes.get_images()]
+
+
+def images(figure):
+    return [torch.tensor(axes.get_images()[0].get_array().data) for axes in panels(figure)]
+
+
+def labels(ticks):
+    return tuple(tick.get_text() for tick in ticks)
+
+
+def assert_images(figure, expected):
+    found = images(figure)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other.double())
+
+
+def test_every_routing_has_a_figure(routing):
+    places = [f"Heads: {site}.{layer}" for layer in (0, 1) for site in ("encoder_self", "decoder_self", "cross")]
+    expected = {"Encoder layers", "Decoder layers", "PAST and FUTURE", *places}
+    assert set(draw_sentence(routing)) == expected
+    assert set(draw_sentence(routing, step=1)) == {*expected, "PAST and FUTURE by iteration"}
+
+
+def test_layers_and_heads_by_iteration(routing):
+    figures = draw_sentence(routing)
+    assert_images(figures["Encoder layers"], routing.encoder_layers.mean(0))
+    assert_images(figures["Decoder layers"], routing.decoder_layers.mean(0))
+    assert_images(figures[CROSS], routing.heads["cross.0"].mean(0))
+    assert [axes.get_title() for axes in panels(figures[OWN])] == [f"iteration {n}" for n in (1, 2, 3)]
+    last = panels(figures[OWN])[-1]
+    assert labels(last.get_yticklabels()) == ("1", "2", "3", "4")
+    assert (last.get_xlabel(), last.get_ylabel()) == ("output capsule", "head")
+
+
+def test_at_a_step(routing):
+    figures = draw_sentence(routing, step=1)
+    assert_images(figures["Decoder layers"], routing.decoder_layers[1])
+    assert_images(figures[CROSS], routing.heads["cross.0"][1])
+    assert figures[CROSS].get_suptitle() == "Heads: cross.0 at step 2, which wrote “e”"
+    # The encoder has no steps.
+    assert_images(figures[OWN], routing.heads["encoder_self.0"].mean(0))
+    assert_images(figures["PAST and FUTURE by iteration"], routing.guided[1])
+    named = panels(figures["PAST and FUTURE by iteration"])[0]
+    assert labels(named.get_yticklabels()) == routing.source_words
+    assert labels(named.get_xticklabels()) == tuple(
+        f"{group} {number}" for group in ("PAST", "FUTURE", "redundant") for number in (1, 2)
+    )
+
+
+def test_past_and_future(routing):
+    figure = draw_sentence(routing)["PAST and FUTURE"]
+    last = routing.guided[:, -1]
+    assert_images(figure, [last[..., :2].sum(-1).t(), last[..., 2:4].sum(-1).t()])
+    past, future = panels(figure)
+    assert (past.get_title(), future.get_title()) == ("PAST", "FUTURE")
+    assert labels(past.get_yticklabels()) == routing.source_words
+    assert labels(past.get_xticklabels()) == labels(future.get_xticklabels()) == routing.target_words
+    # One scale for both.
+    assert len({axes.get_images()[0].get_clim() for axes in (past, future)}) == 1
+
+
+@pytest.mark.parametrize("step", [-1, 4])
+def test_no_such_step(routing, step):
+    with pytest.raises(ValueError, match=f"step is {step}; the 4 target words"):
+        draw_sentence(routing, step)
+
+
+def test_no_routing():
+    assert draw_sentence(SentenceRouting(("a", "</s>"), ("b", "</s>"), "b"), step=0) == {}
+
+
+def shades_of(figure):
+    """The colours behind the words of every capsule."""
+    return [[to_hex(patch.get_facecolor()) for patch in axes.patches] for axes in figure.axes]
+
+
+def test_sentence_capsules():
+    routing = read_sentence(routed("capsule"), TOKENIZER, "a b c", "d")
+    figures = draw_sentence(routing)
+    assert set(figures) == {"Sentence capsules", "Sentence capsules by iteration"}
+    assert_images(figures["Sentence capsules by iteration"], routing.sentence.transpose(1, 2))
+    shaded = figures["Sentence capsules"]
+    for number, (axes, shares) in enumerate(zip(shaded.axes, routing.sentence[-1].t(), strict=True)):
+        colours = shades(COLOURS[number])
+        assert shades_of(shaded)[number] == [to_hex(colours(DARKEST * share)) for share in shares.tolist()]
+        assert [text.get_text() for text in axes.texts] == [f"capsule {number + 1}", *routing.source_words]
+
+
+def test_the_darker_the_more():
+    figure = draw_shaded_words(["a", "b", "c"], torch.tensor([[0.0], [0.4], [1.0]]), "")
+    lightness = [sum(to_rgb(colour)) for colour in shades_of(figure)[0]]
+    assert lightness == sorted(lightness, reverse=True)
+    assert shades_of(figure)[0][0] == "#ffffff"
+
+
+def long_routing(words=100):
+    generator = torch.Generator().manual_seed(0)
+    source = tuple(f"▁word{number}" for number in range(words))
+    guided = torch.rand(words, 3, words, 6, generator=generator).softmax(-1)
+    sentence = torch.rand(3, words, 4, generator=generator).softmax(-1)
+    return SentenceRouting(source, source, "", guided=guided, sentence=sentence, num_past=2, num_future=2)
+
+
+def test_long_sentences_are_cut_with_a_note():
+    figures = draw_sentence(long_routing(), step=99)
+    past = panels(figures["PAST and FUTURE"])[0]
+    assert len(past.get_xticklabels()) == len(past.get_yticklabels()) == MOST_WORDS
+    assert images(figures["PAST and FUTURE"])[0].shape == (MOST_WORDS, MOST_WORDS)
+    assert figures["PAST and FUTURE"].get_suptitle().endswith("(the first 40 of 100 and 100 pieces)")
+    for title in ("PAST and FUTURE by iteration", "Sentence capsules", "Sentence capsules by iteration"):
+        assert figures[title].get_suptitle().endswith("(the first 40 of 100 pieces)")
+
+
+def test_a_capsule_that_gets_much_leaves_colours_to_the_others():
+    assignment = torch.full((2, 3, 512), 0.002)
+    assignment[1, :, 7] = 0.9
+    figure = draw_iterations(assignment, "layer", "layers")
+    assert_images(figure, assignment)
+    assert [axes.get_images()[0].get_clim() for axes in panels(figure)] == [pytest.approx((0, 0.002))] * 2
+    few = draw_iterations(assignment[..., :32], "layer", "layers")
+    assert [axes.get_images()[0].get_clim() for axes in panels(few)] == [pytest.approx((0, 0.9))] * 2
+
+
+def overlapping(boxes):
+    return any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
+
+
+@pytest.mark.parametrize("words", [3, 40])
+def test_names_do_not_overlap(words):
+    for figure in draw_sentence(long_routing(words), step=0).values():
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            for ticks in (axes.get_xticklabels(), axes.get_yticklabels(), axes.texts):
+                shown = [text for text in ticks if text.get_text() and text.get_visible()]
+                assert not overlapping([text.get_window_extent() for text in shown])
+
+
+@pytest.mark.parametrize("kind", ["guided_classifier", "capsule"])
+@pytest.mark.parametrize("ending", [".png", ".svg"])
+def test_files(kind, ending, tmp_path):
+    # A word with dollars is no formula.
+    routing = read_sentence(routed(kind), TOKENIZER, "a b", "c")
+    routing = SentenceRouting(**{**vars(routing), "source_words": ("$a$", "x_$", "</s>")})
+    figures = draw_sentence(routing)
+    for number, figure in enumerate(figures.values()):
+        save_figure(figure, tmp_path / f"{number}{ending}")
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(f"{n}{ending}" for n in range(len(figures)))
+
+
+def test_an_interrupted_file(routing, tmp_path, monkeypatch):
+    figure = draw_sentence(routing)["PAST and FUTURE"]
+    save_figure(figure, tmp_path / "one.png")
+    before = (tmp_path / "one.png").read_bytes()
+
+    def interrupted(path, **options):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(figure, "savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_figure(figure, tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes() == before

@@ -1,0 +1,159 @@
+"""What is measured over a corpus is what single sentences give, whatever the batches and their padding."""
+
+import pytest
+import torch
+from routed_models import KINDS, TOKENIZER, WITH_BOTH_SIDES, corpus_for, routed
+
+from hf_capsule_mt.analysis.assignment import AssignmentSums, entropies
+from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
+from hf_capsule_mt.analysis.routing_record import record_routing
+from hf_capsule_mt.analysis.sentence import read_encoded
+from hf_capsule_mt.analysis.statistics import measure_routing
+
+
+def readings(model, corpus):
+    return [read_encoded(model, TOKENIZER, corpus.sources[i], corpus.targets[i]) for i in corpus.lines]
+
+
+def by_name(routing):
+    """Assignments `[routings, iterations, inputs, N]` of a sentence, as they are named over a corpus."""
+    named = {"encoder layers": routing.encoder_layers, "decoder layers": routing.decoder_layers}
+    named |= {f"heads {place}": assignment for place, assignment in routing.heads.items()}
+    named["guided capsules"] = routing.guided
+    named["sentence capsules"] = None if routing.sentence is None else routing.sentence[None]
+    return {name: assignment for name, assignment in named.items() if assignment is not None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_against_single_sentences(kind):
+    model = routed(kind)
+    corpus = corpus_for(model)
+    assert corpus.lines == WITH_BOTH_SIDES
+    statistics = measure_routing(model, corpus)
+    expected = {}
+    for routing in readings(model, corpus):
+        for name, assignment in by_name(routing).items():
+            if name == "guided capsules" and kind == "guided_attention":
+                continue
+            keep = "capsules" not in name
+            expected.setdefault(name, AssignmentSums(keep)).add(assignment)
+    assert set(statistics.sums) == set(expected)
+    for name, sums in expected.items():
+        found = statistics.sums[name]
+        assert (found.routings, found.inputs) == (sums.routings, sums.inputs)
+        torch.testing.assert_close(torch.tensor(found.entropy), torch.tensor(sums.entropy), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(torch.tensor(found.diversity), torch.tensor(sums.diversity), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found.mean_assignment, sums.mean_assignment, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_and_padding_change_nothing(kind):
+    model = routed(kind)
+    corpus, done = corpus_for(model), []
+    records = [
+        record_routing(measure_routing(model, corpus, max_tokens_per_batch=size, on_batch=done.append), TOKENIZER)
+        for size in (1, 1000)
+    ]
+    assert done == [1, 1, 1, 1, 4]
+    assert_same(*records)
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, list):
+        assert len(one) == len(other)
+        for pair in zip(one, other):
+            assert_same(*pair)
+    else:
+        assert one == (pytest.approx(other, rel=1e-4, abs=1e-6) if isinstance(one, float) else other)
+
+
+def test_words_of_capsules():
+    model = routed("capsule")
+    corpus = corpus_for(model)
+    found = {}
+    for index, routing in zip(corpus.lines, readings(model, corpus)):
+        for word, shares in zip(corpus.sources[index], routing.sentence[-1].tolist()):
+            found.setdefault(word, []).append(shares)
+    largest = measure_routing(model, corpus).word_shares["sentence capsules"].largest(most=3, least_count=2)
+    for capsule, words in enumerate(largest):
+        frequent = {word: shares for word, shares in found.items() if len(shares) >= 2}
+        means = {word: sum(each[capsule] for each in shares) / len(shares) for word, shares in frequent.items()}
+        assert [one.word for one in words] == sorted(means, key=lambda word: -means[word])[:3]
+        assert [one.share for one in words] == pytest.approx([means[one.word] for one in words], rel=1e-4)
+        assert [one.count for one in words] == [len(found[one.word]) for one in words]
+
+
+def test_words_of_guided_capsules():
+    model = routed("everything")
+    corpus = corpus_for(model)
+    routing = readings(model, corpus)[0]
+    shares = measure_routing(model, encode_references(model, TOKENIZER, ["a b c d e f"], ["f e d"])).word_shares
+    [largest] = shares["guided capsules"].largest(most=1, least_count=1)[2]
+    means = routing.guided[:, -1].mean(0)[:, 2]
+    assert largest.share == pytest.approx(float(means.max()), rel=1e-4)
+    assert largest.word == corpus.sources[0][int(means.argmax())]
+
+
+def test_given_alignments():
+    model = routed("gdr")
+    corpus = corpus_for(model)
+    alignments = {
+        index: torch.eye(len(corpus.targets[index]), len(corpus.sources[index])).bool() for index in corpus.lines
+    }
+    for index in corpus.lines:
+        alignments[index][-1] = False
+        alignments[index][:, -1] = False
+    found = measure_routing(model, corpus, alignments=alignments).past_and_future.result()
+    past = []
+    for routing in readings(model, corpus):
+        for place in range(min(len(routing.source_words), len(routing.target_words)) - 1):
+            past += routing.guided[place + 1 :, -1, place, :2].sum(-1).tolist()
+    assert found["after"]["assignments"] == len(past)
+    assert found["after"]["past"] == pytest.approx(sum(past) / len(past), rel=1e-4)
+
+
+def test_the_model_is_left_as_it_was():
+    model = routed("everything").train()
+    attention = model.config._attn_implementation
+    assert attention == "sdpa"
+    measure_routing(model, corpus_for(model))
+    assert (model.training, model.config._attn_implementation) == (True, attention)
+    model.eval()
+    first = measure_routing(model, corpus_for(model)).sums["guided capsules"].entropy
+    assert measure_routing(model.train(), corpus_for(model)).sums["guided capsules"].entropy == first
+
+
+def test_own_translations():
+    model = routed("capsule")
+    done = []
+    corpus = translate_corpus(model, TOKENIZER, ["a b c", " ", "d"], max_new_tokens=5, on_batch=done.append)
+    assert corpus.generated
+    assert corpus.targets[1] == []
+    assert sum(done) == 2
+    for index in corpus.lines:
+        source = torch.tensor([corpus.sources[index]])
+        written = model.generate(input_ids=source, max_new_tokens=5)[0, 1:].tolist()
+        assert corpus.targets[index] == written
+
+
+def test_uneven_files():
+    with pytest.raises(ValueError, match="2 sources and 1 translations"):
+        encode_references(routed("capsule"), TOKENIZER, ["a", "b"], ["a"])
+
+
+def test_nothing_to_measure():
+    with pytest.raises(ValueError, match="no line has a source and a translation"):
+        encode_references(routed("capsule"), TOKENIZER, ["a", ""], ["", "b"])
+
+
+def test_long_sides_are_cut_to_the_models_positions():
+    model = routed("everything")
+    corpus = encode_references(model, TOKENIZER, ["a " * 60], ["b " * 60])
+    assert len(corpus.sources[0]) == len(corpus.targets[0]) == 32
+    assert corpus.sources[0][-1] == corpus.targets[0][-1] == TOKENIZER.eos_token_id
+    assert entropies(read_encoded(model, TOKENIZER, corpus.sources[0], corpus.targets[0]).guided).isfinite().all()

@@ -1,0 +1,68 @@
+"""Alignments of words: from attention, and from a file."""
+
+import pytest
+import torch
+
+from hf_capsule_mt.analysis.word_alignment import align_pieces, attended_words, read_alignments
+
+SOURCE_MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
+TARGET_MASK = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
+
+
+def attentions(layers=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(2, 2, 3, 4, generator=generator) for _ in range(layers)]
+
+
+def expected(weights):
+    """The argmax of the mean over heads, among the words of the sentence; ends of sentences are left out."""
+    aligned = torch.zeros(2, 3, 4, dtype=torch.bool)
+    for row, (sources, targets) in enumerate(zip(SOURCE_MASK.sum(1).tolist(), TARGET_MASK.sum(1).tolist())):
+        for target in range(targets - 1):
+            means = [float(weights[row, :, target, source].mean()) for source in range(sources)]
+            best = means.index(max(means))
+            aligned[row, target, best] = best < sources - 1
+    return aligned
+
+
+@pytest.mark.parametrize(
+    ("layers", "layer", "used"), [(1, None, 0), (2, None, 1), (3, None, 1), (6, None, 4), (3, 2, 2)]
+)
+def test_by_attention(layers, layer, used):
+    given = attentions(layers, seed=layers)
+    aligned = attended_words(given, SOURCE_MASK, TARGET_MASK, layer)
+    assert torch.equal(aligned, expected(given[used]))
+    assert aligned.any()
+
+
+def test_no_such_layer():
+    with pytest.raises(ValueError, match="align by is 3; the decoder has layers 0 to 2"):
+        attended_words(attentions(), SOURCE_MASK, TARGET_MASK, 3)
+
+
+def test_pieces_of_linked_words():
+    source, target = ("▁the", "▁ho", "use", "▁is", "</s>"), ("▁das", "▁H", "aus", "</s>")
+    aligned = align_pieces(frozenset({(0, 0), (1, 1)}), source, target)
+    assert aligned.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
+
+
+def test_pieces_of_a_tokenizer_of_whole_words():
+    aligned = align_pieces(frozenset({(1, 0)}), ("a", "b", "</s>"), ("x", "</s>"))
+    assert aligned.int().tolist() == [[0, 1, 0], [0, 0, 0]]
+
+
+def test_a_word_that_there_is_not():
+    with pytest.raises(ValueError, match="0-2 links target word 2, and its words are 0 to 1"):
+        align_pieces(frozenset({(0, 2)}), ("▁a", "</s>"), ("▁b", "▁c", "</s>"))
+
+
+def test_a_file(tmp_path):
+    (tmp_path / "links").write_text("0-0 1-2\n\n3-1\n")
+    assert read_alignments(tmp_path / "links") == [{(0, 0), (1, 2)}, set(), {(3, 1)}]
+
+
+@pytest.mark.parametrize("line", ["0", "0-1-2", "a-b"])
+def test_a_file_of_something_else(line, tmp_path):
+    (tmp_path / "links").write_text(f"0-0\n{line}\n")
+    with pytest.raises(ValueError, match=r"links, line 2 is .*; links are numbers as in 0-0 1-2"):
+        read_alignments(tmp_path / "links")

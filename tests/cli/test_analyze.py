@@ -1,0 +1,191 @@
+"""The command that looks inside a model: its report, and its mistakes."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_marian import save_tiny_marian, tiny_tokenizer
+
+from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration, RNMTConfig
+from hf_capsule_mt.analysis import pages
+from hf_capsule_mt.cli import analyze
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "in").write_text("a b c d\n\ne f\ng h i j k\n")
+    (tmp_path / "references").write_text("d c b a\n\nf e\nk j i h g\n")
+    (tmp_path / "links").write_text("0-3 1-2 2-1 3-0\n\n0-1 1-0\n0-4 1-3 2-2 3-1 4-0\n")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    """A checkpoint of a random model with guided routing."""
+    folder, width = tmp_path_factory.mktemp("guided"), {"d_model": 8, "guided_capsule_dim": 4, "vocab_size": 29}
+    sides = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    config = CapsuleAggregatedMarianConfig(
+        **width, **sides, guided_routing="gdr", pad_token_id=0, eos_token_id=2, decoder_start_token_id=0, init_std=0.5
+    )
+    torch.manual_seed(0)
+    CapsuleAggregatedMarianForConditionalGeneration(config).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def options(model, folder, **named):
+    given = {"model": model, "input_file": folder / "in", "output_dir": folder / "report", "device": "cpu", **named}
+    return [word for name, value in given.items() for word in (f"--{name}", *str(value).split())]
+
+
+def linked(folder):
+    """The files that a page of a report names."""
+    return set(re.findall(r'(?:href|src)="([^"]+)"', (folder / "index.html").read_text()))
+
+
+def written(folder):
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.slow
+def test_layers_and_heads(corpus, capsys):
+    analyze.main(options(CHECKPOINTS / "capsule_aggregated_marian", corpus, sentences="4"))
+    report = corpus / "report"
+    record = json.loads((report / "routing.json").read_text())
+    means = np.load(report / "mean_assignment.npz")
+    assert set(means) == set(record["routing"])
+    assert {"encoder layers", "decoder layers", "heads cross.0"} <= set(means)
+    for name, one in record["routing"].items():
+        # Of uniform assignments the entropy is ln N, and all capsules are alike.
+        assert one["entropy"][0] == pytest.approx(np.log(one["capsules"]), rel=1e-5)
+        assert one["diversity"][0] == pytest.approx(0, abs=1e-6)
+        assert one["entropy"][-1] < one["entropy"][0]
+        assert means[name].shape == (3, one["inputs"], one["capsules"])
+        np.testing.assert_allclose(means[name].sum(-1), 1, rtol=1e-5)
+        assert one["capsules_led"] == np.bincount(means[name][-1].argmax(0), minlength=one["inputs"]).tolist()
+    assert record["sentences"] == 3
+    assert record["past_and_future"] is record["top_5_overlap"] is None
+    files = written(report)
+    assert linked(report) | {"index.html"} == files
+    assert "figures/line-4-heads-cross-0.svg" in files
+    assert not any("line-1" in file for file in files)
+    shown = capsys.readouterr().out
+    assert shown.startswith((report / "report.md").read_text().split("\n\n", 1)[1].rstrip("\n"))
+    assert "| heads cross.0 | 32 |" in shown
+
+
+def test_sentence_capsules(corpus):
+    analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))
+    report = corpus / "report"
+    record = json.loads((report / "routing.json").read_text())
+    assert [sum(shares) for shares in record["routing"]["sentence capsules"]["mean_assignment"]] == pytest.approx(
+        [1] * 3
+    )
+    # Nothing is drawn of single sentences, and nothing but words is routed.
+    assert linked(report) | {"index.html"} == written(report)
+    assert not {"sentences.html", "mean_assignment.npz"} & written(report)
+
+
+def test_guided_routing(corpus, guided):
+    given = {"references": corpus / "references", "alignments": corpus / "links", "sentences": "3"}
+    analyze.main(options(guided, corpus, **given))
+    record = json.loads((corpus / "report/routing.json").read_text())
+    found = record["past_and_future"]
+    assert (found["words"], found["aligned_words"]) == (11, 11)
+    # Of n words in reverse order, the one at place p is written at step n - 1 - p of n + 1.
+    assert found["before"]["assignments"] == sum(n * (n + 1) // 2 for n in (4, 2, 5))
+    assert found["after"]["assignments"] == sum(n * (n + 1) // 2 for n in (4, 2, 5))
+    assert set(record["top_5_overlap"]) == {"past", "future"}
+    assert record["guided_names"] == ["PAST 1", "PAST 2", "FUTURE 1", "FUTURE 2", "redundant 1", "redundant 2"]
+    page = (corpus / "report/sentences.html").read_text()
+    assert "line 3" in page
+    assert page.count("FUTURE</td>") == 3
+    assert linked(corpus / "report") | {"index.html"} == written(corpus / "report")
+
+
+def error_of(given, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        analyze.main(given)
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_model_without_routing(corpus, tmp_path_factory, capsys):
+    folder = save_tiny_marian(tmp_path_factory.mktemp("marian"))
+    assert f"--model {folder} (marian) has no routing to look into; models that have" in error_of(
+        options(folder, corpus), capsys
+    )
+    assert not (corpus / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"references": "nowhere"}, "--references nowhere is not a file"),
+        ({"alignments": "{}/links"}, "--alignments are links to the words of --references"),
+        ({"output_dir": "{}"}, "is there and not empty; name another"),
+        ({"output_dir": "{}/no/report"}, "does not exist; create it first"),
+        ({"sentences": "1 2"}, "--sentences has 2, a line that is blank or missing"),
+        ({"sentences": "5"}, "--sentences has 5"),
+        ({"references": "{}/short"}, "there are 4 sources and 1 translations"),
+        ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),
+        ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links source word 7"),
+        ({"references": "{}/references", "num_beams": "2"}, "--num_beams is of no use with --references"),
+        ({"references": "{}/references", "length_penalty": "0"}, "--length_penalty is of no use with --references"),
+        ({"references": "{}/references", "alignments": "{}/links", "alignment_layer": "0"}, "not allowed with"),
+    ],
+)
+def test_mistakes(corpus, guided, capsys, named, message):
+    (corpus / "short").write_text("0-0\n")
+    (corpus / "wrong").write_text("0-0\n\n7-0\n0-0\n")
+    named = {name: value.format(corpus) for name, value in named.items()}
+    before = set(corpus.iterdir())
+    short = {} if "references" in named else {"max_new_tokens": 3}
+    assert message in error_of(options(guided, corpus, **short, **named), capsys)
+    assert set(corpus.iterdir()) == before
+
+
+@pytest.fixture(scope="module")
+def guided_rnmt(tmp_path_factory):
+    """What is looked at before weights are loaded."""
+    folder = tmp_path_factory.mktemp("rnmt")
+    RNMTConfig(guided_routing="gdr").save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "named", "message"),
+    [
+        ("guided", {"alignment_layer": "2"}, "--alignment_layer is 2; the decoder has layers 0 to 1"),
+        ("guided", {"alignment_layer": "-1"}, "--alignment_layer is -1; the decoder has layers 0 to 1"),
+        ("guided_rnmt", {"alignment_layer": "1"}, "--alignment_layer is 1; the decoder has layers 0 to 0"),
+        ("unguided", {"alignment_layer": "0"}, "--alignment_layer is for PAST and FUTURE, of which --model"),
+        ("unguided", {"references": "{}/references", "alignments": "{}/links"}, "--alignments is for PAST and FUTURE"),
+    ],
+)
+def test_what_a_model_has_not_is_refused_before_it_is_loaded(
+    corpus, request, capsys, monkeypatch, model, named, message
+):
+    def fail(*_):
+        raise AssertionError("the weights were loaded")
+
+    monkeypatch.setattr(analyze, "load_model", fail)
+    folder = CHECKPOINTS / "capsule_aggregated_marian" if model == "unguided" else request.getfixturevalue(model)
+    named = {name: value.format(corpus) for name, value in named.items()}
+    assert message in error_of(options(folder, corpus, **named), capsys)
+    assert not (corpus / "report").exists()
+
+
+def test_an_interruption_leaves_nothing(corpus, monkeypatch):
+    monkeypatch.setattr(pages, "index_page", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    before = set(corpus.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))
+    assert set(corpus.iterdir()) == before
