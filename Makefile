@@ -10,7 +10,7 @@ OLDEST := .venv-oldest/bin
 .PHONY: quickstart test test-oldest lint clean
 
 quickstart: .venv/.installed
-	$(BIN)/python scripts/demo.py --output_dir outputs/quickstart
+	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
 test: .venv/.installed-test lint
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

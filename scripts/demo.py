@@ -1,4 +1,4 @@
-"""Train a small model on the built-in corpus and show what it translates."""
+"""Serve a page that shows how checkpoints translate and route a sentence; see --help."""
 
 from hf_capsule_mt.cli.demo import main
 

@@ -1,80 +1,107 @@
-"""Train a small EM-routing model on the built-in corpus, and show what it translates.
+"""Serve the Explorer: a page that shows how checkpoints translate a sentence, and how they route it.
 
-    python scripts/demo.py --output_dir outputs/quickstart
+    python scripts/demo.py --models outputs/quickstart/model
+    python scripts/demo.py --models runs/em-routing/average runs/transformer/average --port 8000
+    python scripts/demo.py --models Helsinki-NLP/opus-mt-en-de user/name --fixed_models --host 0.0.0.0
 
-It writes the corpus, learns a tokenizer, trains, translates the test sentences, none of which is in the training data,
-and scores them, by the same commands as for any other corpus. The checkpoint is OUTPUT_DIR/model.
+Type a sentence, choose a checkpoint or two, and step through the words of the translation. The page loads nothing from
+elsewhere, so it needs no network but for checkpoints of the Hub, and none of their code is run.
+
+The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
+MODELS names the checkpoints, with spaces between them.
 """
 
 import argparse
-import random
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from .decoding import check_model, load_model, load_tokenizer, pin_revision, process_state
 from .errors import report_user_errors
 
-VOCABULARY = 1500
-SHOWN = 8
+if TYPE_CHECKING:
+    import gradio as gr
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_KEPT_MODELS = 4
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=[], help="checkpoints' folders, or names on the Hub, to offer")
     parser.add_argument(
-        "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"
+        "--fixed_models", action="store_true", help="offer no others: for a page that strangers can open"
     )
-    parser.add_argument("--method", default="em-routing", help="system to train (default: %(default)s)")
-    parser.add_argument("--max_steps", type=int, default=500, help="updates (default: %(default)s)")
+    parser.add_argument("--host", help="address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="default: $GRADIO_SERVER_PORT, or the first free one from 7860 on")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
     return parser
 
 
 @report_user_errors
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the whole way from text to scores."""
+    """Serve the page until interrupted."""
     args = build_parser().parse_args(argv)
+    if args.port is not None and not 0 < args.port < 65536:
+        raise ValueError(f"--port is {args.port}; it must be from 1 to 65535")
+    page = build_demo(args.models, fixed_models=args.fixed_models, device=args.device)
 
-    from hf_capsule_mt.data.builtin_corpus import write_corpus
+    from hf_capsule_mt.explorer.page import launch_page
 
-    from . import evaluate, train, train_tokenizer, translate
-
-    corpus, tokenizer, model = (args.output_dir / name for name in ("corpus", "tokenizer", "model"))
-    output = args.output_dir / "test.output.de"
-    train_files = [f"{corpus}/train.en", f"{corpus}/train.de"]
-    validation_files = [f"{corpus}/validation.en", f"{corpus}/validation.de"]
-
-    _say(f"The corpus: {corpus}")
-    write_corpus(corpus)
-    _say("The tokenizer")
-    train_tokenizer.main(
-        ["--train_file", *train_files, "--vocab_size", str(VOCABULARY)]
-        + ["--output_dir", str(tokenizer), "--overwrite_output_dir"]
-    )
-    _say(f"Training: {args.method}, tiny, {args.max_steps} updates")
-    train.main(
-        ["--method", args.method, "--size", "tiny", "--config_overrides", "dropout=0.1"]
-        + ["--tokenizer_name", str(tokenizer), "--output_dir", str(model)]
-        + ["--train_file", *train_files, "--validation_file", *validation_files]
-        + ["--max_steps", str(args.max_steps), "--warmup_steps", "200", "--learning_rate", "3e-3"]
-        + ["--max_tokens_per_batch", "2048"]
-        + ["--eval_strategy", "steps", "--eval_steps", str(max(1, args.max_steps // 2)), "--logging_steps", "25"]
-        + ["--save_strategy", "no", "--per_device_eval_batch_size", "100", "--generation_max_length", "64"]
-    )
-    _say("Translating the test sentences")
-    translate.main(["--model", str(model), "--input_file", f"{corpus}/test.en", "--output_file", str(output)])
-    _show(corpus, output)
-    _say("Scores on the test sentences")
-    evaluate.main(["--hypotheses", str(output), "--references", f"{corpus}/test.de"])
-    _say(f"The checkpoint: {model}")
+    launch_page(page, args.host, args.port)
 
 
-def _show(corpus: Path, output: Path) -> None:
-    """Print a few translations."""
-    from hf_capsule_mt.data.parallel_text import read_lines
+def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str | None = None) -> "gr.Blocks":
+    """Build the page of [`hf_capsule_mt.explorer.page.build_page`], and check what it offers.
 
-    lines = list(zip(*(read_lines(file) for file in (corpus / "test.en", output, corpus / "test.de")), strict=True))
-    for source, translation, reference in random.Random(0).sample(lines, min(SHOWN, len(lines))):
-        print(f"\n  {source}\n  -> {translation}" + ("" if translation == reference else f"\n     ({reference})"))
+    Args:
+        models: folders or names on the Hub.
+        fixed_models: whether visitors can choose no others.
+        device: as PyTorch names it; by default what accelerate finds.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        ValueError: if one is no encoder-decoder, none can be chosen, the device cannot be used, or Gradio is missing.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("gradio") is None:
+        raise ValueError('the page needs Gradio; pip install "hf-capsule-mt[demo]"')
+    if fixed_models and not models:
+        raise ValueError("--fixed_models leaves nothing to choose; name checkpoints with --models")
+    for model in models:
+        _check(_which(model, device))
+
+    from hf_capsule_mt.analysis.figures import check_matplotlib
+    from hf_capsule_mt.explorer.page import build_page
+
+    check_matplotlib()
+    return build_page(models, _loader(device), fixed=fixed_models)
 
 
-def _say(text: str) -> None:
-    print(f"\n== {text}", flush=True)
+def _loader(device: str | None) -> Callable[[str], "tuple[PreTrainedModel, PreTrainedTokenizerBase]"]:
+    """A function that loads a checkpoint by its name, and keeps those that were asked for last."""
+    from functools import lru_cache
+
+    state = process_state(device)
+
+    @lru_cache(_KEPT_MODELS)
+    def load(model: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+        which = _which(model, device)
+        try:
+            _check(which)
+            return load_model(which, state).eval(), load_tokenizer(which)
+        except (ValueError, OSError) as error:
+            # Who reads this has a page before them, and no options.
+            raise OSError(str(error).removeprefix("--model ")) from error
+
+    return load
+
+
+def _which(model: str, device: str | None) -> argparse.Namespace:
+    return argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
+
+
+def _check(which: argparse.Namespace) -> None:
+    check_model(which.model, which.revision)
+    pin_revision(which)

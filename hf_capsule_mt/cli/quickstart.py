@@ -1,0 +1,80 @@
+"""Train a small EM-routing model on the built-in corpus, and show what it translates.
+
+    python scripts/quickstart.py --output_dir outputs/quickstart
+
+It writes the corpus, learns a tokenizer, trains, translates the test sentences, none of which is in the training data,
+and scores them, by the same commands as for any other corpus. The checkpoint is OUTPUT_DIR/model.
+"""
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import report_user_errors
+
+VOCABULARY = 1500
+SHOWN = 8
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"
+    )
+    parser.add_argument("--method", default="em-routing", help="system to train (default: %(default)s)")
+    parser.add_argument("--max_steps", type=int, default=500, help="updates (default: %(default)s)")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the whole way from text to scores."""
+    args = build_parser().parse_args(argv)
+
+    from hf_capsule_mt.data.builtin_corpus import write_corpus
+
+    from . import evaluate, train, train_tokenizer, translate
+
+    corpus, tokenizer, model = (args.output_dir / name for name in ("corpus", "tokenizer", "model"))
+    output = args.output_dir / "test.output.de"
+    train_files = [f"{corpus}/train.en", f"{corpus}/train.de"]
+    validation_files = [f"{corpus}/validation.en", f"{corpus}/validation.de"]
+
+    _say(f"The corpus: {corpus}")
+    write_corpus(corpus)
+    _say("The tokenizer")
+    train_tokenizer.main(
+        ["--train_file", *train_files, "--vocab_size", str(VOCABULARY)]
+        + ["--output_dir", str(tokenizer), "--overwrite_output_dir"]
+    )
+    _say(f"Training: {args.method}, tiny, {args.max_steps} updates")
+    train.main(
+        ["--method", args.method, "--size", "tiny", "--config_overrides", "dropout=0.1"]
+        + ["--tokenizer_name", str(tokenizer), "--output_dir", str(model)]
+        + ["--train_file", *train_files, "--validation_file", *validation_files]
+        + ["--max_steps", str(args.max_steps), "--warmup_steps", "200", "--learning_rate", "3e-3"]
+        + ["--max_tokens_per_batch", "2048"]
+        + ["--eval_strategy", "steps", "--eval_steps", str(max(1, args.max_steps // 2)), "--logging_steps", "25"]
+        + ["--save_strategy", "no", "--per_device_eval_batch_size", "100", "--generation_max_length", "64"]
+    )
+    _say("Translating the test sentences")
+    translate.main(["--model", str(model), "--input_file", f"{corpus}/test.en", "--output_file", str(output)])
+    _show(corpus, output)
+    _say("Scores on the test sentences")
+    evaluate.main(["--hypotheses", str(output), "--references", f"{corpus}/test.de"])
+    _say(f"The checkpoint: {model}")
+
+
+def _show(corpus: Path, output: Path) -> None:
+    """Print a few translations."""
+    from hf_capsule_mt.data.parallel_text import read_lines
+
+    lines = list(zip(*(read_lines(file) for file in (corpus / "test.en", output, corpus / "test.de")), strict=True))
+    for source, translation, reference in random.Random(0).sample(lines, min(SHOWN, len(lines))):
+        print(f"\n  {source}\n  -> {translation}" + ("" if translation == reference else f"\n     ({reference})"))
+
+
+def _say(text: str) -> None:
+    print(f"\n== {text}", flush=True)

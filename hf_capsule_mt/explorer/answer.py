@@ -1,0 +1,66 @@
+"""What the Explorer answers: the translation of a sentence by a checkpoint, and the routing on the way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
+from hf_capsule_mt.evaluation.translator import source_limit, tokenize_lines
+from hf_capsule_mt.hub.architecture import describe_architecture
+
+LONGEST_INPUT = 5000
+"""In characters: models without positions have no limit of their own, and a page must answer some time."""
+
+Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
+"""From a checkpoint's folder or name to its model and tokenizer; raises ValueError or OSError if there is none."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one checkpoint makes of a sentence.
+
+    Attributes:
+        routing: the translation too; None if there is a problem.
+        architecture: what the model is, in words.
+        problem: what the visitor should change; empty if there is an answer.
+    """
+
+    routing: SentenceRouting | None = None
+    architecture: str = ""
+    problem: str = ""
+
+
+def answer(load: Load, name: str | None, sentence: str) -> Answer:
+    """Translate a sentence; a mistake of the visitor becomes the answer's problem."""
+    try:
+        text = _checked(sentence)
+        if not name or not name.strip():
+            raise ValueError("Choose a checkpoint: the path of its folder, or its name on the Hub.")
+        model, tokenizer = load(name.strip())
+        _check_length(text, model, tokenizer)
+        return Answer(read_sentence(model, tokenizer, text), _describe(model))
+    except (ValueError, OSError) as error:
+        return Answer(problem=str(error))
+
+
+def _checked(sentence: str) -> str:
+    """The sentence in one line."""
+    if not sentence.strip():
+        raise ValueError("There is nothing to translate. Type a sentence.")
+    if len(sentence) > LONGEST_INPUT:
+        raise ValueError(
+            f"The text has {len(sentence)} characters; this page takes {LONGEST_INPUT} at most. Shorten it."
+        )
+    return " ".join(sentence.split())
+
+
+def _check_length(text: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    limit = source_limit(model.config, tokenizer)
+    length = len(tokenize_lines(tokenizer, [text])[0])
+    if length > limit:
+        raise ValueError(f"The sentence has {length} tokens, and this model reads {limit} at most. Shorten it.")
+
+
+def _describe(model: PreTrainedModel) -> str:
+    return f"{describe_architecture(model.config)} {model.num_parameters():,} parameters."

@@ -1,0 +1,172 @@
+"""The page itself, in Gradio: a sentence, and a panel for each of two checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from hf_capsule_mt.analysis.sentence import SentenceRouting
+from hf_capsule_mt.analysis.sentence_figures import follows_step
+
+from .answer import Load, answer
+from .pictures import draw_picture, how_to_read, picture_titles
+
+TITLE = "Capsule-routing translation"
+_INTRODUCTION = f"""# {TITLE}
+Type a sentence, and see what a checkpoint makes of it and where routing sends its layers, heads and words."""
+_NO_PICTURE = "This model has no routing, so there is no picture of it."
+_CSS = """
+.gradio-container { width: 100%; max-width: 1280px !important; margin: 0 auto !important; }
+.problem {
+    border-left: 4px solid var(--error-border-color); border-radius: var(--radius-md);
+    background: var(--error-background-fill); color: var(--error-text-color);
+    padding: var(--spacing-lg) var(--spacing-xl); overflow-wrap: anywhere;
+}
+.translation textarea { font-size: var(--text-xl) !important; }
+.small p { font-size: var(--text-sm); opacity: 0.75; }
+.picture img { object-fit: scale-down !important; max-height: 75vh; }
+"""
+# Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
+_KEPT = 3600
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """What shows a checkpoint's answer, from top to bottom."""
+
+    problem: gr.HTML
+    translation: gr.Textbox
+    title: gr.Radio
+    reading: gr.Markdown
+    step: gr.Slider
+    picture: gr.Image
+    architecture: gr.Markdown
+    routing: gr.State
+
+    @property
+    def components(self) -> list[Any]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+
+def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.Blocks:
+    """Build the page.
+
+    Args:
+        models: folders or names of the checkpoints that it offers; the first two are chosen at first.
+        load: loads one.
+        fixed: whether visitors can choose from `models` alone, and type no other name.
+    """
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
+        gr.Markdown(_INTRODUCTION)
+        sentence = gr.Textbox(label="Sentence", autofocus=True, elem_id="sentence")
+        with gr.Row():
+            button = gr.Button("Translate", variant="primary", scale=3, elem_id="translate")
+            compare = gr.Checkbox(len(models) > 1, label="Two checkpoints side by side", elem_id="compare")
+        with gr.Row(equal_height=False):
+            for number in range(2):
+                with gr.Column(visible=number == 0 or len(models) > 1) as column:
+                    name = _choice(models, number, fixed)
+                    panel = _panel(number)
+                shown = gr.State(True) if number == 0 else compare
+                _connect(load, [button.click, sentence.submit], [name, sentence, shown], panel)
+        compare.input(lambda visible: gr.Column(visible=visible), compare, column, show_progress="hidden")
+    return page
+
+
+def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
+    """Serve the page, to this address alone and with nothing from elsewhere, until interrupted.
+
+    Args:
+        page: of [`build_page`].
+        host: by default that of the environment variable GRADIO_SERVER_NAME, or 127.0.0.1.
+        port: by default that of GRADIO_SERVER_PORT, or the first free one from 7860 on.
+        **options: of `gr.Blocks.launch`.
+
+    Raises:
+        OSError: if the port is taken.
+    """
+    fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
+    theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
+    page.launch(server_name=host, server_port=port, theme=theme, css=_CSS, **fixed, **options)
+
+
+def _choice(models: Sequence[str], number: int, fixed: bool) -> gr.Dropdown:
+    return gr.Dropdown(
+        list(models),
+        value=models[min(number, len(models) - 1)] if models else None,
+        label=("Checkpoint", "Second checkpoint")[number],
+        info=None if fixed else "the path of a folder, or a name on the Hub: choose one, or type it and press Tab",
+        allow_custom_value=not fixed,
+        elem_id=f"checkpoint-{number + 1}",
+    )
+
+
+def _panel(number: int) -> _Panel:
+    def hidden(part: str) -> dict[str, Any]:
+        return {"elem_id": f"{part}-{number + 1}", "visible": False}
+
+    style = {"interactive": False, "buttons": ["copy"], "elem_classes": "translation"}
+    pictured = {"show_label": False, "format": "png", "buttons": ["download", "fullscreen"], "elem_classes": "picture"}
+    return _Panel(
+        problem=gr.HTML(**hidden("problem")),
+        translation=gr.Textbox(label="Translation", elem_id=f"translation-{number + 1}", **style),
+        title=gr.Radio(label="Picture", **hidden("title")),
+        reading=gr.Markdown(elem_classes="small", **hidden("reading")),
+        step=gr.Slider(1, 2, step=1, label="Step: the word that is written", **hidden("step")),
+        picture=gr.Image(**pictured, **hidden("picture")),
+        architecture=gr.Markdown(elem_classes="small", **hidden("architecture")),
+        routing=gr.State(time_to_live=_KEPT),
+    )
+
+
+def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) -> None:
+    """Let the triggers fill the panel, and its own controls draw another picture."""
+    drawing = {
+        "fn": _draw,
+        "inputs": [panel.routing, panel.title, panel.step],
+        "outputs": [panel.reading, panel.step, panel.picture],
+        "show_progress": "minimal",
+        "show_progress_on": panel.picture,
+    }
+
+    def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
+        return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel.components)
+
+    # Of both panels, one at a time: they share the processor.
+    asked = gr.on(triggers, respond, [*inputs, panel.title], panel.components, concurrency_id="model")
+    asked.then(**drawing)
+    gr.on([panel.title.input, panel.step.input], **drawing, trigger_mode="always_last")
+
+
+def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
+    """What the components of a panel become, without the picture."""
+    found = answer(load, name, sentence)
+    routing = found.routing
+    titles = picture_titles(routing) if routing is not None else []
+    return [
+        gr.HTML(f'<div class="problem" role="alert">{escape(found.problem)}</div>', visible=bool(found.problem)),
+        routing.translation if routing else "",
+        gr.Radio(titles, value=title if title in titles else next(iter(titles), None), visible=len(titles) > 1),
+        gr.Markdown(_NO_PICTURE, visible=routing is not None and not titles),
+        gr.Slider(maximum=max(2, len(routing.target_words) if routing else 0), value=1, visible=False),
+        gr.Image(None, visible=False),
+        gr.Markdown(found.architecture, visible=routing is not None),
+        routing,
+    ]
+
+
+def _draw(routing: SentenceRouting | None, title: str | None, step: int) -> list[Any]:
+    """What the words on the picture, the slider and the picture become."""
+    if routing is None or title is None:
+        return [gr.skip()] * 3
+    has_steps = follows_step(title) and len(routing.target_words) > 1
+    # The slider may still be where the sentence before had more words.
+    step = min(int(step), len(routing.target_words))
+    picture = draw_picture(routing, title, step - 1)
+    return [
+        gr.Markdown(how_to_read(title), visible=True),
+        gr.Slider(visible=has_steps),
+        gr.Image(picture, alt_text=title, visible=True),
+    ]

@@ -1,0 +1,104 @@
+"""The command that serves the Explorer: mistakes, and the same page as a Space."""
+
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+from loopback import free_port
+from tiny_marian import tiny_tokenizer
+from transformers import BertConfig
+
+from hf_capsule_mt.cli.demo import build_demo, main
+
+ROOT = Path(__file__).parents[2]
+CHECKPOINT = ROOT / "tests" / "checkpoints" / "caps_nmt"
+NEEDS_GRADIO = 'the page needs Gradio; pip install "hf-capsule-mt[demo]"'
+
+
+def error_of(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_mistakes(tmp_path, capsys):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    shutil.copytree(CHECKPOINT, tmp_path / "encoder")
+    BertConfig().save_pretrained(tmp_path / "encoder")
+    tiny_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    for arguments, message in (
+        (["--fixed_models"], "--fixed_models leaves nothing to choose; name checkpoints with --models"),
+        (["--port", "0"], "--port is 0; it must be from 1 to 65535"),
+        (["--models", str(CHECKPOINT), str(tmp_path / "absent")], "absent is not a folder"),
+        (["--models", "runs/absent"], "--model runs/absent is no folder here, and the Hub does not give it"),
+        (["--models", str(tmp_path / "tokenizer")], "tokenizer holds no config (config.json)"),
+        (["--models", str(tmp_path / "encoder")], "is of type bert, which is not an encoder-decoder"),
+        (["--models", str(CHECKPOINT), "--device", "cuda:99"], "--device cuda:99 cannot be used"),
+    ):
+        assert message in error_of(arguments, capsys)
+
+
+def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    from hf_capsule_mt.explorer import page
+    from hf_capsule_mt.explorer.answer import answer
+
+    monkeypatch.setattr(page, "build_page", lambda models, load, **_: load)
+    cut, other = (shutil.copytree(CHECKPOINT, tmp_path / name) for name in ("cut", "other"))
+    (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:-4])
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 1}))
+    load = build_demo([str(cut), str(other)], device="cpu")
+    assert answer(load, str(cut), "a b").problem.startswith(f"the weights in {cut} are damaged: ")
+    assert answer(load, str(other), "a b").problem.startswith(f"the weights in {other} do not fit its configuration: ")
+
+
+@pytest.mark.parametrize("models", ["", " "])
+def test_a_space_without_checkpoints(monkeypatch, models):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    monkeypatch.setenv("MODELS", models)
+    with pytest.raises(SystemExit, match="the variable MODELS names no checkpoint"):
+        runpy.run_path(str(ROOT / "space" / "app.py"))
+
+
+def test_without_gradio(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert NEEDS_GRADIO in error_of(["--models", str(CHECKPOINT)], capsys)
+
+
+@pytest.mark.slow
+def test_as_a_space(tmp_path):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    # As the README in space/ says.
+    shutil.copytree(ROOT / "space", tmp_path / "space")
+    shutil.copytree(ROOT / "hf_capsule_mt", tmp_path / "space" / "hf_capsule_mt")
+    port = free_port()
+    settings = {"MODELS": str(CHECKPOINT), "GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_SERVER_PORT": str(port)}
+    with subprocess.Popen([sys.executable, "app.py"], cwd=tmp_path / "space", env=os.environ | settings) as process:
+        try:
+            page = None
+            while page is None:
+                assert process.poll() is None
+                time.sleep(0.5)
+                page = read(f"http://127.0.0.1:{port}/")
+        finally:
+            process.terminate()
+    assert "Capsule-routing translation" in page
+    assert str(CHECKPOINT) in page
+
+
+def read(url):
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.read().decode()
+    except URLError:
+        return None

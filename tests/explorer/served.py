@@ -1,0 +1,24 @@
+"""The page of the demo command, served on a free port of this machine by a thread."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+from loopback import free_port
+
+from hf_capsule_mt.cli.demo import build_demo
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+MARIAN, CAPS_NMT = (str(CHECKPOINTS / name) for name in ("capsule_aggregated_marian", "caps_nmt"))
+
+
+@contextmanager
+def served(*models, **options):
+    """Its address, while it is served."""
+    from hf_capsule_mt.explorer.page import launch_page
+
+    page = build_demo(models, device="cpu", **options)
+    launch_page(page, "127.0.0.1", free_port(), prevent_thread_lock=True, quiet=True)
+    try:
+        yield page.local_url
+    finally:
+        page.close(verbose=False)

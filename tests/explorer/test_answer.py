@@ -1,0 +1,95 @@
+"""What the Explorer answers, and the pictures that it draws of it, without a page."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tiny_marian import tiny_model, tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.analysis.sentence_figures import draw_sentence, follows_step
+from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.explorer.answer import LONGEST_INPUT, answer
+from hf_capsule_mt.explorer.pictures import draw_picture, how_to_read, picture_titles
+
+pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+EVERYTHING = {
+    "layer_aggregation": "em_routing",
+    "head_aggregation": "simple_routing",
+    "head_aggregation_decoder_layers": [0],
+    "head_aggregation_cross_layers": [0],
+    "guided_routing": "gdr",
+    "guided_capsule_dim": 4,
+}
+
+
+@cache
+def load(name):
+    if name == "everything":
+        model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tiny_model(), **EVERYTHING)
+        return model.eval(), tiny_tokenizer()
+    if name == "marian":
+        return tiny_model(), tiny_tokenizer(model_max_length=1000)
+    if name == "absent":
+        raise FileNotFoundError("absent is not a folder")
+    folder = CHECKPOINTS / name
+    return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("marian", []),
+        ("caps_nmt", ["Sentence capsules", "Sentence capsules by iteration"]),
+        ("rnmt", ["Sentence capsules", "Sentence capsules by iteration"]),
+        (
+            "everything",
+            ["Encoder layers", "Decoder layers", "Heads: encoder_self.0", "Heads: decoder_self.0", "Heads: cross.0"]
+            + ["PAST and FUTURE", "PAST and FUTURE by iteration"],
+        ),
+    ],
+)
+def test_translation_and_pictures(name, titles):
+    found = answer(load, f" {name} ", " a b\nc  d ")
+    model, tokenizer = load(name)
+    assert not found.problem
+    assert [found.routing.translation] == translate_lines(model, tokenizer, ["a b c d"])
+    assert found.architecture.endswith(f" {model.num_parameters():,} parameters.")
+    assert picture_titles(found.routing) == titles
+    assert all(how_to_read(title) for title in titles)
+
+
+def test_a_picture_is_another_at_every_step_where_it_says_so():
+    routing = answer(load, "everything", "a b c d").routing
+    assert len(routing.target_words) > 1
+    for title in picture_titles(routing):
+        pictures = [draw_picture(routing, title, step) for step in (0, 1)]
+        assert pictures[0].width > 300
+        assert (pictures[0].tobytes() != pictures[1].tobytes()) == follows_step(title), title
+    assert list(draw_sentence(routing, 0)) == picture_titles(routing)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "problem"),
+    [
+        ("marian", "", "There is nothing to translate. Type a sentence."),
+        ("marian", " \n ", "There is nothing to translate. Type a sentence."),
+        ("marian", "a " * 64, "The sentence has 65 tokens, and this model reads 64 at most. Shorten it."),
+        ("caps_nmt", "a " * 40, "The sentence has 41 tokens, and this model reads 32 at most. Shorten it."),
+        ("marian", "a" * 5001, f"The text has 5001 characters; this page takes {LONGEST_INPUT} at most. Shorten it."),
+        ("absent", "a", "absent is not a folder"),
+        (None, "a", "Choose a checkpoint: the path of its folder, or its name on the Hub."),
+        (" ", "a", "Choose a checkpoint: the path of its folder, or its name on the Hub."),
+    ],
+)
+def test_mistakes_are_told(name, sentence, problem):
+    found = answer(load, name, sentence)
+    assert found.problem == problem
+    assert found.routing is None
+
+
+def test_a_sentence_as_long_as_the_model_reads():
+    assert answer(load, "marian", "a " * 63).problem == ""

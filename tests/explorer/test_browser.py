@@ -1,0 +1,175 @@
+"""The page in a real browser, Chromium without a window."""
+
+import json
+import shutil
+from urllib.parse import urlsplit
+
+import pytest
+from served import CAPS_NMT, CHECKPOINTS, MARIAN, served
+
+from hf_capsule_mt.evaluation.translator import translate_lines
+
+pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
+pytest.importorskip("selenium", reason="the browser is driven by Selenium; pip install selenium")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its chromedriver here"),
+]
+PATIENCE = 180
+SENTENCE = "a b c d"
+
+
+@pytest.fixture(scope="module")
+def url():
+    with served(MARIAN, CAPS_NMT) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def driver():
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,1200"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(driver, url):
+    """The page, just opened."""
+    driver.get_log("performance")
+    driver.get(url)
+    return Page(driver)
+
+
+class Page:
+    """What a visitor does and sees."""
+
+    def __init__(self, driver):
+        self.driver = driver
+        self.find("#sentence textarea")
+
+    def wait(self, found):
+        """Until `found()` is true; returns it."""
+        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        waiting = WebDriverWait(self.driver, PATIENCE, ignored_exceptions=[StaleElementReferenceException])
+        return waiting.until(lambda _: found())
+
+    def visible(self, selector):
+        return [each for each in self.driver.find_elements("css selector", selector) if each.is_displayed()]
+
+    def find(self, selector):
+        return self.wait(lambda: self.visible(selector))[0]
+
+    def type(self, selector, text, end="ENTER"):
+        from selenium.webdriver.common.keys import Keys
+
+        field = self.find(selector)
+        field.click()
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(Keys.BACKSPACE, text, getattr(Keys, end))
+
+    def paste(self, sentence):
+        """A text that would take long to type."""
+        script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))"
+        self.driver.execute_script(script, self.find("#sentence textarea"), sentence)
+        self.find("#translate").click()
+
+    def translation(self, number=1):
+        """Once there is one."""
+        return self.wait(lambda: self.find(f"#translation-{number} textarea").get_attribute("value"))
+
+    def problem(self, number=1):
+        """Once there is one."""
+        return self.wait(lambda: self.find(f"#problem-{number} .problem").text)
+
+    def picture(self, number=1, other_than=None):
+        """The address of the picture, once it is drawn."""
+        shown = f"return document.querySelector('#picture-{number} img')?.naturalWidth > 300"
+        self.wait(lambda: self.driver.execute_script(shown))
+        source = lambda: self.find(f"#picture-{number} img").get_attribute("src")  # noqa: E731
+        return self.wait(lambda: source() != other_than and source())
+
+    def choose_picture(self, title, number=1):
+        self.wait(lambda: [each for each in self.visible(f"#title-{number} label") if each.text == title])[0].click()
+
+
+def expected(folder):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    return translate_lines(model, tokenizer, [SENTENCE])[0]
+
+
+def requested(driver):
+    """The addresses of all that the browser asked for."""
+    for entry in driver.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            yield message["params"]["request"]["url"]
+
+
+def test_two_checkpoints_and_step_by_step(page):
+    from selenium.webdriver.common.keys import Keys
+
+    page.type("#sentence textarea", SENTENCE)
+    assert [page.translation(number) for number in (1, 2)] == [expected(MARIAN), expected(CAPS_NMT)]
+    first = page.picture()
+    page.picture(number=2)
+    assert not page.visible("#step-1")
+    page.choose_picture("Decoder layers")
+    second = page.picture(other_than=first)
+    page.find("#step-1 input[type=range]").send_keys(Keys.ARROW_RIGHT)
+    page.picture(other_than=second)
+    assert page.find("#picture-1 img").get_attribute("alt") == "Decoder layers"
+    hosts = {urlsplit(address).hostname for address in requested(page.driver)} - {None}
+    assert hosts == {"127.0.0.1"}
+
+
+def test_one_checkpoint(page):
+    page.find("#compare input").click()
+    page.wait(lambda: not page.visible("#checkpoint-2"))
+    page.type("#sentence textarea", SENTENCE)
+    assert page.translation() == expected(MARIAN)
+    page.picture()
+    assert not page.visible("#picture-2")
+
+
+def test_an_empty_sentence(page):
+    page.find("#translate").click()
+    assert page.problem() == "There is nothing to translate. Type a sentence."
+    page.type("#sentence textarea", SENTENCE)
+    assert page.translation() == expected(MARIAN)
+    assert not page.visible("#problem-1 .problem")
+
+
+def test_a_very_long_sentence(page):
+    page.paste("a " * 2000)
+    for number in (1, 2):
+        assert page.problem(number) == "The sentence has 2001 tokens, and this model reads 32 at most. Shorten it."
+    assert not page.visible("#picture-1")
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("runs/absent", "runs/absent is no folder here, and the Hub does not give it"),
+        ("/absent", "/absent is not a folder"),
+        (str(CHECKPOINTS), "holds no config (config.json)"),
+    ],
+)
+def test_a_wrong_path(page, path, problem):
+    page.type("#checkpoint-1 input", path, end="TAB")
+    page.paste(SENTENCE)
+    assert problem in page.problem()
+    assert "--model" not in page.problem()
+    assert page.translation(2) == expected(CAPS_NMT)

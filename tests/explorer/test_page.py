@@ -1,0 +1,74 @@
+"""The page as a server: what it answers, that it talks to nobody, and that its list of checkpoints holds."""
+
+import ipaddress
+import socket
+
+import pytest
+from loopback import free_port
+from served import CAPS_NMT, MARIAN, served
+
+from hf_capsule_mt.cli.demo import main
+from hf_capsule_mt.evaluation.translator import translate_lines
+
+pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def addresses(monkeypatch):
+    """Where this process connects to, and whose address it asks for."""
+    seen = []
+    connect, look_up = socket.socket.connect, socket.getaddrinfo
+
+    def connecting(self, address):
+        seen.append(address[0] if isinstance(address, tuple) else address)
+        return connect(self, address)
+
+    def looking_up(host, *arguments, **options):
+        seen.append(host)
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket.socket, "connect", connecting)
+    monkeypatch.setattr(socket, "getaddrinfo", looking_up)
+    return seen
+
+
+def is_here(address):
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address in ("localhost", None)
+
+
+def client_of(url):
+    from gradio_client import Client
+
+    return Client(url, verbose=False)
+
+
+def test_it_answers_and_talks_to_nobody(addresses):
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    with served(MARIAN, fixed_models=True) as url:
+        client = client_of(url)
+        _, translation, *_ = client.predict(MARIAN, "a b c d", None, api_name="/respond")
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(MARIAN), AutoTokenizer.from_pretrained(MARIAN)
+    assert [translation] == translate_lines(model, tokenizer, ["a b c d"])
+    assert addresses
+    assert all(is_here(address) for address in addresses)
+
+
+def test_fixed_models_are_the_only_ones():
+    with served(MARIAN, fixed_models=True) as url, pytest.raises(Exception, match=f"{CAPS_NMT} .*not in the list"):
+        client_of(url).predict(CAPS_NMT, "a b c d", None, api_name="/respond")
+
+
+def test_a_taken_port(capsys):
+    port = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(SystemExit) as exit_:
+            main(["--models", MARIAN, "--device", "cpu", "--host", "127.0.0.1", "--port", str(port)])
+    assert exit_.value.code == 2
+    assert str(port) in capsys.readouterr().err
