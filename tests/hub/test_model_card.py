@@ -49,7 +49,8 @@ def test_published_cards_are_those_of_the_records(written):
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_metadata(name):
     data = ModelCard.load(ROOT / "model_cards" / name).data
-    method = name.removeprefix("multi30k-en-de-tiny-").removesuffix(".md")
+    row = name.removeprefix("multi30k-en-de-tiny-").removesuffix(".md")
+    method = load(f"multi30k_{row}_run_record.json")["model"]["method"]
     assert data.language == ["en", "de"]
     assert (data.pipeline_tag, data.library_name) == ("translation", "transformers")
     assert (data.license, data.license_name) == ("other", "non-commercial")
@@ -57,7 +58,7 @@ def test_metadata(name):
     found = {(result.dataset_split, result.metric_type): result for result in data.eval_results}
     assert len(found) == 6
     for year in (2016, 2017):
-        scores = load(f"multi30k_{method}_test_{year}_flickr.json")["scores"]
+        scores = load(f"multi30k_{row}_test_{year}_flickr.json")["scores"]
         for metric, entry in scores.items():
             result = found[f"test_{year}_flickr.lc.norm.tok", metric]
             assert result.metric_value == round(entry["score"], 2)
@@ -125,6 +126,15 @@ def test_guided_routing_is_described(record):
     assert (
         "by an attention to each: 2 PAST, 2 FUTURE capsules of width 256, trained with no losses of their own." in text
     )
+
+
+def test_guided_rnmt_is_described(record):
+    record["config"] = preset_config("rnmt-gdr", "tiny").to_diff_dict()
+    text = make_model_card(record).text
+    assert (
+        "a conditional GRU to write, width 128, a vocabulary of 32000. On top of the decoder, source words are" in text
+    )
+    assert all(key in text for key in ("bahdanau2015neural", "zheng2019dynamic"))
 
 
 def test_capsnmt_is_described(record):

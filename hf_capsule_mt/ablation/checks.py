@@ -1,0 +1,138 @@
+"""What can be wrong with the values of a study, found before anything runs."""
+
+import argparse
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from dataclasses import fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import HfArgumentParser
+
+from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.files import read_json
+
+from .records import OF_TRAINING, check_run
+from .steps import SET_HERE, Job, Plan, Step
+from .study import SECTIONS, Row, Study
+
+
+def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
+    """Check methods, configurations and options; files are left to [`check_files`].
+
+    Args:
+        study: what to check.
+        parsers: of the commands, by name.
+
+    Raises:
+        ValueError: if a method, a size, a field or an option is unknown, or a value is not allowed; the message names
+            the row or the section, the key, its value and what is allowed.
+    """
+    for name in SECTIONS:
+        _check_options(study.sections.get(name, {}), f"{study.name}: {name}", parsers[name], SET_HERE[name])
+    metrics = study.sections["evaluate"].get("metrics", ["bleu"])
+    if "bleu" not in metrics:
+        raise ValueError(f"{study.name}: evaluate.metrics is {metrics}; the tables need bleu among them")
+    for row in study.rows:
+        where = f"{study.name}: the row {row.name!r}"
+        _check_options(row.train, where, parsers["train"], SET_HERE["train"])
+        _check_config(row, where)
+    for name, figure in study.figures.items():
+        _check_figure(study, figure, f"{study.name}: figures.{name}")
+    for job in Plan(study, Path("runs"), Path("records")).jobs():
+        for step in job.steps:
+            _check_step(step, f"{study.name}: {job.name}: {step.command}", parsers[step.command])
+
+
+def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
+    """Raise an OSError that names the key, if a file that `jobs` read does not exist, or a ValueError for a stale run.
+
+    A stale run is one whose record, in the folder of runs, is of other settings than its row.
+    """
+    study = plan.study
+    for name in ("train_file", "validation_file"):
+        for file in study.data.get(name, ()):
+            _check_file(Path(file), f"{study.name}: data.{name}")
+    for test in study.tests:
+        for file in plan.test_files(test) if test.split is None else ():
+            _check_file(file, f"{study.name}: tests.{test.name}")
+    for job in jobs:
+        _check_teacher(plan, job, jobs)
+        record = plan.run_folder(job.row, job.seed) / OF_TRAINING[0]
+        if record.is_file():
+            check_run(read_json(record), job.row, job.seed, study.data, record)
+
+
+def _check_file(file: Path, where: str) -> None:
+    if not file.is_file():
+        raise FileNotFoundError(f"{where} names {file}, which is not a file; paths begin where the command is run")
+
+
+def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
+    teacher = plan.study.row(job.row.teacher) if job.row.teacher is not None else None
+    if teacher is None or plan.model(teacher, teacher.seeds[0]).is_dir():
+        return
+    trained_first = any(other.row == teacher and other.seed == teacher.seeds[0] and not other.done() for other in jobs)
+    distilled = any(step.command == "distill" and step.product.exists() for step in job.steps)
+    if not trained_first and not distilled:
+        raise FileNotFoundError(
+            f"the row {job.row.name!r} has the teacher {teacher.name!r}, whose model is not in "
+            f"{plan.model(teacher, teacher.seeds[0])}; put it there, train that row too, or name a model as the teacher"
+        )
+
+
+def _check_options(options: Mapping[str, Any], where: str, parser: argparse.ArgumentParser, set_here: set[str]) -> None:
+    allowed = sorted({action.dest for action in parser._actions} - {"help"} - set_here)
+    for name, value in options.items():
+        if name not in allowed:
+            raise ValueError(f"{where} has the option {name!r}; allowed are {', '.join(allowed)}")
+        if value is False and not isinstance(parser, HfArgumentParser):
+            raise ValueError(f"{where} has {name}: false, which no option can say; leave {name} out")
+
+
+def _check_config(row: Row, where: str) -> None:
+    try:
+        preset_config(row.method, row.size, **row.config)
+    except StrictDataclassError as error:
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise ValueError(f"{where} has config {dict(row.config)}: {reason}") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _check_figure(study: Study, figure: Mapping[str, Any], where: str) -> None:
+    names = [row.name for row in study.rows]
+    if figure.get("baseline", names[0]) not in names:
+        raise ValueError(f"{where}.baseline is {figure['baseline']!r}; the rows are {', '.join(names)}")
+    for pattern in figure["rows"]:
+        rows = [row for row in study.rows if fnmatchcase(row.name, pattern)]
+        if not rows:
+            raise ValueError(f"{where}.rows has {pattern!r}; the rows are {', '.join(names)}")
+        for row in rows:
+            for axis in ("x", "series"):
+                if axis in figure and not hasattr(preset_config(row.method, row.size), figure[axis]):
+                    raise ValueError(f"{where}.{axis} is {figure[axis]!r}, which {row.method} has not, of {row.name!r}")
+
+
+def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None:
+    """Let the command's own parser read the options, and of training options their own checks."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            found = vars(parser.parse_args(step.words()))
+    except SystemExit as error:
+        raise ValueError(f"{where}: {said.getvalue().strip().rpartition('error: ')[2]}") from error
+    for kind in getattr(parser, "dataclass_types", ()):
+        # Those of the data look for its files, some of which earlier steps make.
+        if kind.__name__ != "DataArguments":
+            _make(kind, {field.name: found[field.name] for field in fields(kind) if field.name in found}, where)
+
+
+def _make(kind: type, values: Mapping[str, Any], where: str) -> None:
+    try:
+        kind(**values)
+    except (ValueError, TypeError, ImportError) as error:
+        raise ValueError(f"{where}: {error}") from error

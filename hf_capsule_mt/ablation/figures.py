@@ -1,0 +1,80 @@
+"""The figures of a study, from its records: learning curves, and BLEU against what a grid varies."""
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hf_capsule_mt.analysis.curves_figure import draw_learning_curves
+from hf_capsule_mt.analysis.growth_figure import draw_growth
+from hf_capsule_mt.analysis.sweep_figure import draw_sweep
+from hf_capsule_mt.files import read_json
+
+from .records import Result, mean_and_spread
+from .study import Study
+from .table import learning_curve
+
+FORMATS = (".png", ".svg")
+_LOGGED = {"training loss": "loss", "validation BLEU": "eval_bleu"}
+
+
+def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[str, str]:
+    """Draw the figures of which there is anything to show, each as PNG and SVG.
+
+    Returns:
+        The figures' names, without endings, with their captions.
+
+    Raises:
+        ValueError: if a field that a figure is against is not in the configuration of its rows.
+    """
+    captions = {}
+    panels = {
+        label: curves
+        for label, name in _LOGGED.items()
+        if (curves := {result.row.name: curve for result in results if (curve := learning_curve(result, name))})
+    }
+    if panels:
+        draw_formats(folder, "learning_curves", lambda path: draw_learning_curves(panels, path))
+        captions["learning_curves"] = f"During training: {', '.join(panels)}."
+    for name, figure in study.figures.items():
+        if (series := _series(figure, results)) is not None:
+            draw_formats(folder, name, partial(_draw_sweep, figure, series, results))
+            captions[name] = f"BLEU on {figure['test']} against {figure['x']}."
+    if study.growth is not None:
+        record = read_json(Path(study.growth))
+        draw_formats(folder, "growth", lambda path: draw_growth(record, path))
+        captions["growth"] = "Time against the length of sentences."
+    return captions
+
+
+def draw_formats(folder: Path, name: str, draw: Callable[[Path], None]) -> None:
+    """Draw a figure in every format of reports."""
+    for ending in FORMATS:
+        draw(folder / f"{name}{ending}")
+
+
+def _series(figure: Mapping[str, Any], results: Sequence[Result]) -> dict[str, dict[float, list[float]]] | None:
+    """The points of every line, or None where none has two."""
+    series: dict[str, dict[float, list[float]]] = {}
+    for result in results:
+        if any(fnmatchcase(result.row.name, pattern) for pattern in figure["rows"]):
+            line = f"{figure['series']} {_field(result, figure['series'])}" if "series" in figure else result.row.method
+            points = series.setdefault(line.replace("_", " "), {})
+            points.setdefault(_field(result, figure["x"]), []).extend(result.bleu(figure["test"]))
+    return series if any(len(points) > 1 for points in series.values()) else None
+
+
+def _field(result: Result, name: str) -> float:
+    config = result.seeds[0].run["config"]
+    if name not in config:
+        raise ValueError(f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure")
+    # The one field whose default is another's value.
+    return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
+
+
+def _draw_sweep(figure: Mapping[str, Any], series: Any, results: Sequence[Result], path: Path) -> None:
+    found = [result for result in results if result.row.name == figure.get("baseline")]
+    baseline = (found[0].row.name, mean_and_spread(found[0].bleu(figure["test"]))[0]) if found else None
+    how = {"field": figure["x"], "score": f"BLEU, {figure['test']}", "title": figure.get("title")}
+    draw_sweep(series, path, **how, baseline=baseline, log=figure.get("log"))

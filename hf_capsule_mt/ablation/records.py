@@ -1,0 +1,145 @@
+"""What is known of a study's rows: the records of their runs and of their scores, checked against the study.
+
+A folder of records is flat. For the row ROW of STUDY.yaml it has, of the run with seed 1,
+
+    STUDY_ROW_run_record.json      what scripts/train.py wrote
+    STUDY_ROW_trainer_state.json   the Trainer's log, for the learning curve; a row may lack it
+    STUDY_ROW_TEST.json            what scripts/evaluate.py wrote, for every test set
+
+and of another seed STUDY_ROW_seed2_run_record.json and so on. A record is known by method, size, configuration, seed,
+options of training, and data; when averaging, decoding or a teacher changes, remove the records of the rows.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from hf_capsule_mt.files import read_json
+
+from .study import Row, Study
+
+_PRESET = "that of the preset"
+OF_TRAINING = ("run_record.json", "trainer_state.json")
+"""What a training run leaves."""
+# Options whose names begin so change nothing in the weights.
+_OF_NO_WEIGHT = ("report_to", "run_name", "project", "use_cpu", "disable_tqdm", "log", "hub_", "push_", "dataloader_")
+
+
+@dataclass(frozen=True)
+class SeedRecords:
+    """The records of one run of a row."""
+
+    seed: int
+    run: Mapping[str, Any]
+    scores: Mapping[str, Mapping[str, Any]]
+    """By test set, what scripts/evaluate.py wrote."""
+    log: Sequence[Mapping[str, float]]
+    """The Trainer's log entries, or none."""
+
+    @property
+    def updates_per_second(self) -> float:
+        """Of the training command's last call, with its evaluations."""
+        resumed = self.run["training"].get("resume_from_checkpoint")
+        before = int(str(resumed).rpartition("-")[2]) if resumed not in (None, "None") else 0
+        return (self.run["updates"] - before) / self.run["seconds_of_this_call"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row and the records of those of its seeds that are done."""
+
+    row: Row
+    seeds: tuple[SeedRecords, ...]
+
+    def bleu(self, test: str) -> list[float]:
+        """BLEU by seed."""
+        return [records.scores[test]["scores"]["bleu"]["score"] for records in self.seeds]
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean, and the standard deviation of the sample, which one value does not have."""
+    return mean(values), stdev(values) if len(values) > 1 else None
+
+
+def record_name(study: Study, row: Row, seed: int, kind: str) -> str:
+    """The name of a row's record in a folder of records; `kind` is a file of `OF_TRAINING` or a test set."""
+    marked = f"{study.name}_{row.name}" if seed == 1 else f"{study.name}_{row.name}_seed{seed}"
+    return f"{marked}_{kind.removesuffix('.json')}.json"
+
+
+def read_results(study: Study, folder: Path) -> list[Result]:
+    """The rows of which every record of at least one seed is in the folder, in the study's order.
+
+    Raises:
+        ValueError: if a record is not what its name says: no JSON, or of another method, size, seed or option.
+    """
+    results = []
+    for row in study.rows:
+        seeds = [found for seed in row.seeds if (found := _read_seed(study, row, seed, folder)) is not None]
+        if seeds:
+            results.append(Result(row, tuple(seeds)))
+    return results
+
+
+def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords | None:
+    paths = {kind: folder / record_name(study, row, seed, kind) for kind in (*OF_TRAINING, *_test_names(study))}
+    log = paths.pop(OF_TRAINING[1])
+    if not all(path.is_file() for path in paths.values()):
+        return None
+    records = {kind: read_json(path) for kind, path in paths.items()}
+    run = records.pop(OF_TRAINING[0])
+    check_run(run, row, seed, study.data, paths[OF_TRAINING[0]])
+    history = read_json(log).get("log_history", []) if log.is_file() else []
+    return SeedRecords(seed, run, records, history)
+
+
+def read_speed(study: Study) -> list[dict[str, Any]]:
+    """The records of scripts/benchmark.py that the study names."""
+    return [read_json(Path(file)) for file in study.speed]
+
+
+def check_run(run: Mapping[str, Any], row: Row, seed: int, data: Mapping[str, Any], path: Path) -> None:
+    """Raise a ValueError if a run's record is of another method, size, seed, option or data than its row.
+
+    Args:
+        run: the record.
+        row: what it should be of.
+        seed: likewise.
+        data: that of the study; a row with a teacher is trained on others.
+        path: where the record is, for the message.
+    """
+    for part in ("model", "training", "parameters", "updates", "seconds_of_this_call", "environment", "config"):
+        if part not in run:
+            raise ValueError(f"{path} lacks {part!r}; is it the record of a run, from scripts/train.py?")
+    model, overrides = run["model"], dict(text.split("=", 1) for text in run["model"]["config_overrides"])
+    options = {name: value for name, value in row.train.items() if not name.startswith(_OF_NO_WEIGHT)}
+    wanted = {"method": row.method, "size": row.size, "seed": seed, **options}
+    found = {**run.get("data", {}), **run["training"], **model, "size": model["size"] or "base"}
+    pairs = {name: (value, found[name]) for name, value in wanted.items() if name in found and value is not None}
+    pairs |= {name: (row.config.get(name, _PRESET), overrides.get(name, _PRESET)) for name in {*row.config, *overrides}}
+    if row.teacher is None and "data" in run:
+        pairs |= {name: (value, run["data"].get(name)) for name, value in data.items()}
+    for name, (value, other) in pairs.items():
+        if _plain(value) != _plain(other):
+            raise ValueError(
+                f"{path} is the record of another run: its {name} is {other!r}, that of the row {row.name!r} is "
+                f"{value!r}; rename the row, or remove its run and its records to train it again"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """A value as the YAML file, the command line and the record all have it."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            # The Trainer records None as text.
+            return None if value == "None" else value.lower()
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _test_names(study: Study) -> list[str]:
+    return [test.name for test in study.tests]

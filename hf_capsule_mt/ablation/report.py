@@ -1,0 +1,105 @@
+"""A folder with all that is known of a study: tables and figures from its records, and a page that shows them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hf_capsule_mt.files import read_json, replace_text
+
+from .figures import draw_figures
+from .records import Result, read_results, read_speed
+from .sections import Material, Section, examples, gather, lengths, missing, routing, significance
+from .steps import Plan
+from .table import Table, caption, curve_table, score_table
+
+
+def _scores(material: Material) -> Section | None:
+    study, results = material.plan.study, material.results
+    return Section("Scores", caption(study, results), [score_table(study, results, read_speed(study))])
+
+
+def _curves(material: Material) -> Section | None:
+    table = curve_table(material.results)
+    if len(table) == 1:
+        return None
+    return Section("Validation BLEU during training", "Greedy, means over seeds.", [table])
+
+
+def _figures(material: Material) -> Section | None:
+    captions = draw_figures(material.plan.study, material.results, material.folder)
+    return Section("Figures", figures=list(captions.items())) if captions else None
+
+
+SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
+    _scores,
+    _curves,
+    missing,
+    significance,
+    _figures,
+    lengths,
+    routing,
+    examples,
+)
+"""Each makes a part of the report, or None where there is nothing to show."""
+
+
+def write_report(plan: Plan, folder: Path) -> None:
+    """Write the report into an empty folder; it begins at `index.html`.
+
+    Raises:
+        ValueError: if no row has records, or one of them is not what its name says.
+        ChildProcessError: if a checkpoint cannot be looked into.
+    """
+    material = gather(plan, _results(plan), folder)
+    sections = [section for make in SECTIONS if (section := make(material)) is not None]
+    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    text = _render(template, autoescape=True, study=plan.study, sections=sections)
+    replace_text(folder / "index.html", text)
+
+
+def render_page(plan: Plan, markdown: Callable[[Table], str]) -> str:
+    """The study's own page, from its template.
+
+    The template is Jinja's. It has `study`; `scores`, `curves` and `caption`, which are Markdown; and `bleu(name,
+    test)`, the BLEU that the record STUDY_NAME_TEST.json has.
+
+    Args:
+        plan: of the study and of its records.
+        markdown: what makes a table from cells.
+
+    Raises:
+        ValueError: if the study has no template, no row has records, or a record that the template names is missing.
+    """
+    study, results = plan.study, _results(plan)
+    if study.page is None:
+        raise ValueError(f"the study {study.name!r} has no page; name its template as `page`")
+
+    def bleu(name: str, test: str) -> float:
+        path = plan.records / f"{study.name}_{name}_{test}.json"
+        if not path.is_file():
+            raise ValueError(f"{study.page} asks for BLEU of {name!r} on {test!r}, but {path} is not a file")
+        return read_json(path)["scores"]["bleu"]["score"]
+
+    tables = {"scores": score_table(study, results, read_speed(study)), "curves": curve_table(results)}
+    known = {name: markdown(table) for name, table in tables.items()}
+    template = Path(study.page).read_text(encoding="utf-8")
+    return _render(template, study=study, caption=caption(study, results), bleu=bleu, **known)
+
+
+def _results(plan: Plan) -> list[Result]:
+    results = read_results(plan.study, plan.records)
+    if not results:
+        raise ValueError(f"{plan.records} has no records of the study {plan.study.name!r}; train its rows first")
+    return results
+
+
+def _render(template: str, *, autoescape: bool = False, **known: Any) -> str:
+    from jinja2 import Environment, StrictUndefined, TemplateError
+
+    environment = Environment(
+        undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True, trim_blocks=True
+    )
+    try:
+        return environment.from_string(template).render(**known)
+    except TemplateError as error:
+        raise ValueError(f"a template cannot be filled: {error}") from error

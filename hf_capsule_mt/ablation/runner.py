@@ -1,0 +1,104 @@
+"""Runs the commands of a study, so that a kill costs little and a crash no other row."""
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hf_capsule_mt.files import replace_bytes
+
+from .records import OF_TRAINING
+from .steps import LAUNCHED, Job, Step, checkpoints, is_whole
+
+SCRIPTS = Path(os.path.relpath(Path(__file__).parents[2] / "scripts"))
+
+
+def command_line(step: Step, launcher: str) -> list[str]:
+    """The words of a step's command; `launcher` starts those whose processes share the work."""
+    start = shlex.split(launcher) if step.command in LAUNCHED else ["python"]
+    return [*start, str(SCRIPTS / f"{step.command}.py"), *step.words()]
+
+
+def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str], None] = print) -> list[str]:
+    """Do what is not done, a command at a time, and publish the records of every job that is complete.
+
+    Returns:
+        What failed: a line for each job with the command that ended in error. Its other commands are not tried, but
+        those of other jobs are.
+
+    Raises:
+        BlockingIOError: if another process works in `runs`.
+    """
+    failures = []
+    with _alone(runs) as lock:
+        for job in jobs:
+            if job.done():
+                continue
+            failed = next((step for step in job.steps if not _run(job, step, launcher, lock, say)), None)
+            if failed is None:
+                _publish(job)
+                say(f"== {job.name}: done")
+            else:
+                failures.append(f"{job.name}: {shlex.join(command_line(failed, launcher))}")
+    return failures
+
+
+def _run(job: Job, step: Step, launcher: str, lock: int, say: Callable[[str], None]) -> bool:
+    """Whether the step is done, now or before."""
+    if step.product.exists():
+        return True
+    step.product.parent.mkdir(parents=True, exist_ok=True)
+    if step.command == "train":
+        _prepare_run(job, step.product.parent)
+    words = command_line(step, launcher)
+    say(f"== {job.name}: {shlex.join(words)}")
+    # Whatever a command starts holds the lock as well, for it may outlive this process.
+    ended = subprocess.run(words, env=command_environment(), pass_fds=[lock], check=False)
+    return ended.returncode == 0 and step.product.exists()
+
+
+def command_environment() -> dict[str, str]:
+    """The environment that commands run in."""
+    return {
+        # Without these, glibc returns the pages of the logits to the system after every update and faults them in
+        # again.
+        **{"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "20000000000", "MALLOC_TOP_PAD_": "500000000"},
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        **os.environ,
+        # `python` and `accelerate` are those of this environment.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
+
+
+def _prepare_run(job: Job, run: Path) -> None:
+    """Remove checkpoints of which a killed run saved only a part, and what was made of weights that will change."""
+    made = [step.product for step in job.steps if run in step.product.parents and step.product.exists()]
+    for path in [*made, *(folder for folder in checkpoints(run) if not is_whole(folder))]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _publish(job: Job) -> None:
+    """Copy the records of a job; that of the run, without which there is no row, comes last."""
+    for path, source in sorted(job.records.items(), key=lambda item: item[1].name == OF_TRAINING[0]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_bytes(path, source.read_bytes())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[int]:
+    """A lock on a folder, as a file descriptor."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(f"another process works in {folder}; wait for it, or name another folder") from error
+        yield file.fileno()

@@ -1,0 +1,180 @@
+"""The parts of a report that come from the translations and the checkpoints of the runs, as far as they are here."""
+
+import hashlib
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hf_capsule_mt.analysis.kinds import kinds_of_routing
+from hf_capsule_mt.analysis.length_figure import draw_lengths
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
+from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, compare_systems, significance_mark
+from hf_capsule_mt.evaluation.streams import Streams
+
+from .figures import draw_formats
+from .records import Result
+from .runner import command_environment, command_line
+from .steps import Plan, Step
+from .study import Test
+from .table import Table
+
+EXAMPLES = 10
+BUCKETS = 5
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a heading and under it what there is of text, tables, figures and links."""
+
+    title: str
+    text: str = ""
+    tables: Sequence[Table] = ()
+    figures: Sequence[tuple[str, str]] = ()
+    """Names, without endings, and captions."""
+    links: Sequence[tuple[str, str]] = ()
+    """Files, and what they are."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What sections are made from, and the folder that they write into."""
+
+    plan: Plan
+    results: Sequence[Result]
+    """What has records."""
+    folder: Path
+    translated: Sequence[tuple[Test, Streams]]
+    """The test sets that are here, with the translations that are: of every row, by its first seed."""
+
+
+def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
+    """Read the translations of the rows that have records, once for all sections.
+
+    Raises:
+        ValueError: if they are not those that were scored.
+    """
+    return Material(plan, results, folder, list(_translated(plan, results)))
+
+
+def significance(material: Material) -> Section | None:
+    """Every row's translations tested against those of the study's baseline."""
+    tables, scoring, study = [], _scoring(material.plan), material.plan.study
+    baseline = study.baseline or study.rows[0].name
+    for test, streams in material.translated:
+        others = [name for name in streams.systems if name != baseline]
+        if baseline not in streams.systems or not others:
+            continue
+        table = [[test.name, "BLEU", "Δ", "p"]]
+        for name in others:
+            pair = streams.systems[baseline], streams.systems[name]
+            one = compare_systems(*pair, streams.references, **scoring)["bleu"]
+            if len(table) == 1:
+                table.append([baseline, f"{one.baseline:.2f}", "", ""])
+            gain = f"{one.score - one.baseline:+.2f}"
+            table.append([name, f"{one.score:.2f}{significance_mark(one)}", gain, f"{one.p_value:.3f}"])
+        tables.append(table)
+    samples = DEFAULT_SAMPLES["bootstrap"]
+    how = (
+        f"Paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, against the first row of each table,"
+    )
+    return Section("Significance", f"{how} by first seeds. † / ‡: p < 0.05 / 0.01.", tables) if tables else None
+
+
+def lengths(material: Material) -> Section | None:
+    """BLEU and length by the length of the source."""
+    figures, scoring = [], _scoring(material.plan)
+    tokenize = material.plan.study.sections["evaluate"].get("source_tokenize", scoring["tokenize"])
+    for test, streams in material.translated:
+        words = count_words(streams.sources, tokenize)
+        try:
+            edges = quantile_edges(words, BUCKETS)
+        except ValueError:
+            # The sentences are too alike in length.
+            continue
+        buckets = score_by_length(streams, words, edges, **scoring)
+        figure = f"lengths_{test.name}"
+        draw_formats(material.folder, figure, partial(draw_lengths, {"buckets": record_buckets(buckets)}))
+        figures.append((figure, f"{test.name}, by the number of words in the source."))
+    return Section("Length", figures=figures) if figures else None
+
+
+def examples(material: Material) -> Section | None:
+    """The first sentences of every test set."""
+    tables = []
+    for _, streams in material.translated:
+        columns = {"source": streams.sources, "reference": streams.references[0], **streams.systems}
+        lines = [[name, *column[:EXAMPLES]] for name, column in columns.items()]
+        tables.append([list(line) for line in zip(*lines, strict=True)])
+    return Section("Examples", f"The first {EXAMPLES} sentences of each test set.", tables) if tables else None
+
+
+def missing(material: Material) -> Section | None:
+    """What has records alone."""
+    plan, rows = material.plan, material.results
+    elsewhere = [result.row.name for result in rows if not plan.model(result.row, result.seeds[0].seed).is_dir()]
+    if not elsewhere:
+        return None
+    text = f"The checkpoints and translations of {', '.join(elsewhere)} are not in {plan.runs}; what needs them, below,"
+    return Section("Records alone", f"{text} leaves them out.")
+
+
+def routing(material: Material) -> Section | None:
+    """What scripts/analyze.py reports of every checkpoint that routes, on the first test set.
+
+    Raises:
+        ChildProcessError: if it cannot.
+    """
+    from transformers import AutoConfig
+
+    plan, links = material.plan, []
+    source, reference, *_ = plan.test_files(plan.study.tests[0])
+    for result in material.results:
+        model = plan.model(result.row, result.seeds[0].seed)
+        if not (source.is_file() and (model / "config.json").is_file()):
+            continue
+        if kinds_of_routing(AutoConfig.from_pretrained(model)):
+            place = Path("routing", result.row.name)
+            _analyze(model, source, reference, material.folder / place)
+            links.append((str(place / "index.html"), result.row.name))
+    text = f"Statistics and pictures of {source.name}, the models being made to write the references."
+    return Section("Routing", text, links=links) if links else None
+
+
+def _analyze(model: Path, source: Path, reference: Path, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    options = {"model": model, "input_file": source, "references": reference, "output_dir": folder}
+    words = command_line(Step("analyze", options, folder), "")
+    print(f"== {shlex.join(words)}", flush=True)
+    if subprocess.run(words, env=command_environment(), check=False).returncode:
+        raise ChildProcessError(f"the routing of {model} cannot be analyzed: see above")
+
+
+def _translated(plan: Plan, results: Sequence[Result]) -> Iterator[tuple[Test, Streams]]:
+    for test in plan.study.tests:
+        systems = {}
+        for result in results:
+            first = result.seeds[0]
+            file = plan.translations(result.row, first.seed, test)
+            if file.is_file():
+                _check_scored(file, first.scores[test.name])
+                systems[result.row.name] = read_lines(file)
+        source, *references = plan.test_files(test)
+        if systems and all(file.is_file() for file in (source, *references)):
+            yield test, Streams(systems, [read_lines(file) for file in references], read_lines(source))
+
+
+def _check_scored(file: Path, record: Mapping[str, Any]) -> None:
+    scored = record.get("hypotheses", {}).get("sha256")
+    if scored not in (None, hashlib.sha256(file.read_bytes()).hexdigest()):
+        raise ValueError(f"{file} is not what its record scored; score it again, or remove it")
+
+
+def _scoring(plan: Plan) -> dict[str, str | bool]:
+    """How the study's BLEU reads text."""
+    options = plan.study.sections["evaluate"]
+    return {"tokenize": options.get("tokenize", "13a"), "lowercase": bool(options.get("lowercase", False))}

@@ -1,0 +1,234 @@
+"""The commands that make a study's records, in order, each with the file or folder that it leaves when it is done."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .records import OF_TRAINING, record_name
+from .study import Row, Study, Test
+
+# Commands whose processes share the work.
+LAUNCHED = ("train", "distill", "translate")
+# What a study's sections cannot set, for it follows from the rest.
+SET_HERE = {
+    "train_tokenizer": {"train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
+    | {"output_dir", "overwrite_output_dir"},
+    "distill": {"model", "train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
+    | {"output_file"},
+    "train": {"method", "size", "config_overrides", "model_name_or_path", "model_revision", "tokenizer_name"}
+    | {"train_file", "validation_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
+    | {"output_dir", "seed", "resume_from_checkpoint"},
+    "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
+    "translate": {"model", "input_file", "output_file"},
+    "evaluate": {"hypotheses", "references", "output_file"},
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command and its options."""
+
+    command: str
+    options: Mapping[str, Any]
+    product: Path
+    """It is there, and whole, when the step is done."""
+
+    def words(self) -> list[str]:
+        """The options as the command line has them; without those that are None."""
+        words = []
+        for name, value in self.options.items():
+            if value is True:
+                words.append(f"--{name}")
+            elif value is not None:
+                values = value if isinstance(value, list | tuple) else [value]
+                words += [f"--{name}", *(json.dumps(item) if isinstance(item, dict) else str(item) for item in values)]
+        return words
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row with one of its seeds."""
+
+    row: Row
+    seed: int
+    steps: tuple[Step, ...]
+    records: Mapping[Path, Path]
+    """Where each record of the job is published, and what it is a copy of."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.row.name}, seed {self.seed}"
+
+    def done(self) -> bool:
+        """Whether all records are there, from here or from elsewhere; runs of old may lack the trainer's state."""
+        return all(path.is_file() for path, source in self.records.items() if source.name != OF_TRAINING[1])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The folders of a study, and what is done in them."""
+
+    study: Study
+    runs: Path
+    """For tokenizers, checkpoints and translations."""
+    records: Path
+
+    def jobs(self) -> list[Job]:
+        """All rows with all seeds, a teacher before its students."""
+        rows = sorted(self.study.rows, key=self._generation)
+        return [self._job(row, seed) for row in rows for seed in row.seeds]
+
+    def _generation(self, row: Row) -> int:
+        teacher = self.study.row(row.teacher) if row.teacher is not None else None
+        return 0 if teacher is None else 1 + self._generation(teacher)
+
+    def run_folder(self, row: Row, seed: int) -> Path:
+        """Where the row is trained."""
+        return self.runs / row.name / f"seed{seed}"
+
+    def model(self, row: Row, seed: int) -> Path:
+        """The folder of the weights that translate."""
+        run = self.run_folder(row, seed)
+        return run / "average" if "average_checkpoints" in self.study.sections else run
+
+    def translations(self, row: Row, seed: int, test: Test) -> Path:
+        """The file of a row's translations."""
+        return self.run_folder(row, seed) / f"{test.name}.{self._languages()[1]}"
+
+    def test_files(self, test: Test) -> tuple[Path, ...]:
+        """The source and the references."""
+        if test.split is None:
+            return (Path(test.source), *map(Path, test.references))
+        return self._exported(test.split)
+
+    def tokenizer(self) -> Path:
+        """The tokenizer of all rows."""
+        return Path(self.study.tokenizer) if self.study.tokenizer is not None else self.runs / "tokenizer"
+
+    def _job(self, row: Row, seed: int) -> Job:
+        run, own = self.run_folder(row, seed), self.study.tests
+        records = {file: file for file in OF_TRAINING} | {test.name: f"{test.name}.json" for test in own}
+        published = {
+            self.records / record_name(self.study, row, seed, kind): run / file for kind, file in records.items()
+        }
+        return Job(row, seed, tuple(self._steps(row, seed)), published)
+
+    def _steps(self, row: Row, seed: int) -> Iterator[Step]:
+        run, sections = self.run_folder(row, seed), self.study.sections
+        if self.study.tokenizer is None:
+            folder = self.tokenizer()
+            options = {**self._corpus(), **sections["train_tokenizer"]}
+            where = {"output_dir": folder, "overwrite_output_dir": True}
+            yield Step("train_tokenizer", {**options, **where}, folder / "tokenizer_config.json")
+        data = dict(self.study.data)
+        if row.teacher is not None:
+            yield from self._distillation(row)
+            data = self._student_data(row)
+        yield self._training(row, seed, data)
+        if "average_checkpoints" in sections:
+            options = {"run_dir": run, **sections["average_checkpoints"], "output_dir": run / "average"}
+            yield Step("average_checkpoints", options, run / "average")
+        for test in self.study.tests:
+            yield from self._test_steps(row, seed, test)
+
+    def _training(self, row: Row, seed: int, data: Mapping[str, Any]) -> Step:
+        run = self.run_folder(row, seed)
+        # As JSON, so that text which looks like a number stays text.
+        overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()]
+        options = {
+            **{"method": row.method, "size": row.size, "config_overrides": overrides or None},
+            **{"tokenizer_name": self.tokenizer(), **data, **row.train, "seed": seed, "output_dir": run},
+            "resume_from_checkpoint": last_checkpoint(run, before=row.train.get("max_steps")),
+        }
+        return Step("train", options, run / OF_TRAINING[0])
+
+    def _test_steps(self, row: Row, seed: int, test: Test) -> Iterator[Step]:
+        if test.split is not None:
+            yield self._export(test.split)
+        source, *references = self.test_files(test)
+        written, sections = self.translations(row, seed, test), self.study.sections
+        options = {"model": self.model(row, seed), "input_file": source, "output_file": written}
+        yield Step("translate", {**options, **sections["translate"]}, written)
+        scores = self.run_folder(row, seed) / f"{test.name}.json"
+        options = {"hypotheses": written, "references": references, "output_file": scores}
+        yield Step("evaluate", {**options, **sections["evaluate"]}, scores)
+
+    def _distillation(self, row: Row) -> Iterator[Step]:
+        files = self._distilled(row)
+        manifest = files[0].with_name(f"{files[0].name}.manifest.json")
+        teacher = self.study.row(row.teacher)
+        model = row.teacher if teacher is None else self.model(teacher, teacher.seeds[0])
+        options = {"model": model, **self._corpus(), **self.study.sections["distill"], "output_file": files}
+        yield Step("distill", options, manifest)
+        if "dataset_name" in self.study.data and row.train.get("eval_strategy", "no") != "no":
+            yield self._export("validation")
+
+    def _student_data(self, row: Row) -> dict[str, Any]:
+        data = self.study.data
+        validation = data.get("validation_file")
+        if "dataset_name" in data and row.train.get("eval_strategy", "no") != "no":
+            validation = self._exported("validation")
+        languages = {name: data[name] for name in ("source_lang", "target_lang") if name in data}
+        return {"train_file": self._distilled(row), "validation_file": validation, **languages}
+
+    def _distilled(self, row: Row) -> tuple[Path, ...]:
+        name = re.sub(r"[^\w.=+-]", "-", row.teacher)
+        return tuple(self.runs / "distilled" / f"{name}.{language}" for language in self._languages())
+
+    def _export(self, split: str) -> Step:
+        files = self._exported(split)
+        return Step("export_text", {**self._corpus(), "split": split, "output_file": files}, files[-1])
+
+    def _exported(self, split: str) -> tuple[Path, ...]:
+        return tuple(self.runs / "data" / f"{split}.{language}" for language in self._languages())
+
+    def _corpus(self) -> dict[str, Any]:
+        """The data to train on alone."""
+        return {name: value for name, value in self.study.data.items() if name != "validation_file"}
+
+    def _languages(self) -> tuple[str, str]:
+        """What files of the source and of the target end in."""
+        data = self.study.data
+        if "source_lang" in data and "target_lang" in data:
+            return data["source_lang"], data["target_lang"]
+        if len(data.get("train_file", ())) == 2:
+            source, target = (Path(file.removesuffix(".gz")).suffix[1:] for file in data["train_file"])
+            if source and target and source != target:
+                return source, target
+        return "source", "target"
+
+
+def last_checkpoint(run: Path, before: int | None = None) -> Path | None:
+    """The newest checkpoint of a run that was saved to its end, if there is one.
+
+    Args:
+        run: its folder.
+        before: an update that it must be of before. The Trainer makes one more update than it should when it goes on
+            from the last.
+    """
+    whole = [folder for folder in checkpoints(run) if is_whole(folder)]
+    early = [folder for folder in whole if before is None or before < 1 or _update(folder) < before]
+    return early[-1] if early else None
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The folders of a run's checkpoints, the oldest first."""
+    folders = [folder for folder in run.glob("checkpoint-*") if folder.name.removeprefix("checkpoint-").isdecimal()]
+    return sorted(folders, key=_update)
+
+
+def _update(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was saved to its end: the trainer's state comes last."""
+    try:
+        json.loads((checkpoint / OF_TRAINING[1]).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True

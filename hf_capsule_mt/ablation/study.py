@@ -1,0 +1,254 @@
+"""A study, as its YAML file describes it: the rows of a table, and how they are trained, translated and scored.
+
+title: Multi30k English-German
+data: {train_file: [train.en, train.de], validation_file: [val.en, val.de]}
+tests: {test_2016: [test.en, test.de]}       # source and references; or a split of the data set
+train_tokenizer: {vocab_size: 10000}         # sections named for commands have their options
+train: {max_steps: 3000, learning_rate: 5e-3}
+average_checkpoints: {last: 10}
+translate: {num_beams: 5}
+evaluate: {tokenize: none}
+size: tiny
+seeds: [1, 2, 3]
+rows:
+  - {name: transformer, method: transformer}
+  - {name: "em-{routing_iterations}", method: em-routing, grid: {routing_iterations: [1, 2, 3]}}
+  - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from .strict_yaml import check_kind, check_list, check_mapping, load_yaml
+
+SECTIONS = ("train_tokenizer", "distill", "train", "average_checkpoints", "translate", "evaluate")
+"""The commands whose options a study sets."""
+LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
+
+_STUDY = {
+    **{
+        "title": str,
+        "about": str,
+        "records": str,
+        "page": str,
+        "speed": list,
+        "growth": str,
+        "launcher": str,
+        "baseline": str,
+    },
+    **{"data": dict, "tests": dict, "tokenizer": str, "size": str, "seeds": list, "rows": list, "figures": dict},
+    **{"cost": dict, **dict.fromkeys(SECTIONS, dict)},
+}
+_DATA = {
+    **{"train_file": list, "validation_file": list, "dataset_name": str, "dataset_config_name": str},
+    **{"source_lang": str, "target_lang": str},
+}
+_ROW = {
+    **{"name": str, "method": str, "size": str, "config": dict, "grid": dict, "seeds": list, "teacher": str},
+    **{"train": dict, "published": dict, "updates_per_second": float},
+}
+_FIGURE = {"rows": list, "x": str, "test": str, "series": str, "baseline": str, "title": str, "log": int}
+_COST = {"gpus": int, "gpu": str, "updates_per_second": float, "source": str}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system of the table; a `grid` of the file is a row for each of its points."""
+
+    name: str
+    method: str
+    size: str
+    config: Mapping[str, Any]
+    """Fields of the configuration that replace the preset's."""
+    seeds: tuple[int, ...]
+    train: Mapping[str, Any]
+    """Options of the training command: those of the study and the row's own."""
+    teacher: str | None = None
+    """A row of the study or a model, whose translations of the training sources replace the targets."""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """BLEU by test set, as the paper prints it."""
+    updates_per_second: float | None = None
+    """As the paper prints it; else as the study's cost has it."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """What is translated and scored: files, or a split of the study's data set."""
+
+    name: str
+    source: str | None = None
+    references: tuple[str, ...] = ()
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A YAML file of rows, with everything that they share."""
+
+    name: str
+    """The file's name without its ending, with which the names of its records begin."""
+    title: str
+    about: str
+    data: Mapping[str, Any]
+    tests: tuple[Test, ...]
+    sections: Mapping[str, Mapping[str, Any]]
+    """Options by command."""
+    rows: tuple[Row, ...]
+    tokenizer: str | None = None
+    """A tokenizer that there is; else one is trained."""
+    launcher: str = LAUNCHER
+    records: str | None = None
+    """The folder of the records, unless the command line names another."""
+    page: str | None = None
+    """A Jinja template of a page with the table."""
+    speed: tuple[str, ...] = ()
+    """Records of scripts/benchmark.py."""
+    growth: str | None = None
+    """A record of scripts/growth.py."""
+    baseline: str | None = None
+    """The row that others are tested against for significance; else the first."""
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
+
+    def row(self, name: str) -> Row | None:
+        """The row of that name, if there is one."""
+        return next((row for row in self.rows if row.name == name), None)
+
+
+def read_study(path: Path) -> Study:
+    """Read a study and check its structure; [`~hf_capsule_mt.ablation.checks.check_study`] checks the values.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds no YAML, or a key is unknown, missing, double or of another type, two rows have one
+            name, or a row learns from itself; the message names the key, its value and what is allowed.
+    """
+    where = str(path)
+    found = check_mapping(load_yaml(path), where, _STUDY, ("title", "data", "tests", "train", "rows"))
+    rows = [row for number, item in enumerate(found["rows"]) for row in _rows(item, f"{where}: rows[{number}]", found)]
+    _check_rows(rows, where)
+    tests = tuple(_test(name, item, f"{where}: tests.{name}") for name, item in found["tests"].items())
+    sections = {name: found.get(name, {}) for name in SECTIONS}
+    if "average_checkpoints" not in found:
+        del sections["average_checkpoints"]
+    given = {
+        name: found[name]
+        for name in ("tokenizer", "launcher", "records", "page", "growth", "baseline")
+        if name in found
+    }
+    names = [row.name for row in rows]
+    if found.get("baseline", names[0]) not in names:
+        raise ValueError(f"{where}: baseline is {found['baseline']!r}; the rows are {', '.join(names)}")
+    return Study(
+        name=path.stem,
+        title=found["title"],
+        about=found.get("about", ""),
+        data=_data(found["data"], f"{where}: data"),
+        tests=_check_tests(tests, where),
+        sections=sections,
+        rows=tuple(rows),
+        speed=tuple(check_list(found["speed"], f"{where}: speed", str)) if "speed" in found else (),
+        figures=_figures(found.get("figures", {}), f"{where}: figures", tests),
+        cost=check_mapping(found.get("cost", {}), f"{where}: cost", _COST, ("gpus", "gpu") if "cost" in found else ()),
+        **given,
+    )
+
+
+def _data(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    check_mapping(data, where, _DATA)
+    if ("train_file" in data) == ("dataset_name" in data):
+        raise ValueError(f"{where} is {data!r}; it must have either train_file or dataset_name")
+    for name in ("train_file", "validation_file"):
+        if name in data:
+            check_list(data[name], f"{where}.{name}", str)
+    missing = {"source_lang", "target_lang"} - set(data)
+    if "dataset_name" in data and missing:
+        raise ValueError(f"{where} has a dataset_name, and so needs {' and '.join(sorted(missing))}, such as en")
+    return data
+
+
+def _test(name: str, value: Any, where: str) -> Test:
+    _check_name(name, where)
+    if isinstance(value, str):
+        return Test(name, split=value)
+    files = check_list(value, where, str)
+    if len(files) < 2:
+        raise ValueError(f"{where} is {value!r}; it must be a split, or a source file and its references")
+    return Test(name, files[0], tuple(files[1:]))
+
+
+def _check_tests(tests: tuple[Test, ...], where: str) -> tuple[Test, ...]:
+    if not tests:
+        raise ValueError(f"{where}: tests is empty")
+    return tests
+
+
+def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
+    check_mapping(item, where, _ROW, ("name", "method"))
+    grid = item.get("grid", {})
+    for name, values in grid.items():
+        check_kind(values, f"{where}.grid.{name}", list)
+    named = {name for _, name, _, _ in Formatter().parse(item["name"]) if name is not None}
+    if named != set(grid):
+        fields = " and ".join(f"{{{name}}}" for name in sorted(grid)) or "nothing in braces"
+        raise ValueError(f"{where}.name is {item['name']!r}; by its grid, it must have {fields} in it")
+    seeds = check_list(item.get("seeds", study.get("seeds", [1])), f"{where}.seeds", int)
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"{where}.seeds is {seeds}; they must differ")
+    published = item.get("published", {})
+    for name, score in published.items():
+        check_mapping({name: score}, f"{where}.published", dict.fromkeys(study["tests"], float))
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        name = item["name"].format(**point) if grid else item["name"]
+        _check_name(name, where)
+        yield Row(
+            name=name,
+            method=item["method"],
+            size=item.get("size", study.get("size", "base")),
+            config={**item.get("config", {}), **point},
+            seeds=tuple(seeds),
+            train={**study["train"], **item.get("train", {})},
+            teacher=item.get("teacher"),
+            published=published,
+            updates_per_second=item.get("updates_per_second"),
+        )
+
+
+def _check_name(name: Any, where: str) -> None:
+    # Names of rows and tests are parts of names of files.
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.=+-]*", name):
+        raise ValueError(f"{where}: the name {name!r} must be letters, digits and any of _ . = + -")
+
+
+def _check_rows(rows: Sequence[Row], where: str) -> None:
+    if not rows:
+        raise ValueError(f"{where}: rows is empty")
+    names = [row.name for row in rows]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{where}: rows has {name!r} twice; the names must differ")
+    teachers = {row.name: row.teacher for row in rows}
+    for name in names:
+        seen, teacher = [name], teachers[name]
+        while teacher in teachers:
+            if teacher in seen:
+                raise ValueError(f"{where}: the row {name!r} learns from itself: {' <- '.join([*seen, teacher])}")
+            seen.append(teacher)
+            teacher = teachers[teacher]
+
+
+def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> Mapping[str, Mapping[str, Any]]:
+    names = [test.name for test in tests]
+    for name, figure in figures.items():
+        _check_name(name, where)
+        check_mapping(figure, f"{where}.{name}", _FIGURE, ("rows", "x", "test"))
+        check_list(figure["rows"], f"{where}.{name}.rows", str)
+        if figure["test"] not in names:
+            raise ValueError(f"{where}.{name}.test is {figure['test']!r}; allowed are {', '.join(map(repr, names))}")
+    return figures

@@ -1,0 +1,105 @@
+"""The tables of a study, made from records alone: lists of rows of cells, of which the first row names the columns."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .records import Result, mean_and_spread
+from .study import Study
+
+Table = list[list[str]]
+
+
+def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]] = ()) -> Table:
+    """Parameters, updates, BLEU and speed of every row.
+
+    BLEU is the mean over seeds and, of more than one, the standard deviation of the sample. Updates per second are
+    those of training, with its evaluations, whatever else the machine did; the ratios come from `speed`.
+
+    Args:
+        study: it says which test sets there are, and what was published.
+        results: a line for each.
+        speed: records of scripts/benchmark.py.
+    """
+    tests = [test.name for test in study.tests]
+    published = [test for test in tests if any(test in result.row.published for result in results)]
+    ratios = [_speed_cells(result, speed) for result in results]
+    columns = ["row", "parameters", "updates", "seeds", *tests, *(f"{test}, published" for test in published)]
+    columns += ["updates/s", *(["training, of plain", "decoding, of plain"] if any(map(any, ratios)) else [])]
+    table = [columns]
+    for result, ratio in zip(results, ratios, strict=True):
+        cells = [result.row.name, *_run_cells(result), *(bleu_cell(result.bleu(test)) for test in tests)]
+        cells += [_published(result.row.published.get(test)) for test in published]
+        cells += [f"{mean_and_spread([one.updates_per_second for one in result.seeds])[0]:.2f}"]
+        table.append([*cells, *(ratio if any(map(any, ratios)) else [])])
+    return table
+
+
+def bleu_cell(scores: Sequence[float]) -> str:
+    """BLEU over seeds: the mean, and of several the standard deviation."""
+    middle, spread = mean_and_spread(scores)
+    return f"{middle:.1f}" if spread is None else f"{middle:.1f} ± {spread:.1f}"
+
+
+def curve_table(results: Sequence[Result]) -> Table:
+    """Validation BLEU by update, the mean over seeds; a column for each update at which anything was evaluated."""
+    curves = {result.row.name: curve for result in results if (curve := learning_curve(result, "eval_bleu"))}
+    updates = sorted({update for curve in curves.values() for update in curve})
+    table = [["updates", *map(str, updates)]]
+    for name, curve in curves.items():
+        table.append([name, *(bleu_cell(curve[update]) if update in curve else "" for update in updates)])
+    return table
+
+
+def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
+    """What the runs of a row logged under a name: the values of its seeds by update."""
+    curve: dict[int, list[float]] = {}
+    for records in result.seeds:
+        # An update that was logged twice, as the last one is at the end of training, counts once.
+        logged = {entry["step"]: entry[value] for entry in records.log if value in entry}
+        for update, found in logged.items():
+            curve.setdefault(update, []).append(found)
+    return dict(sorted(curve.items()))
+
+
+def caption(study: Study, results: Sequence[Result]) -> str:
+    """How the scores were made: their signatures, the machines, and the rows that have no records yet."""
+    runs = [records for result in results for records in result.seeds]
+    signatures = {scores["scores"]["bleu"]["signature"] for records in runs for scores in records.scores.values()}
+    machines = {_machine(records.run["environment"]) for records in runs}
+    done = {result.row.name for result in results}
+    missing = [row.name for row in study.rows if row.name not in done]
+    text = f"BLEU: {_listed(signatures)}. Trained on {_listed(machines)}."
+    if any(len(result.seeds) > 1 for result in results):
+        text += " After ± is the standard deviation over seeds."
+    return text + (f" Without records so far: {', '.join(missing)}." if missing else "")
+
+
+def _run_cells(result: Result) -> list[str]:
+    parameters = {records.run["parameters"] for records in result.seeds}
+    updates = {records.run["updates"] for records in result.seeds}
+    shown = ", ".join(f"{number / 1e6:.2f}M" for number in sorted(parameters))
+    return [shown, ", ".join(map(str, sorted(updates))), str(len(result.seeds))]
+
+
+def _published(score: float | None) -> str:
+    return "" if score is None else f"{score:.2f}"
+
+
+def _speed_cells(result: Result, speed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ratios of a benchmark with this row: by its method and overrides, its size and its parameters."""
+    run = result.seeds[0].run
+    name = " ".join([run["model"]["method"], *run["model"]["config_overrides"]])
+    for record in speed:
+        found = record["results"].get(name)
+        same_size = record["settings"]["size"] == result.row.size
+        if found is not None and same_size and found["parameters"] == run["parameters"]:
+            return [f"{found['training_ratio']:.2f}", f"{found['decoding_ratio']:.2f}"]
+    return ["", ""]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    return f"{environment['device']}, {environment['cpu_threads']} thread(s), torch {environment['packages']['torch']}"
+
+
+def _listed(values: set[str]) -> str:
+    return "; ".join(sorted(values)) or "nothing"

@@ -1,0 +1,123 @@
+"""Train, average, translate, score and tabulate the rows of a YAML file.
+
+    python scripts/ablate.py benchmarks/ablations/multi30k.yaml --dry_run
+    python scripts/ablate.py benchmarks/ablations/multi30k.yaml
+    python scripts/ablate.py benchmarks/ablations/wmt14_en_de_layers.yaml --rows transformer "em-routing*" \\
+        --launcher "accelerate launch --num_processes 8 --num_machines 1 --mixed_precision bf16 --dynamo_backend no"
+
+hf_capsule_mt/ablation/study.py describes the file. Every step is a command of its own, which --dry_run prints. The same
+command goes on after a kill: what is done is not done again, training resumes from its last checkpoint. A row is done
+when its records are in the folder of records; the table is made from these alone.
+"""
+
+import argparse
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import report_user_errors
+from .report import table_in_markdown
+
+if TYPE_CHECKING:
+    from hf_capsule_mt.ablation.steps import Job, Plan
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_study_options(parser)
+    parser.add_argument(
+        "--rows", nargs="+", metavar="NAME", help='rows to train, also as patterns in quotes: "em-*" (default: all)'
+    )
+    parser.add_argument("--launcher", help="what starts training and decoding (default: the study's, on one device)")
+    parser.add_argument("--dry_run", action="store_true", help="print the commands and what is done, and run nothing")
+    return parser
+
+
+def add_study_options(parser: argparse.ArgumentParser) -> None:
+    """Which study, and where its files are."""
+    parser.add_argument("study", type=Path, help="the YAML file")
+    parser.add_argument("--runs_dir", type=Path, help="for checkpoints and translations (default: outputs/STUDY)")
+    parser.add_argument("--records_dir", type=Path, help="(default: the study's, else records in the folder of runs)")
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run what is not done, and print the table of what is."""
+    args = build_parser().parse_args(argv)
+    plan = read_plan(args)
+
+    from hf_capsule_mt.ablation.checks import check_files, check_study
+    from hf_capsule_mt.ablation.runner import run_jobs
+
+    check_study(plan.study, command_parsers())
+    jobs = _selected(plan, args.rows)
+    launcher = args.launcher or plan.study.launcher
+    if args.dry_run:
+        _print_plan(plan, jobs, launcher)
+        return
+    check_files(plan, [job for job in jobs if not job.done()])
+    failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True))
+    print_table(plan)
+    if failures:
+        raise ChildProcessError("these commands failed; the same call of ablate.py tries again: " + "; ".join(failures))
+
+
+def read_plan(args: argparse.Namespace) -> "Plan":
+    """The study that the command line names, with its folders."""
+    from hf_capsule_mt.ablation.steps import Plan
+    from hf_capsule_mt.ablation.study import read_study
+
+    study = read_study(args.study)
+    runs = args.runs_dir or Path("outputs") / study.name
+    records = args.records_dir or (Path(study.records) if study.records else runs / "records")
+    return Plan(study, runs, records)
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands that a study runs, by name."""
+    from . import average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate
+
+    modules = [average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate]
+    return {module.__name__.rpartition(".")[2]: module.build_parser() for module in modules}
+
+
+def _selected(plan: "Plan", patterns: Sequence[str] | None) -> list["Job"]:
+    jobs = plan.jobs()
+    if patterns is None:
+        return jobs
+    names = [row.name for row in plan.study.rows]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ValueError(f"--rows has {pattern!r}; the study has {', '.join(names)}")
+    return [job for job in jobs if any(fnmatchcase(job.row.name, pattern) for pattern in patterns)]
+
+
+def _print_plan(plan: "Plan", jobs: Sequence["Job"], launcher: str) -> None:
+    import shlex
+
+    from hf_capsule_mt.ablation.estimate import estimate
+    from hf_capsule_mt.ablation.runner import command_line
+
+    shown = set()
+    for job in jobs:
+        print(f"# {job.name}: {'done' if job.done() else 'to do'}")
+        for step in [] if job.done() else job.steps:
+            if step.product not in shown:
+                shown.add(step.product)
+                print(f"{'# done: ' if step.product.exists() else ''}{shlex.join(command_line(step, launcher))}")
+    cost = estimate(plan.study, [job for job in jobs if not job.done()])
+    if cost is not None:
+        print(f"# {cost}")
+
+
+def print_table(plan: "Plan") -> None:
+    """Print the table of the rows that have records."""
+    from hf_capsule_mt.ablation.records import read_results, read_speed
+    from hf_capsule_mt.ablation.table import caption, score_table
+
+    results = read_results(plan.study, plan.records)
+    if results:
+        table = score_table(plan.study, results, read_speed(plan.study))
+        print(f"\n{table_in_markdown(table)}\n\n{caption(plan.study, results)}")

@@ -1,0 +1,52 @@
+"""Make a report from the records of a study: tables, figures, examples, and a page, index.html, that shows them.
+
+    python scripts/ablation_report.py benchmarks/ablations/multi30k.yaml --output_dir outputs/report
+    python scripts/ablation_report.py benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md
+
+The figures need matplotlib. Significance, lengths and examples come from the translations in the folder of runs, and
+scripts/analyze.py looks into its checkpoints, as far as they are there. --page writes the study's own page, from the
+template that it names. Nothing is trained; scripts/ablate.py does that.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from .ablate import add_study_options, read_plan
+from .errors import report_user_errors
+from .report import table_in_markdown
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_study_options(parser)
+    parser.add_argument("--output_dir", type=Path, help="a new folder for the report")
+    parser.add_argument("--page", type=Path, help="the file of the study's own page")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the report, the page or both."""
+    args = build_parser().parse_args(argv)
+    if args.output_dir is None and args.page is None:
+        raise ValueError("name a folder for the report as --output_dir, a file for the study's page as --page, or both")
+    plan = read_plan(args)
+
+    from hf_capsule_mt.ablation.report import render_page, write_report
+    from hf_capsule_mt.analysis.figures import check_matplotlib
+    from hf_capsule_mt.files import replace_text
+
+    from .output import check_new_folder, check_output_file, new_folder
+
+    if args.page is not None:
+        check_output_file(args.page)
+        replace_text(args.page, render_page(plan, table_in_markdown))
+        print(args.page)
+    if args.output_dir is not None:
+        check_matplotlib()
+        check_new_folder(args.output_dir)
+        with new_folder(args.output_dir) as folder:
+            write_report(plan, folder)
+        print(args.output_dir / "index.html")

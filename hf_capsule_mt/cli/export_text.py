@@ -1,0 +1,41 @@
+"""Write a split of a data set of the Hub as text files, which translate.py and evaluate.py read.
+
+    python scripts/export_text.py --dataset_name wmt/wmt14 --dataset_config_name de-en --split test \\
+        --source_lang en --target_lang de --output_file newstest2014.en newstest2014.de
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import report_user_errors
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset_name", required=True, help="data set of the Hub, or a local folder")
+    parser.add_argument("--dataset_config_name", help="configuration of the data set")
+    parser.add_argument("--split", required=True, help="train, validation, test, ...")
+    parser.add_argument("--source_lang", required=True, help="as the data set names it (en)")
+    parser.add_argument("--target_lang", required=True, help="likewise (de)")
+    parser.add_argument("--output_file", nargs="+", required=True, help="two text files, or one .tsv or .jsonl (.gz)")
+    return parser
+
+
+@report_user_errors
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the files."""
+    args = build_parser().parse_args(argv)
+
+    from hf_capsule_mt.data.parallel_text import check_parallel_files, load_hub_parallel_text, write_parallel_text
+
+    from .output import check_output_file
+
+    check_parallel_files(args.output_file, args.source_lang, args.target_lang)
+    for file in args.output_file:
+        check_output_file(Path(file))
+    languages = args.source_lang, args.target_lang
+    text = load_hub_parallel_text(args.dataset_name, args.dataset_config_name, args.split, *languages)
+    write_parallel_text(args.output_file, text.sources, text.targets, *languages)
+    print(f"{', '.join(args.output_file)}: {text.report}")

@@ -1,0 +1,57 @@
+"""The studies in benchmarks/ablations: all can be run, and the page made from stored records says what they say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hf_capsule_mt.ablation.checks import check_study
+from hf_capsule_mt.ablation.estimate import estimate
+from hf_capsule_mt.ablation.steps import Plan
+from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.cli import ablation_report
+from hf_capsule_mt.cli.ablate import command_parsers
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "benchmarks" / "ablations").glob("*.yaml"))
+PAPERS = [path for path in STUDIES if path.stem != "multi30k"]
+
+
+@pytest.fixture(scope="module")
+def parsers():
+    return command_parsers()
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_row_can_be_run(path, parsers):
+    study = read_study(path)
+    check_study(study, parsers)
+    saved = study.sections["train"]
+    assert study.sections["average_checkpoints"]["last"] < saved["save_total_limit"]
+    for file in (study.page, *study.speed, study.growth):
+        assert file is None or (ROOT / file).is_file()
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_every_paper_has_its_cost_and_its_scores(path):
+    study = read_study(path)
+    assert study.cost["source"]
+    assert sum(bool(row.published) for row in study.rows) >= 2
+    text = estimate(study, Plan(study, Path("runs"), Path("records")).jobs())
+    hours, gpu, runs = re.match(r"about ([\d,]+) hours of one (.*?): (\d+) run", text).groups()
+    readme = (path.parent / "README.md").read_text(encoding="utf-8")
+    assert f"| `{path.stem}` | {runs} | {hours} | {gpu} |\n" in readme
+
+
+def test_the_estimate_is_updates_by_speed(tmp_path):
+    """Of Li et al., Table 3, at 100,000 updates: 27.8 h / 1.92 on eight GPUs are 116 hours of one."""
+    study = read_study(ROOT / "benchmarks" / "ablations" / "li2019_wmt14_en_de.yaml")
+    jobs = [job for job in Plan(study, tmp_path, tmp_path).jobs() if job.row.name == "transformer"]
+    assert estimate(study, jobs).startswith("about 116 hours of one NVIDIA P40: 1 run(s), together 14 hours on 8,")
+
+
+def test_the_page_of_multi30k_is_made_from_the_records(tmp_path, monkeypatch):
+    """If not: python scripts/ablation_report.py benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md"""
+    monkeypatch.chdir(ROOT)
+    ablation_report.main(["benchmarks/ablations/multi30k.yaml", "--page", str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_bytes() == (ROOT / "benchmarks" / "multi30k.md").read_bytes()

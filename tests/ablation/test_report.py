@@ -1,0 +1,181 @@
+"""The report shows what the records and the runs have, and nothing else."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny_study import study_of_two, write_record, write_study
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.cli import ablation_report
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+GRID = {"name": "em-T{routing_iterations}", "method": "em-routing", "grid": {"routing_iterations": [1, 2, 3]}}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study of a plain row with a log and a grid of which two points of three are done."""
+    found = study_of_two(tmp_path)
+    found["title"] = "Two <rows> & more"
+    found["page"] = str(tmp_path / "page.md.jinja")
+    found["rows"] = [{"name": "plain", "method": "transformer"}, GRID]
+    figure = {"rows": ["em-T*"], "x": "routing_iterations", "test": "test", "baseline": "plain"}
+    found["figures"] = {"iterations": figure}
+    folder = tmp_path / "records"
+    folder.mkdir()
+    log = [{"step": 2, "loss": 5.0}, {"step": 4, "loss": 4.0, "grad_norm": 1.0}, {"step": 4, "eval_bleu": 7.0}]
+    write_record(folder, "two_plain", 20.0, method="transformer", log=log)
+    for iterations, bleu in ((1, 21.0), (3, 22.0)):
+        config = {"routing_iterations": iterations}
+        write_record(folder, f"two_em-T{iterations}", bleu, method="em-routing", config=config)
+    return write_study(tmp_path / "two.yaml", found)
+
+
+def report(study, *options):
+    ablation_report.main([str(study), "--runs_dir", str(study.parent / "runs")] + list(options))
+
+
+def test_report(study, tmp_path, capsys):
+    runs = tmp_path / "runs" / "plain" / "seed1"
+    runs.mkdir(parents=True)
+    for name, lines in (
+        (tmp_path / "test.en", "a <b>\nc\n"),
+        (tmp_path / "test.de", "A\nC\n"),
+        (runs / "test.de", "X\nY\n"),
+    ):
+        name.write_text(lines)
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    assert capsys.readouterr().out.strip().endswith("report/index.html")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<h1>Two &lt;rows&gt; &amp; more</h1>" in page
+    titles = ["Scores", "Validation BLEU during training", "Records alone", "Figures", "Length", "Examples"]
+    assert re.findall(r"<h2>(.*)</h2>", page) == titles
+    assert "<td>em-T3</td>" in page
+    assert "Without records so far: em-T2." in page
+    assert "<tr><td>a &lt;b&gt;</td><td>A</td><td>X</td></tr>" in page
+    drawn = sorted(file.name for file in (tmp_path / "report").iterdir())
+    figures = ("iterations", "learning_curves", "lengths_test")
+    assert drawn == ["index.html", *(f"{name}.{ending}" for name in figures for ending in ("png", "svg"))]
+    assert all(f'"{name}"' in page for name in drawn[1:])
+
+
+def test_rows_are_tested_against_the_first(study, tmp_path):
+    lines = [f"{first} {second} says a word to {first}" for first in "abcd" for second in "efgh"]
+    streams = {"plain": [line[:-2] for line in lines], "em-T1": lines, "em-T3": [line[:-2] for line in lines]}
+    for name, written in {**streams, "": lines}.items():
+        folder = tmp_path / "runs" / name / "seed1" if name else tmp_path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "test.de").write_text("".join(f"{line}\n" for line in written))
+    (tmp_path / "test.en").write_text("x\n" * len(lines))
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    page = (tmp_path / "report" / "index.html").read_text()
+    # All sources are of one length.
+    titles = ["Scores", "Validation BLEU during training", "Records alone", "Significance", "Figures", "Examples"]
+    assert re.findall(r"<h2>(.*)</h2>", page) == titles
+    table = page[page.index("<h2>Significance") : page.index("<h2>Figures")]
+    cells = [re.findall(r"<td>(.*?)</td>", line) for line in table.splitlines() if line.startswith("<tr><td>")]
+    assert [row[0] for row in cells] == ["plain", "em-T1", "em-T3"]
+    assert cells[1][1] == "100.00‡"
+    assert cells[1][2] == f"{100 - float(cells[0][1]):+.2f}"
+    assert cells[2] == ["em-T3", cells[0][1], "+0.00", "1.000"]
+
+
+@pytest.mark.slow
+def test_checkpoints_that_route_are_analyzed(study, tmp_path):
+    folders = {name: tmp_path / "runs" / name / "seed1" / "average" for name in ("em-T1", "plain")}
+    shutil.copytree(CHECKPOINTS / "capsule_aggregated_marian", folders["em-T1"])
+    preset_config("transformer", "tiny").save_pretrained(folders["plain"])
+    (tmp_path / "test.en").write_text("a b c\nd e\n")
+    (tmp_path / "test.de").write_text("c b a\ne d\n")
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall(r'<li><a href="(.*)">(.*)</a></li>', page) == [("routing/em-T1/index.html", "em-T1")]
+    assert "checkpoints and translations of em-T3 are not in" in page
+    assert "2 sentences" in (tmp_path / "report" / "routing" / "em-T1" / "index.html").read_text()
+
+
+def test_what_is_not_there_is_not_shown(study, tmp_path):
+    for file in (tmp_path / "records").glob("two_em-T1*"):
+        file.unlink()
+    (tmp_path / "records" / "two_plain_trainer_state.json").unlink()
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert re.findall(r"<h2>(.*)</h2>", page) == ["Scores", "Records alone"]
+    assert "translations of plain, em-T3 are not in" in page
+    assert [file.name for file in (tmp_path / "report").iterdir()] == ["index.html"]
+
+
+def test_translations_that_nobody_scored(study, tmp_path, capsys):
+    for folder in (tmp_path, tmp_path / "runs" / "plain" / "seed1"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "test.de").write_text("A\n")
+    (tmp_path / "test.en").write_text("a\n")
+    path = tmp_path / "records" / "two_plain_test.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hypotheses": {"sha256": "0" * 64}}))
+    with pytest.raises(SystemExit):
+        report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    assert "plain/seed1/test.de is not what its record scored; score it again, or remove it" in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_report_that_is_there_is_left_alone(study, tmp_path, capsys):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "mine").touch()
+    with pytest.raises(SystemExit):
+        report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    assert "report is there and not empty; name another folder" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "report").iterdir()] == ["mine"]
+
+
+def test_page(study, tmp_path):
+    (tmp_path / "page.md.jinja").write_text(
+        "# {{ study.title }}\n\n{{ scores }}\n\n{{ curves }}\n\n{{ '%.1f'|format(bleu('em-T3', 'test')) }}\n"
+    )
+    report(study, "--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
+    lines = (tmp_path / "page.md").read_text().splitlines()
+    assert lines[0] == "# Two <rows> & more"
+    assert lines[3].startswith("| --- | ---: |")
+    assert lines[4] == "| plain | 2.61M | 8 | 1 | 20.0 | 2.00 |"
+    assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0"]
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ bleu('em-T2', 'test') }}", "asks for BLEU of 'em-T2' on 'test', but"),
+        ("{{ score }}", "'score' is undefined"),
+        ("{% if %}", "a template cannot be filled"),
+    ],
+)
+def test_templates_that_cannot_be_filled(study, tmp_path, capsys, template, message):
+    (tmp_path / "page.md.jinja").write_text(template)
+    with pytest.raises(SystemExit) as exit_:
+        report(study, "--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_mistakes(study, tmp_path, capsys):
+    for options, message in (
+        ([], "name a folder for the report as --output_dir"),
+        (["--output_dir", str(tmp_path / "report")], "has no records of the study 'two'; train its rows first"),
+    ):
+        with pytest.raises(SystemExit) as exit_:
+            report(study, *options)
+        assert exit_.value.code == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_field_that_no_record_has(study, tmp_path, capsys):
+    path = tmp_path / "records" / "two_em-T3_run_record.json"
+    record = json.loads(path.read_text())
+    del record["config"]["routing_iterations"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(SystemExit):
+        report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    assert "the row 'em-T3' has no 'routing_iterations' in its config" in capsys.readouterr().err

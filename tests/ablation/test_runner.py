@@ -1,0 +1,146 @@
+"""What the runner does with commands that fail, that lie, and that somebody else runs already."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_study import study_of_two, write_record, write_study
+
+from hf_capsule_mt.ablation import runner
+from hf_capsule_mt.ablation.runner import run_jobs
+from hf_capsule_mt.ablation.steps import Job, Plan, Step, last_checkpoint
+from hf_capsule_mt.ablation.study import Row, read_study
+from hf_capsule_mt.cli import ablate
+
+ROW = Row("row", "transformer", "tiny", {}, (1,), {})
+
+
+@pytest.fixture
+def scripts(tmp_path, monkeypatch):
+    """Three commands: one writes its product and notes that it ran, one fails, one ends well and writes nothing."""
+    monkeypatch.setattr(runner, "SCRIPTS", tmp_path)
+    (tmp_path / "write.py").write_text(
+        "import sys, pathlib\npathlib.Path(sys.argv[2]).write_text('{}')\nopen(sys.argv[2] + '.ran', 'a').write('x')\n"
+    )
+    (tmp_path / "fail.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "nothing.py").write_text("")
+    return tmp_path
+
+
+def job(folder, name, *commands):
+    """A job whose last command makes its record."""
+    row = Row(name, "transformer", "tiny", {}, (1,), {})
+    steps = []
+    for number, command in enumerate(commands):
+        product = folder / f"{name}{number}.json"
+        steps.append(Step(command, {"output_file": product}, product))
+    return Job(row, 1, tuple(steps), {folder / "records" / f"{name}.json": steps[-1].product})
+
+
+def test_a_crash_stops_no_other_row(scripts, tmp_path):
+    jobs = [job(tmp_path, "bad", "write", "fail"), job(tmp_path, "empty", "nothing"), job(tmp_path, "good", "write")]
+    said = []
+    failures = run_jobs(jobs, tmp_path, "unused", said.append)
+    assert [failure.partition(",")[0] for failure in failures] == ["bad", "empty"]
+    assert f"{tmp_path}/fail.py --output_file {tmp_path}/bad1.json" in failures[0]
+    assert [file.name for file in (tmp_path / "records").iterdir()] == ["good.json"]
+    assert said[-1] == "== good, seed 1: done"
+    (tmp_path / "fail.py").write_text((tmp_path / "write.py").read_text())
+    assert run_jobs(jobs, tmp_path, "unused", said.append) == failures[1:]
+    assert (tmp_path / "bad0.json.ran").read_text() == (tmp_path / "good0.json.ran").read_text() == "x"
+
+
+def test_what_was_made_of_other_weights_is_made_again(scripts, tmp_path):
+    (tmp_path / "train.py").write_text((tmp_path / "write.py").read_text())
+    run = tmp_path / "run"
+    (run / "average").mkdir(parents=True)
+    (run / "checkpoint-3").mkdir()
+    (run / "test.json").write_text("of other weights")
+    (tmp_path / "data.json").write_text("of all rows")
+    products = (("train", run / "run_record.json"), ("write", tmp_path / "data.json"), ("write", run / "test.json"))
+    steps = [Step(command, {"output_file": product}, product) for command, product in products]
+    trained = Job(ROW, 1, (*steps, Step("nothing", {}, run / "average")), {tmp_path / "r": run / "test.json"})
+    assert len(run_jobs([trained], tmp_path, "python", lambda line: None)) == 1
+    assert (run / "test.json").read_text() == "{}"
+    assert (tmp_path / "data.json").read_text() == "of all rows"
+    assert sorted(path.name for path in run.iterdir()) == [
+        *("run_record.json", "run_record.json.ran", "test.json", "test.json.ran")
+    ]
+
+
+def test_two_runners_in_one_folder(scripts, tmp_path):
+    (tmp_path / "again.py").write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "from hf_capsule_mt.ablation.runner import run_jobs\n"
+        f"try:\n    run_jobs([], Path({str(tmp_path)!r}), '')\n"
+        "except BlockingIOError as error:\n    Path(sys.argv[2]).write_text(str(error))\n"
+    )
+    assert run_jobs([job(tmp_path, "row", "again")], tmp_path, "unused", lambda line: None) == []
+    assert (tmp_path / "row0.json").read_text().startswith(f"another process works in {tmp_path}; wait for it")
+
+
+def test_commands(monkeypatch):
+    monkeypatch.setattr(runner, "SCRIPTS", Path("scripts"))
+    step = Step("train", {"use_cpu": True, "seed": None, "config_overrides": ["a=1", "b=2"]}, Path("run"))
+    words = runner.command_line(step, "accelerate launch --num_processes 8")
+    assert words[:5] == ["accelerate", "launch", "--num_processes", "8", "scripts/train.py"]
+    assert words[5:] == ["--use_cpu", "--config_overrides", "a=1", "b=2"]
+    assert runner.command_line(Step("evaluate", {}, Path("x")), "unused") == ["python", "scripts/evaluate.py"]
+    assert runner.command_environment()["PATH"].startswith(str(Path(sys.executable).parent))
+    assert runner.command_environment()["MALLOC_MMAP_MAX_"] == "0"
+
+
+def test_the_last_checkpoint_that_is_whole(tmp_path):
+    assert last_checkpoint(tmp_path) is None
+    for name, state in (("checkpoint-9", "{}"), ("checkpoint-10", "{}"), ("checkpoint-11", '{"a'), ("best", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-12").mkdir()
+    assert last_checkpoint(tmp_path) == last_checkpoint(tmp_path, before=-1) == tmp_path / "checkpoint-10"
+    # From its last update a run would go on to one more.
+    assert last_checkpoint(tmp_path, before=10) == tmp_path / "checkpoint-9"
+    assert last_checkpoint(tmp_path, before=9) is None
+
+
+@pytest.fixture
+def study(tmp_path):
+    return write_study(tmp_path / "two.yaml", study_of_two(tmp_path))
+
+
+def test_dry_run(study, tmp_path, capsys, monkeypatch):
+    """It prints commands that can be typed, and needs no data."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs" / "two" / "records").mkdir(parents=True)
+    write_record(tmp_path / "outputs" / "two" / "records", "two_plain", 20, method="transformer")
+    ablate.main([str(study), "--dry_run", "--launcher", "torchrun --nproc_per_node 2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["# plain, seed 1: done", "# student, seed 1: to do"]
+    commands = [next(word for word in line.split() if word.endswith(".py")) for line in lines[2:]]
+    names = ["train_tokenizer", "distill", "train", "average_checkpoints", "translate", "evaluate"]
+    assert [Path(command).stem for command in commands] == names
+    assert all(Path(command).is_file() for command in map(Path, commands)) or not runner.SCRIPTS.is_dir()
+    assert lines[4].startswith("torchrun --nproc_per_node 2 ")
+    assert "--method capsnmt --size tiny --config_overrides d_model=16 dropout=0.1" in lines[4]
+
+
+def test_rows_are_selected(study, tmp_path, capsys):
+    ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*"])
+    assert capsys.readouterr().out.splitlines()[0] == "# student, seed 1: to do"
+    with pytest.raises(SystemExit) as exit_:
+        ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "teacher"])
+    assert exit_.value.code == 2
+    assert "--rows has 'teacher'; the study has plain, student" in capsys.readouterr().err
+
+
+def test_a_run_with_other_settings_is_not_taken_for_the_row(study, tmp_path):
+    from hf_capsule_mt.ablation.checks import check_files
+
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        (tmp_path / name).touch()
+    plan = Plan(read_study(study), tmp_path / "runs", tmp_path / "records")
+    run = tmp_path / "runs" / "plain" / "seed1"
+    run.mkdir(parents=True)
+    write_record(run, "x", 20, method="transformer", training={"max_steps": 9})
+    (run / "x_run_record.json").rename(run / "run_record.json")
+    with pytest.raises(ValueError, match="the record of another run: its max_steps is 9, that of the row 'plain' is 8"):
+        check_files(plan, plan.jobs())

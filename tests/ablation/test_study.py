@@ -1,0 +1,187 @@
+"""The YAML file: what it says, and its mistakes, each named with its key, its value and what is allowed."""
+
+import copy
+
+import pytest
+from tiny_study import study_of_two, write_study
+
+from hf_capsule_mt.ablation.checks import check_files, check_study
+from hf_capsule_mt.ablation.steps import Plan
+from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.cli.ablate import command_parsers
+
+
+@pytest.fixture(scope="module")
+def parsers():
+    return command_parsers()
+
+
+@pytest.fixture
+def study(tmp_path):
+    return study_of_two(tmp_path)
+
+
+def read(tmp_path, study):
+    return read_study(write_study(tmp_path / "two.yaml", study))
+
+
+def changed(study, key, value):
+    """The study with the value at a dotted key."""
+    study = copy.deepcopy(study)
+    *path, last = (int(part) if part.isdecimal() else part for part in key.split("."))
+    part = study
+    for name in path:
+        part = part[name]
+    part[last] = value
+    return study
+
+
+def test_rows_inherit(tmp_path, study):
+    study["rows"][1]["train"] = {"max_steps": 20, "save_steps": None}
+    found = read(tmp_path, study | {"seeds": [1, 2]})
+    plain, student = found.rows
+    assert (found.name, plain.size, plain.seeds, plain.train["max_steps"]) == ("two", "tiny", (1, 2), 8)
+    assert (student.train["max_steps"], student.train["learning_rate"], student.teacher) == (20, "1e-3", "plain")
+    step = next(step for step in Plan(found, tmp_path, tmp_path).jobs()[2].steps if step.command == "train")
+    assert "--save_steps" not in step.words()
+    assert step.words()[-4:] == ["--seed", "1", "--output_dir", f"{tmp_path}/student/seed1"]
+
+
+def test_a_grid_is_a_row_for_each_point(tmp_path, study):
+    study["rows"].append(
+        {
+            "name": "em-N{num_output_capsules}-T{routing_iterations}",
+            "method": "em-routing",
+            "config": {"dropout": 0.2},
+            "grid": {"num_output_capsules": [2, 4], "routing_iterations": [1, 3]},
+        }
+    )
+    rows = read(tmp_path, study).rows[2:]
+    assert [row.name for row in rows] == ["em-N2-T1", "em-N2-T3", "em-N4-T1", "em-N4-T3"]
+    assert rows[1].config == {"dropout": 0.2, "num_output_capsules": 2, "routing_iterations": 3}
+
+
+def test_a_teacher_comes_before_its_students(tmp_path, study):
+    study["rows"].reverse()
+    jobs = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path).jobs()
+    assert [job.row.name for job in jobs] == ["plain", "student"]
+    distill = next(step for step in jobs[1].steps if step.command == "distill")
+    assert distill.options["model"] == tmp_path / "runs/plain/seed1/average"
+    train = next(step for step in jobs[1].steps if step.command == "train")
+    assert train.options["train_file"] == distill.options["output_file"]
+    assert [file.name for file in train.options["train_file"]] == ["plain.en", "plain.de"]
+
+
+def test_a_data_set_of_the_hub(tmp_path, study, parsers):
+    """Test sets become files, and so does the validation data of a student, whose training data are files."""
+    study["data"] = {"dataset_name": "wmt/wmt14", "dataset_config_name": "de-en"}
+    study["data"] |= {"source_lang": "en", "target_lang": "de"}
+    study["tests"] = {"newstest2014": "test"}
+    study["train"] |= {"eval_strategy": "steps", "eval_steps": 2}
+    found = read(tmp_path, study)
+    check_study(found, parsers)
+    plain, student = Plan(found, tmp_path, tmp_path).jobs()
+    assert [step.command for step in plain.steps] == [
+        *("train_tokenizer", "train", "average_checkpoints", "export_text", "translate", "evaluate")
+    ]
+    train = next(step for step in student.steps if step.command == "train")
+    assert [file.name for file in train.options["validation_file"]] == ["validation.en", "validation.de"]
+    assert "dataset_name" not in train.options
+    assert train.options["source_lang"] == "en"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("sedes", [1], "two.yaml has 'sedes'; allowed are 'title'"),
+        ("title", 3, "two.yaml.title is 3; it must be text"),
+        ("seeds", 1, "two.yaml.seeds is 1; it must be a list"),
+        ("seeds", [1, "two"], r"rows\[0\].seeds\[1\] is 'two'; it must be an integer"),
+        ("seeds", [1, 1], r"seeds is \[1, 1\]; they must differ"),
+        ("seeds", [True], r"seeds\[0\] is True; it must be an integer"),
+        ("rows", [], "rows is empty"),
+        ("rows.0.metod", "x", r"rows\[0\] has 'metod'; allowed are 'name', 'method'"),
+        ("rows.0.name", "student", "rows has 'student' twice"),
+        ("rows.0.name", "a/b", "the name 'a/b' must be letters, digits"),
+        ("rows.0.teacher", "student", "the row 'plain' learns from itself: plain <- student <- plain"),
+        ("rows.0.grid", {"dropout": [0.1, 0.2]}, "name is 'plain'; by its grid, it must have {dropout} in it"),
+        ("rows.0.name", "plain-{dropout}", "by its grid, it must have nothing in braces in it"),
+        ("baseline", "nobody", "baseline is 'nobody'; the rows are plain, student"),
+        ("rows.0.grid", {"dropout": 0.1}, "grid.dropout is 0.1; it must be a list"),
+        ("rows.0.published", {"tset": 27.3}, r"published has 'tset'; allowed are 'test'"),
+        ("rows.0.published", {"test": "27.3"}, "published.test is '27.3'; it must be a number"),
+        ("data.dataset_name", "wmt/wmt14", "must have either train_file or dataset_name"),
+        ("data", {"dataset_name": "x", "source_lang": "en"}, "needs target_lang"),
+        ("tests", {}, "tests is empty"),
+        ("tests.test", ["one"], r"is \['one'\]; it must be a split, or a source file and its references"),
+        ("figures", {"f": {"rows": ["*"], "x": "y"}}, "figures.f lacks 'test', which must be text"),
+        ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t"}}, "figures.f.test is 't'; allowed are 'test'"),
+        ("cost", {"gpus": 8}, "cost lacks 'gpu'"),
+    ],
+)
+def test_mistakes_of_structure(tmp_path, study, key, value, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, changed(study, key, value))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: a\ntitle: b\n", "'title' comes twice"),
+        ("title: [", "holds no YAML"),
+        ("- a\n", r"is \['a'\]; it must be a mapping"),
+        ("title: a\n", "lacks 'data', which must be a mapping"),
+    ],
+)
+def test_files_that_are_none(tmp_path, text, message):
+    (tmp_path / "two.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_study(tmp_path / "two.yaml")
+    with pytest.raises(FileNotFoundError, match=r"absent\.yaml is not a file"):
+        read_study(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "rows.0.method",
+            "transfomer",
+            "two: the row 'plain': method is 'transfomer'; allowed are 'transformer', 'lin",
+        ),
+        ("rows.0.size", "huge", "the row 'plain': size is 'huge'; allowed are 'tiny', 'base', 'big'"),
+        ("rows.0.config", {"d_modle": 1}, "the row 'plain': an overriding field is 'd_modle'; allowed are 'activation"),
+        ("rows.0.config", {"d_model": "x"}, "the row 'plain' has config {'d_model': 'x'}: "),
+        ("rows.1.config", {"num_sentence_capsules": 0}, "the row 'student': num_sentence_capsules is 0; allowed are"),
+        ("train.max_step", 3, "two: train has the option 'max_step'; allowed are accelerator_config, activation"),
+        ("rows.0.train", {"seed": 3}, "the row 'plain' has the option 'seed'; allowed are"),
+        ("train.max_steps", "many", "two: plain, seed 1: train: argument --max_steps.*: invalid int value: 'many'"),
+        ("train.save_minutes", -1, "train: save_minutes is -1.0; it must be more than 0"),
+        ("train.label_smoothing_factor", 0.1, "label_smoothing_factor is 0.1: with it the Trainer drops"),
+        ("translate.beams", 5, "two: translate has the option 'beams'; allowed are device, dtype"),
+        ("translate.model", "x", "two: translate has the option 'model'"),
+        ("translate.num_beams", "five", "argument --num_beams: invalid int value: 'five'"),
+        ("evaluate.lowercase", False, "two: evaluate has lowercase: false, which no option can say"),
+        ("figures", {"f": {"rows": ["em-*"], "x": "d_model", "test": "test"}}, "figures.f.rows has 'em-"),
+        ("figures", {"f": {"rows": ["plain"], "x": "deepness", "test": "test"}}, "figures.f.x is 'deepness', which tr"),
+        ("evaluate.metrics", ["chrf"], r"two: evaluate.metrics is \['chrf'\]; the tables need bleu among them"),
+        ("average_checkpoints.best", 2, "not allowed with argument"),
+    ],
+)
+def test_mistakes_of_values(tmp_path, study, parsers, key, value, message):
+    with pytest.raises(ValueError, match=message):
+        check_study(read(tmp_path, changed(study, key, value)), parsers)
+
+
+def test_missing_files(tmp_path, study):
+    plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"two: data\.train_file names .*train\.en, which is not a file"):
+        check_files(plan, plan.jobs())
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        (tmp_path / name).touch()
+    check_files(plan, plan.jobs())
+    with pytest.raises(FileNotFoundError, match=r"'student' has the teacher 'plain', whose model is not in .*average"):
+        check_files(plan, plan.jobs()[1:])
+    plan = Plan(read(tmp_path, changed(study, "tests.test.1", "absent.de")), tmp_path / "runs", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"two: tests\.test names absent\.de"):
+        check_files(plan, plan.jobs())

@@ -1,0 +1,117 @@
+"""Tables are made from records alone: their numbers are those that one gets by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_study import study_of_two, write_record, write_study
+
+from hf_capsule_mt.ablation.records import mean_and_spread, read_results
+from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.table import caption, curve_table, score_table
+
+SMALL = {"d_model": 16, "dropout": 0.1}
+
+
+@pytest.fixture
+def study(tmp_path):
+    found = study_of_two(tmp_path) | {"seeds": [1, 2, 3]}
+    found["rows"][0]["published"] = {"test": 27.31}
+    return read_study(write_study(tmp_path / "two.yaml", found))
+
+
+@pytest.fixture
+def records(tmp_path):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for seed, bleu in ((1, 20.0), (2, 21.0), (3, 25.0)):
+        marked = "two_plain" if seed == 1 else f"two_plain_seed{seed}"
+        log = [{"step": 4, "eval_bleu": bleu - 10}, {"step": 8, "eval_bleu": bleu}, {"step": 8, "eval_bleu": bleu}]
+        training = {"seed": seed}
+        write_record(folder, marked, bleu, method="transformer", config=SMALL, training=training, log=log)
+    resumed = {"resume_from_checkpoint": "run/checkpoint-2"}
+    write_record(folder, "two_student", 18.0, method="capsnmt", config=SMALL, training=resumed, parameters=1_234_567)
+    return folder
+
+
+def test_scores(study, records):
+    """(20 + 21 + 25) / 3 = 22; sqrt((4 + 1 + 9) / 2) = 2.6; 8 updates in 4 s; of the resumed run, 8 - 2 in 4 s."""
+    columns, plain, student = score_table(study, read_results(study, records))
+    assert columns == ["row", "parameters", "updates", "seeds", "test", "test, published", "updates/s"]
+    assert plain == ["plain", "2.61M", "8", "3", "22.0 ± 2.6", "27.31", "2.00"]
+    assert student == ["student", "1.23M", "8", "1", "18.0", "", "1.50"]
+
+
+def test_speed_ratios_are_those_of_the_same_model(study, records):
+    found = {"parameters": 1_234_567, "training_ratio": 0.756, "decoding_ratio": 0.884}
+    name = "capsnmt d_model=16 dropout=0.1"
+    speed = {"settings": {"size": "tiny"}, "results": {name: found}}
+    columns, plain, student = score_table(study, read_results(study, records), [speed])
+    assert columns[-2:] == ["training, of plain", "decoding, of plain"]
+    assert (plain[-2:], student[-2:]) == (["", ""], ["0.76", "0.88"])
+    speed["results"][name] = {**found, "parameters": 1}
+    assert len(score_table(study, read_results(study, records), [speed])[0]) == 7
+
+
+def test_spread():
+    assert mean_and_spread([3.0]) == (3.0, None)
+    assert mean_and_spread([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
+
+
+def test_curves(study, records):
+    """(10 + 11 + 15) / 3 = 12; a row without the Trainer's log has no line."""
+    assert curve_table(read_results(study, records)) == [
+        ["updates", "4", "8"],
+        ["plain", "12.0 ± 2.6", "22.0 ± 2.6"],
+    ]
+
+
+def test_caption(study, records):
+    text = caption(study, read_results(study, records))
+    assert text.startswith("BLEU: nrefs:1. Trained on a machine, 1 thread(s), torch 2. After ± is the standard")
+    (records / "two_student_test.json").unlink()
+    assert caption(study, read_results(study, records)).endswith("Without records so far: student.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "capsnmt"}, "its method is 'capsnmt', that of the row 'plain' is 'transformer'"),
+        ({"config": {**SMALL, "d_model": 32}}, "its d_model is '32', that of the row 'plain' is 16"),
+        ({"config": {"d_model": 16}}, "its dropout is 'that of the preset', that of the row 'plain' is 0.1"),
+        (
+            {"config": {**SMALL, "head_aggregation_cross_layers": None}},
+            "its head_aggregation_cross_layers is 'None', that of the row 'plain' is 'that of the preset'",
+        ),
+        ({"data": {"train_file": ["other.en", "other.de"]}}, r"its train_file is \['other.en', 'other.de'\]"),
+        ({"training": {"seed": 2}}, "its seed is 2, that of the row 'plain' is 1"),
+        ({"training": {"learning_rate": 0.002}}, "its learning_rate is 0.002, that of the row 'plain' is '1e-3'"),
+    ],
+)
+def test_records_of_another_run(study, records, changes, message):
+    write_record(records, "two_plain", 20, **{"method": "transformer", "config": SMALL, **changes})
+    with pytest.raises(ValueError, match=f"two_plain_run_record.json is the record of another run: {message}"):
+        read_results(study, records)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "holds no JSON"), ("[]", "no JSON object"), ("{}", "lacks 'mod")])
+def test_records_that_are_none(study, records, text, message):
+    (records / "two_plain_run_record.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_results(study, records)
+
+
+def test_what_a_run_records_of_itself_is_its_row(tmp_path):
+    """The options of a stored record, as the Trainer writes them, are those that a row would name."""
+    root = Path(__file__).parents[2]
+    record = json.loads((root / "benchmarks/records/multi30k_em-routing_run_record.json").read_text())
+    study = study_of_two(tmp_path)
+    study["train"] = {"learning_rate": "5e-3", "use_cpu": True, "report_to": "tensorboard", "eval_strategy": "steps"}
+    study["train"] |= {"data_seed": None, "max_source_length": 256, "label_smoothing": 0.1}
+    study["rows"] = [{"name": "em", "method": "em-routing"}]
+    study["data"] = {name: record["data"][name] for name in ("train_file", "validation_file")}
+    (tmp_path / "two_em_run_record.json").write_text(json.dumps(record))
+    write_record(tmp_path, "other", 30.0, method="em-routing")
+    (tmp_path / "other_test.json").rename(tmp_path / "two_em_test.json")
+    [result] = read_results(read_study(write_study(tmp_path / "two.yaml", study)), tmp_path)
+    assert result.bleu("test") == [30.0]

@@ -1,0 +1,85 @@
+"""A study of two rows, killed while it trains and started again: the commands that users type."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_study import study_of_two, write_study
+
+from hf_capsule_mt.ablation import runner
+from hf_capsule_mt.ablation.steps import is_whole
+from hf_capsule_mt.cli import ablate, ablation_report
+from hf_capsule_mt.data.builtin_corpus import generate_corpus
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ["run_record.json", "test.json", "trainer_state.json"]
+
+
+@pytest.fixture
+def study(tmp_path):
+    # Of the German the first word alone: within seconds a teacher learns where such translations end.
+    pairs = [(english, german.split()[0]) for english, german in generate_corpus(130)]
+    for name, part in (("train", pairs[:120]), ("test", pairs[120:])):
+        for language, side in zip(("en", "de"), zip(*part, strict=True), strict=True):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
+    study = study_of_two(tmp_path)
+    study["rows"][0] |= {
+        "config": {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1},
+        "train": {"max_steps": 40, "warmup_steps": 10, "learning_rate": "1e-2", "save_steps": 5},
+    }
+    return write_study(tmp_path / "two.yaml", study)
+
+
+def start(study, runs):
+    command = [sys.executable, str(ROOT / "scripts" / "ablate.py"), str(study), "--runs_dir", str(runs)]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
+
+
+def wait_for_a_checkpoint(process, run):
+    while not any(is_whole(folder) for folder in run.glob("checkpoint-*")):
+        assert process.poll() is None, "the runner ended before it could be killed"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path, monkeypatch, capsys):
+    runs = tmp_path / "runs"
+    records, run = runs / "records", runs / "plain" / "seed1"
+    process = start(study, runs)
+    wait_for_a_checkpoint(process, run)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not records.exists()
+    assert not (run / "run_record.json").exists()
+    # As a kill in the middle of saving leaves it.
+    (run / "checkpoint-3").mkdir()
+
+    assert start(study, runs).wait() == 0
+    names = [f"two_{row}_{record}" for row in ("plain", "student") for record in RECORDS]
+    assert sorted(file.name for file in records.iterdir()) == sorted(names)
+    resumed = json.loads((records / "two_plain_run_record.json").read_text())
+    assert Path(resumed["training"]["resume_from_checkpoint"]).parent == run
+    assert resumed["updates"] == 40
+    assert not (run / "checkpoint-3").exists()
+    student = json.loads((records / "two_student_run_record.json").read_text())
+    assert student["data"]["train_file"] == [str(runs / "distilled" / f"plain.{end}") for end in ("en", "de")]
+    averaged = json.loads((runs / "student" / "seed1" / "average" / "averaging.json").read_text())
+    assert [Path(folder).name for folder in averaged["checkpoints"]] == ["checkpoint-6", "checkpoint-8"]
+
+    monkeypatch.setattr(runner.subprocess, "run", lambda *args, **options: pytest.fail(f"{args} was run again"))
+    ablate.main([str(study), "--runs_dir", str(runs)])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0] for line in lines] == ["| row", "| ---", "| plain", "| student"]
+
+    # The report runs a command for a checkpoint that routes.
+    monkeypatch.undo()
+    ablation_report.main([str(study), "--runs_dir", str(runs), "--output_dir", str(tmp_path / "report")])
+    page = (tmp_path / "report" / "index.html").read_text()
+    translated = (runs / "student" / "seed1" / "test.de").read_text().splitlines()
+    assert len(translated) == 10
+    assert all(heading in page for heading in ("Scores", "Figures", "Examples", "learning_curves.svg"))

@@ -1,0 +1,61 @@
+"""A study for tests: two rows and their shared settings, to be changed and written as YAML; and records of it."""
+
+import json
+
+import yaml
+
+SMALL = {"d_model": 16, "dropout": 0.1}
+
+
+def study_of_two(folder):
+    """What the file says; its data are in `folder`."""
+    return {
+        "title": "Two rows",
+        "data": {
+            "train_file": [f"{folder}/train.en", f"{folder}/train.de"],
+            "validation_file": [f"{folder}/test.en", f"{folder}/test.de"],
+        },
+        "tests": {"test": [f"{folder}/test.en", f"{folder}/test.de"]},
+        "train_tokenizer": {"vocab_size": 300},
+        "train": {
+            **{"max_tokens_per_batch": 200, "max_steps": 8, "warmup_steps": 4, "learning_rate": "1e-3"},
+            **{"logging_steps": 2, "save_strategy": "steps", "save_steps": 2, "use_cpu": True, "report_to": "none"},
+        },
+        "average_checkpoints": {"last": 2},
+        "translate": {"num_beams": 2, "max_new_tokens": 8, "device": "cpu"},
+        "distill": {"num_beams": 1, "max_new_tokens": 8, "device": "cpu"},
+        "evaluate": {"metrics": ["bleu"]},
+        "size": "tiny",
+        "rows": [
+            {"name": "plain", "method": "transformer", "config": SMALL},
+            {"name": "student", "method": "capsnmt", "config": SMALL, "teacher": "plain"},
+        ],
+    }
+
+
+def write_study(path, study):
+    """Write the file; returns its path."""
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return path
+
+
+def write_record(folder, name, bleu, *, method, tests=("test",), config=None, log=None, **changes):
+    """The records of one run, as the commands leave them."""
+    config = config or {}
+    run = {
+        "model": {
+            **{"method": method, "size": "tiny", "label_smoothing": 0.1},
+            "config_overrides": [f"{field}={value}" for field, value in config.items()],
+        },
+        "training": {"seed": 1, "max_steps": 8, "resume_from_checkpoint": "None", **changes.pop("training", {})},
+        "config": {"d_model": 128, **config},
+        **{"parameters": 2_605_056, "updates": 8, "seconds_of_this_call": 4.0},
+        "environment": {"device": "a machine", "cpu_threads": 1, "packages": {"torch": "2"}},
+        **changes,
+    }
+    (folder / f"{name}_run_record.json").write_text(json.dumps(run))
+    for test in tests:
+        scores = {"scores": {"bleu": {"score": bleu, "signature": "nrefs:1"}}}
+        (folder / f"{name}_{test}.json").write_text(json.dumps(scores))
+    if log is not None:
+        (folder / f"{name}_trainer_state.json").write_text(json.dumps({"log_history": log}))
