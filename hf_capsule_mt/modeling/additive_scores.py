@@ -1,6 +1,7 @@
 """Additive scores (Bahdanau et al. 2015) of every query with every key, whose hidden layer is never held whole.
 
-The forward keeps only its inputs; the backward computes the hidden layer again, a chunk at a time.
+The forward keeps only its inputs; the backward computes the hidden layer again, a chunk at a time. Both take
+tanh(x) as 2 sigmoid(2 x) - 1, for on many CPUs a sigmoid costs a tenth of a tanh.
 """
 
 from collections.abc import Iterator
@@ -27,12 +28,12 @@ def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
         `[..., T, S, K]`.
     """
     leading = queries.shape[:-2]
-    queries, keys = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (queries, keys))
+    queries, keys = (2 * tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (queries, keys))
     return AdditiveScoresFunction.apply(queries, keys, weight).unflatten(0, leading)
 
 
 class AdditiveScoresFunction(torch.autograd.Function):
-    """[`additive_scores`] with one leading dimension."""
+    """[`additive_scores`] with one leading dimension, of the doubles of queries and keys."""
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
@@ -41,8 +42,8 @@ class AdditiveScoresFunction(torch.autograd.Function):
         (rows, length, _), source = queries.shape, keys.shape[1]
         scores = queries.new_empty(rows, length, source, weight.shape[0])
         for row, part in _chunks(queries, keys):
-            scores[row, part] = _hidden(queries, keys, row, part) @ weight.t()
-        return scores
+            scores[row, part] = _hidden(queries, keys, row, part) @ (2 * weight.t())
+        return scores.sub_(weight.sum(-1))
 
     @staticmethod
     @once_differentiable
@@ -52,16 +53,16 @@ class AdditiveScoresFunction(torch.autograd.Function):
         grad_queries, grad_keys, grad_weight = map(torch.zeros_like, (queries, keys, weight))
         for row, part in _chunks(queries, keys):
             hidden, gradient = _hidden(queries, keys, row, part), grad_scores[row, part]
-            grad_weight.addmm_(gradient.flatten(0, -2).t(), hidden.flatten(0, -2))
-            gradient = torch.ops.aten.tanh_backward(gradient @ weight, hidden)
+            grad_weight.addmm_(gradient.flatten(0, -2).t(), hidden.flatten(0, -2), alpha=2)
+            gradient = torch.ops.aten.sigmoid_backward(gradient @ (2 * weight), hidden)
             grad_queries[row, part] = gradient.sum(-2)
             grad_keys[row] += gradient.sum(-3)
-        return grad_queries, grad_keys, grad_weight
+        return grad_queries, grad_keys, grad_weight - grad_scores.sum((0, 1, 2)).unsqueeze(-1)
 
 
 def _hidden(queries: Tensor, keys: Tensor, row: slice, part: slice) -> Tensor:
-    """The hidden layer of a chunk, `[rows, length, source, D]`."""
-    return (queries[row, part].unsqueeze(-2) + keys[row].unsqueeze(-3)).tanh_()
+    """The sigmoids of a chunk, `[rows, length, source, D]`."""
+    return (queries[row, part].unsqueeze(-2) + keys[row].unsqueeze(-3)).sigmoid_()
 
 
 def _chunks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
