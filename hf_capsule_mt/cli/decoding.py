@@ -4,8 +4,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .processes import leave_group_at_exit
-
 if TYPE_CHECKING:
     from accelerate import PartialState
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -133,7 +131,6 @@ def process_state(device: str | None) -> "PartialState":
 
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    leave_group_at_exit()
     # The process that finishes first waits for the others, however long that takes.
     state = PartialState(cpu=cpu, timeout=timedelta(days=7))
     try:

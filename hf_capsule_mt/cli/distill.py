@@ -29,6 +29,7 @@ from .decoding import (
 )
 from .errors import report_user_errors
 from .output import check_output_file, write_json
+from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -86,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
+    leave_group_at_exit()
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -4,7 +4,10 @@ import atexit
 
 
 def leave_group_at_exit() -> None:
-    """Let this process leave its group before it exits: with the group alive it can abort in gloo's threads."""
+    """Let this process leave its group before it exits: with the group alive it can abort in gloo's threads.
+
+    To be called when the work is done: a process that failed must not wait for those that wait for it.
+    """
     atexit.register(_leave_group)
 
 

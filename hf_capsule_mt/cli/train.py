@@ -65,7 +65,6 @@ def build_parser() -> "HfArgumentParser":
 @report_user_errors
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
-    leave_group_at_exit()
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     _check_arguments(data_args, args)
 
@@ -104,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         trainer.push_to_hub()
     else:
         trainer.create_model_card()
+    leave_group_at_exit()
 
 
 def _check_arguments(data_args: "DataArguments", args: "TranslationTrainingArguments") -> None:

@@ -31,6 +31,7 @@ from .decoding import (
 )
 from .errors import report_user_errors
 from .output import check_output_file
+from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -79,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _write(args.output_file, [translations.get(index, "") for index in range(len(job.encoded))])
         if args.output_file is not None:
             remove_journals(args.output_file)
+    leave_group_at_exit()
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
