@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hf_capsule_mt.analysis.pages import Section, report_page
 from hf_capsule_mt.files import read_json, replace_text
 
 from .figures import draw_figures
 from .records import Result, read_results, read_speed
-from .sections import Material, Section, examples, gather, lengths, missing, routing, significance
+from .sections import Material, examples, gather, lengths, missing, routing, significance
 from .steps import Plan
 from .table import Table, caption, curve_table, score_table
 
@@ -52,9 +53,8 @@ def write_report(plan: Plan, folder: Path) -> None:
     """
     material = gather(plan, _results(plan), folder)
     sections = [section for make in SECTIONS if (section := make(material)) is not None]
-    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    text = _render(template, autoescape=True, study=plan.study, sections=sections)
-    replace_text(folder / "index.html", text)
+    title = plan.study.title.replace("`", "")
+    replace_text(folder / "index.html", report_page(title, plan.study.about, sections))
 
 
 def render_page(plan: Plan, markdown: Callable[[Table], str]) -> str:
@@ -93,13 +93,11 @@ def _results(plan: Plan) -> list[Result]:
     return results
 
 
-def _render(template: str, *, autoescape: bool = False, **known: Any) -> str:
+def _render(template: str, **known: Any) -> str:
     from jinja2 import Environment, StrictUndefined, TemplateError
 
-    environment = Environment(
-        undefined=StrictUndefined, autoescape=autoescape, keep_trailing_newline=True, trim_blocks=True
-    )
+    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
     try:
         return environment.from_string(template).render(**known)
     except TemplateError as error:
-        raise ValueError(f"a template cannot be filled: {error}") from error
+        raise ValueError(f"the template of the page cannot be filled: {error}") from error

@@ -11,6 +11,7 @@ from typing import Any
 
 from hf_capsule_mt.analysis.kinds import kinds_of_routing
 from hf_capsule_mt.analysis.length_figure import draw_lengths
+from hf_capsule_mt.analysis.pages import Section
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, compare_systems, significance_mark
@@ -21,23 +22,9 @@ from .records import Result
 from .runner import command_environment, command_line
 from .steps import Plan, Step
 from .study import Test
-from .table import Table
 
 EXAMPLES = 10
 BUCKETS = 5
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: a heading and under it what there is of text, tables, figures and links."""
-
-    title: str
-    text: str = ""
-    tables: Sequence[Table] = ()
-    figures: Sequence[tuple[str, str]] = ()
-    """Names, without endings, and captions."""
-    links: Sequence[tuple[str, str]] = ()
-    """Files, and what they are."""
 
 
 @dataclass(frozen=True)

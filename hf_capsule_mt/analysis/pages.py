@@ -1,22 +1,24 @@
-"""Pages in HTML: words shaded by what takes them, and the index of a report. All text is escaped."""
+"""Pages in HTML: words shaded by what takes them, and reports. All text is escaped."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from jinja2 import Environment, StrictUndefined
 from torch import Tensor
 
 from .figures import COLOURS
-from .routing_record import Table
 from .sentence import SentenceRouting
 from .sentence_figures import FUTURE_COLOUR, PAST_COLOUR, past_and_future
 from .shaded_words import DARKEST
 
 _STYLE = """
-body { font-family: system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #111; }
-table { border-collapse: collapse; } td, th { padding: 0.2em 0.6em; text-align: right; vertical-align: top; }
-td:first-child, th:first-child, table.words td { text-align: left; } th { border-bottom: 1px solid #888; }
+body { font-family: system-ui, sans-serif; line-height: 1.5; margin: 2em auto; max-width: 75em; padding: 0 1em; }
+body { color: #222; } table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
+td, th { padding: 0.3em 0.8em; text-align: left; vertical-align: top; border-bottom: 1px solid #ccc; }
+th { border-bottom: 2px solid #444; } .about { white-space: pre-line; }
+table.words td { border: 0; padding: 0.2em 0.6em; } table.words tr.first td { border-top: 1px solid #ccc; }
 table.words span { padding: 0.1em 0.25em; border-radius: 0.2em; line-height: 1.7; white-space: nowrap; }
-tr.first td { border-top: 1px solid #ccc; } figure { margin: 2em 0; } img { max-width: 100%; } p.note { color: #444; }
+figure { margin: 2em 0; } img { max-width: 100%; }
 """
 _SENTENCES = """<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>{{ title }}</title><style>{{ style }}</style></head><body>
@@ -34,37 +36,44 @@ _SENTENCES = """<!DOCTYPE html>
 {% endfor %}</table>
 {% endfor %}{% endfor %}</body></html>
 """
-_INDEX = """<!DOCTYPE html>
-<html><head><meta charset="utf-8"><title>{{ title }}</title><style>{{ style }}</style></head><body>
+_REPORT = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>{{ style }}</style></head><body>
 <h1>{{ title }}</h1>
-<p>{{ summary }}</p>
-<ul>{% for name, file in links.items() %}<li><a href="{{ file }}">{{ name }}</a></li>{% endfor %}</ul>
-{% for table in tables %}<h2>{{ table.title }}</h2>
-<table><tr>{% for cell in table.rows[0] %}<th>{{ cell }}</th>{% endfor %}</tr>
-{% for row in table.rows[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-<p class="note">{{ table.note }}</p>
-{% endfor %}
-{% for title, file in figures.items() %}<figure>
-<a href="{{ file }}.svg"><img src="{{ file }}.png" alt="{{ title }}"></a>
-<figcaption>{{ title }}</figcaption></figure>
-{% endfor %}</body></html>
+<p class="about">{{ about }}</p>
+{% for section in sections %}<h2>{{ section.title }}</h2>
+{% if section.text %}<p>{{ section.text }}</p>
+{% endif %}{% for table in section.tables %}<table>
+<thead><tr>{% for cell in table[0] %}<th>{{ cell }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in table[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</tbody></table>
+{% endfor %}{% for name, caption in section.figures %}<figure>
+<img src="{{ name }}.png" alt="{{ caption }}">
+<figcaption>{{ caption }} (<a href="{{ name }}.png">PNG</a>, <a href="{{ name }}.svg">SVG</a>)</figcaption></figure>
+{% endfor %}{% if section.links %}<ul>
+{% for file, name in section.links %}<li><a href="{{ file }}">{{ name }}</a></li>
+{% endfor %}</ul>
+{% endif %}{% endfor %}</body></html>
 """
 
 
-def index_page(
-    title: str, summary: str, links: Mapping[str, str], tables: Sequence[Table], figures: Mapping[str, str]
-) -> str:
-    """The page that everything else is found from.
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: a heading and under it what there is of text, tables, figures and links."""
 
-    Args:
-        title: of the page.
-        summary: what was measured.
-        links: files by what they are.
-        tables: shown.
-        figures: names of files without their endings, .png (shown) and .svg, by title.
-    """
-    return _render(_INDEX, title=title, summary=summary, links=links, tables=tables, figures=figures)
+    title: str
+    text: str = ""
+    tables: Sequence[Sequence[Sequence[str]]] = ()
+    """Cells, row by row; the first row is the head."""
+    figures: Sequence[tuple[str, str]] = ()
+    """Names of files without their endings, .png (shown) and .svg, and captions."""
+    links: Sequence[tuple[str, str]] = ()
+    """Files, and what they are."""
+
+
+def report_page(title: str, about: str, sections: Sequence[Section]) -> str:
+    """The page that all of a report is found from."""
+    return _render(_REPORT, title=title, about=about, sections=sections)
 
 
 def sentences_page(title: str, sentences: Mapping[str, SentenceRouting]) -> str:

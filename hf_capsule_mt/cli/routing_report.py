@@ -25,7 +25,7 @@ def write_report(
         record: what `routing.json` has.
         sentences: those to draw, by what they are called.
     """
-    from hf_capsule_mt.analysis.pages import index_page, sentences_page
+    from hf_capsule_mt.analysis.pages import Section, report_page, sentences_page
     from hf_capsule_mt.analysis.routing_figures import draw_routing
     from hf_capsule_mt.analysis.routing_record import routing_tables
     from hf_capsule_mt.analysis.sentence_figures import draw_sentence
@@ -38,21 +38,22 @@ def write_report(
         figures |= {f"{name}: {title}": figure for title, figure in draw_sentence(routing).items()}
     files = _save_figures(folder / "figures", figures)
     title = f"Routing of {record['settings']['model']}"
-    links = {"the tables in Markdown": "report.md", "the numbers": "routing.json"}
+    links = [("report.md", "the tables in Markdown"), ("routing.json", "the numbers")]
     if any(sums.keep_inputs for sums in statistics.sums.values()):
         _save_means(folder / "mean_assignment.npz", statistics)
-        links["the mean assignment of layers and heads, arrays of NumPy"] = "mean_assignment.npz"
+        links.append(("mean_assignment.npz", "the mean assignment of layers and heads, arrays of NumPy"))
     if any(routing.sentence is not None or routing.guided is not None for routing in sentences.values()):
         replace_text(folder / "sentences.html", sentences_page(title, sentences))
-        links["sentences, shaded by the capsules that take their words"] = "sentences.html"
+        links.append(("sentences.html", "sentences, shaded by the capsules that take their words"))
     write_json(folder / "routing.json", record)
     replace_text(folder / "report.md", "\n".join([f"# {title}", "", *report(record)]) + "\n")
-    page = index_page(title, describe(record), links, routing_tables(record), files)
-    replace_text(folder / "index.html", page)
+    tables = [Section(table.title, table.note, [table.rows]) for table in routing_tables(record)]
+    sections = [Section("Files", links=links), *tables, Section("Figures", figures=files)]
+    replace_text(folder / "index.html", report_page(title, describe(record), sections))
 
 
-def _save_figures(folder: Path, figures: Mapping[str, Any]) -> dict[str, str]:
-    """Save each as .png and .svg; returns the files by title, without ending and seen from the folder above."""
+def _save_figures(folder: Path, figures: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Save each as .png and .svg; returns the files, without ending and seen from the folder above, and titles."""
     import re
 
     from tqdm import tqdm
@@ -60,12 +61,12 @@ def _save_figures(folder: Path, figures: Mapping[str, Any]) -> dict[str, str]:
     from hf_capsule_mt.analysis.figures import save_figure
 
     folder.mkdir()
-    files = {}
+    files = []
     for title, figure in tqdm(figures.items(), unit=" figures", desc="drawing"):
         name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"{name}{ending}")
-        files[title] = f"{folder.name}/{name}"
+        files.append((f"{folder.name}/{name}", title))
     return files
 
 

@@ -147,7 +147,7 @@ def test_page(study, tmp_path):
     [
         ("{{ bleu('em-T2', 'test') }}", "asks for BLEU of 'em-T2' on 'test', but"),
         ("{{ score }}", "'score' is undefined"),
-        ("{% if %}", "a template cannot be filled"),
+        ("{% if %}", "the template of the page cannot be filled"),
     ],
 )
 def test_templates_that_cannot_be_filled(study, tmp_path, capsys, template, message):

@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from hf_capsule_mt.analysis.pages import index_page, sentences_page
-from hf_capsule_mt.analysis.routing_record import Table
+from hf_capsule_mt.analysis.pages import Section, report_page, sentences_page
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.shaded_words import DARKEST
 
@@ -62,9 +61,10 @@ def test_it_needs_no_other_file():
     assert not set(Reader(page).tags) & {"link", "img", "script"}
 
 
-def test_index():
-    table = Table("numbers", [["name", EVIL], ["a", "1"]], EVIL)
-    page = index_page(EVIL, EVIL, {EVIL: "routing.json"}, [table], {EVIL: "figures/one"})
+def test_report():
+    table = [["name", EVIL], ["a", "1"]]
+    full = Section(EVIL, EVIL, [table], figures=[("figures/one", EVIL)], links=[("routing.json", EVIL)])
+    page = report_page(EVIL, EVIL, [full, Section("bare")])
     assert "script" not in Reader(page).tags
     assert 'href="routing.json"' in page
     assert 'src="figures/one.png"' in page

@@ -184,7 +184,7 @@ def test_what_a_model_has_not_is_refused_before_it_is_loaded(
 
 
 def test_an_interruption_leaves_nothing(corpus, monkeypatch):
-    monkeypatch.setattr(pages, "index_page", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(pages, "report_page", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     before = set(corpus.iterdir())
     with pytest.raises(KeyboardInterrupt):
         analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))
