@@ -34,12 +34,12 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
     vectors = F.embedding(words, embedding).to(bags.dtype)
     with torch.autocast(queries.device.type, enabled=False):
         of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
-    queries, weights = queries.flatten(0, 1), bags.sum(-1).flatten()
-    if not torch.compiler.is_compiling():
-        # How many are left a compiler could not know.
-        queries, weights = queries[weights > 0], weights[weights > 0]
-    wanted = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
-    return LogPartitionFunction.apply(queries, embedding, weights, wanted) - of_the_bags
+        queries, weights = queries.flatten(0, 1), bags.sum(-1).flatten()
+        if not torch.compiler.is_compiling():
+            # How many are left a compiler could not know.
+            queries, weights = queries[weights > 0], weights[weights > 0]
+        wanted = torch.is_grad_enabled() and (queries.requires_grad or embedding.requires_grad)
+        return LogPartitionFunction.apply(queries, embedding, weights, wanted) - of_the_bags
 
 
 class LogPartitionFunction(torch.autograd.Function):
@@ -48,7 +48,9 @@ class LogPartitionFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, queries: Tensor, embedding: Tensor, weights: Tensor, wanted: bool) -> Tensor:
         """Compute the sum, and the gradients if they are wanted."""
-        grad_queries, grad_embedding = map(torch.zeros_like, (queries, embedding)) if wanted else (None, None)
+        grad_queries, grad_embedding = None, None
+        if wanted:
+            grad_queries, grad_embedding = torch.zeros_like(queries), torch.zeros_like(embedding, dtype=weights.dtype)
         total = weights.new_zeros(())
         for part in _chunks(queries, embedding):
             logits = (queries[part] @ embedding.t()).to(weights.dtype)
@@ -58,8 +60,8 @@ class LogPartitionFunction(torch.autograd.Function):
                 probabilities = logits.sub_(log_partition.unsqueeze(-1)).exp_().to(queries.dtype)
                 weight = weights[part].unsqueeze(-1).to(queries.dtype)
                 grad_queries[part] = weight * (probabilities @ embedding)
-                grad_embedding.addmm_(probabilities.t(), weight * queries[part])
-        ctx.save_for_backward(grad_queries, grad_embedding)
+                _add_product(grad_embedding, probabilities.t(), weight * queries[part])
+        ctx.save_for_backward(grad_queries, None if grad_embedding is None else grad_embedding.to(embedding.dtype))
         return total
 
     @staticmethod
@@ -68,6 +70,14 @@ class LogPartitionFunction(torch.autograd.Function):
         """Scale what the forward pass computed."""
         grad_queries, grad_embedding = ctx.saved_tensors
         return grad_total * grad_queries, grad_total * grad_embedding, None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, where `total` may be of a higher precision."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
 
 
 def _chunks(queries: Tensor, embedding: Tensor) -> list[slice]:

@@ -12,23 +12,23 @@ from .bag_of_words import bag_of_words_loss
 from .routing import compute_dtype, in_compute_dtype
 
 
-def words_before(mask: Tensor) -> Tensor:
+def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
-    return _shares(mask, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).tril(-1))
+    return _shares(mask, dtype, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).tril(-1))
 
 
-def words_until(mask: Tensor) -> Tensor:
+def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """As [`words_before`], with the position's own word."""
-    return _shares(mask, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).tril())
+    return _shares(mask, dtype, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).tril())
 
 
-def words_from(mask: Tensor) -> Tensor:
+def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """As [`words_before`], of the position's own word and those after it."""
-    return _shares(mask, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).triu())
+    return _shares(mask, dtype, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).triu())
 
 
-def _shares(mask: Tensor, seen: Tensor) -> Tensor:
-    members = (seen & mask.unsqueeze(1) & mask.unsqueeze(2)).float()
+def _shares(mask: Tensor, dtype: torch.dtype, seen: Tensor) -> Tensor:
+    members = (seen & mask.unsqueeze(1) & mask.unsqueeze(2)).to(dtype)
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 
 
@@ -96,7 +96,7 @@ class GuidedLosses(nn.Module):
 
     def _bow(self, past: Tensor, future: Tensor, words: Tensor, mask: Tensor, embedding: Tensor) -> Tensor:
         dtype = compute_dtype(past)
-        before, after = words_before(mask).to(dtype), words_from(mask).to(dtype)
+        before, after = words_before(mask, dtype), words_from(mask, dtype)
         # Together, the two bags have half as many products with the vocabulary to add up.
         queries = torch.cat([self.past_bow(past), self.future_bow(future)])
         return bag_of_words_loss(queries, embedding, words.repeat(2, 1), torch.cat([before, after]))
@@ -104,7 +104,7 @@ class GuidedLosses(nn.Module):
     def _bca(self, past: Tensor, future: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         dtype = compute_dtype(states)
         with torch.autocast(states.device.type, enabled=False):
-            before, after = (shares.to(dtype) @ states.to(dtype) for shares in (words_until(mask), words_from(mask)))
+            before, after = (shares(mask, dtype) @ states.to(dtype) for shares in (words_until, words_from))
         agreements = (past, self.past_bca, before), (future, self.future_bca, after)
         return sum(
             content_agreement_loss(capsules, mapped(contents.to(states.dtype)), mask)

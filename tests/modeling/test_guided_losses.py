@@ -6,7 +6,7 @@ from reference import guided_routing as reference
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig
 from hf_capsule_mt.modeling import bag_of_words
-from hf_capsule_mt.modeling.bag_of_words import LogPartitionFunction
+from hf_capsule_mt.modeling.bag_of_words import LogPartitionFunction, bag_of_words_loss
 from hf_capsule_mt.modeling.guided_losses import GuidedLosses, words_before, words_from, words_until
 
 WIDTH, CAPSULE, VOCABULARY = 5, 3, 11
@@ -145,3 +145,21 @@ def test_half_precision(dtype, autocast):
         torch.testing.assert_close(loss.double(), expected[name], rtol=0.02, atol=0)
     sum(actual.values()).backward()
     assert all(tensor.grad.isfinite().all() and tensor.grad.dtype == tensor.dtype for tensor in lower)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_bag_of_words_loss_adds_up_in_float32(dtype, monkeypatch):
+    """With logits near zero, nothing else could be far from what float64 makes of the same inputs."""
+    monkeypatch.setattr(bag_of_words, "_CHUNK", 50)
+    torch.manual_seed(0)
+    queries, embedding = (torch.randn(size).to(dtype).requires_grad_() for size in ((2, 40, 8), (50, 8)))
+    words = torch.randint(50, (2, 40))
+    bags = words_before(torch.ones(2, 40, dtype=torch.bool))
+    with torch.autocast("cpu", dtype):
+        actual = bag_of_words_loss(queries / 8, embedding, words, bags)
+    expected = bag_of_words_loss(queries.double() / 8, embedding.double(), words, bags.double())
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=0)
+    gradients = [torch.autograd.grad(loss, (queries, embedding)) for loss in (actual, expected)]
+    for one, other in zip(*gradients):
+        # What one rounding costs, not one for each of the 78 chunks.
+        assert (one.double() - other.double()).norm() < 0.6 * torch.finfo(dtype).eps * other.double().norm()
