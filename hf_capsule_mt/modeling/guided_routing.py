@@ -5,7 +5,8 @@ capsules of width D. `mask` is `[B, S]` bool, True where there is a source word:
 What depends on the source alone, votes and keys, is made once a sentence by [`GuidedVotes`], and is zero where a word
 is missing; to the functions it may be anything finite there.
 
-Routing runs in float32 (float64 for float64) whatever the model's dtype, and holds no tensor of T * S * D elements.
+Routing runs in float32 (float64 for float64) whatever the model's dtype, and holds no tensor of T * S * D elements,
+unless it is compiled: see additive_scores.py.
 """
 
 from typing import NamedTuple
@@ -55,7 +56,7 @@ def guided_dynamic_routing(
         mask: `[B, S]`; every word exists by default.
         every_iteration: whether to return the assignment of every iteration.
     """
-    dtype = votes.dtype
+    dtype = queries.dtype
     votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
     # Until the first update the assignment is that of every target position.
     logits = votes.new_zeros(*votes.shape[:2], 1, votes.shape[2])
@@ -93,7 +94,7 @@ def guided_classifier(
         num_past: the PAST capsules among J.
         mask: `[B, S]`; every word exists by default.
     """
-    dtype = values.dtype
+    dtype = queries.dtype
     values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
     scores = additive_scores(queries.unsqueeze(1), keys, score_weight).squeeze(1)
     classes = _hide(scores.softmax(-1).movedim(-1, 1), mask)
@@ -112,7 +113,7 @@ def guided_attention(
         num_past: the PAST capsules among J.
         mask: `[B, S]`; every word exists by default.
     """
-    dtype = values.dtype
+    dtype = queries.dtype
     values, keys, queries = in_compute_dtype(values, keys, queries)
     queries = queries.unflatten(-1, (2, -1)).transpose(1, 2)
     scores = queries @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
@@ -159,14 +160,15 @@ class GuidedVotes(nn.Module):
             self.keys = nn.Linear(width, attentions * self.capsule_dim, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Votes (Eq. 5) and keys, `[B, ..., S, D]` each, of the encoder's states `[B, S, width]`."""
+        """Votes (Eq. 5) and keys, `[B, ..., S, D]` and at least float32, of the encoder's states `[B, S, width]`."""
         if mask is not None:
             states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
         votes = self._split(self.votes(states))
-        return votes, self.keys(votes) if self.routes else self._split(self.keys(states))
+        keys = self.keys(votes) if self.routes else self._split(self.keys(states))
+        # As routing reads them, at every step.
+        return in_compute_dtype(votes, keys)
 
     def _split(self, concatenated: Tensor) -> Tensor:
-        # As routing reads them, step by step.
         return concatenated.unflatten(-1, (-1, self.capsule_dim)).transpose(1, 2).contiguous()
 
 

@@ -175,6 +175,13 @@ def test_additive_scores(shape, chunk, monkeypatch):
     assert torch.autograd.gradcheck(AdditiveScoresFunction.apply, (queries, keys, weight))
 
 
+def test_additive_scores_of_other_leading_dimensions():
+    scores = additive_scores(torch.zeros(4, 3), torch.zeros(5, 3), torch.ones(2, 3))
+    assert scores.shape == (4, 5, 2)
+    with pytest.raises(ValueError, match=r"queries have shape \(2, 1, 4, 3\), but keys \(2, 6, 5, 3\)"):
+        additive_scores(torch.zeros(2, 1, 4, 3), torch.zeros(2, 6, 5, 3), torch.ones(1, 3))
+
+
 def test_additive_scores_hold_no_hidden_layer(monkeypatch):
     """The largest tensor made is a chunk; the whole hidden layer has 64 times as many elements."""
     monkeypatch.setitem(additive_scores_module._CHUNK, "cpu", 1 << 10)
