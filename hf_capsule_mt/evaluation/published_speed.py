@@ -61,7 +61,8 @@ def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
 def published_speed(config: PretrainedConfig) -> tuple[float, ...]:
     """The ratios of training and decoding speed printed for this configuration, at `base`; those that there are."""
     if isinstance(config, RNMTConfig):
-        return _published_guided_speed(config, _GUIDED_RNMT) if config.sentence_aggregation is None else ()
+        alone = config.sentence_aggregation is None and config.encoder_layers == 1
+        return _published_guided_speed(config, _GUIDED_RNMT) if alone else ()
     if not _as_published(config):
         return ()
     if config.guided_routing is not None:

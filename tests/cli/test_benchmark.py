@@ -117,6 +117,7 @@ def test_rows_have_fields_of_their_own(capsys):
         ("rnmt", {}, ["", ""]),
         ("rnmt-gdr", {}, ["0.62", "0.90"]),
         ("rnmt-gdr", {"bca_loss_weight": 0}, ["", ""]),
+        ("rnmt-gdr", {"encoder_layers": 3}, ["", ""]),
         ("rnmt-gdr", {"sentence_aggregation": "capsule"}, ["", ""]),
     ],
 )

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from transformers import MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation import speed
@@ -55,6 +55,18 @@ def test_memory_is_measured_on_long_sentences():
     assert {tensor.shape for tensor in batch.values()} == {(8, 128)}
     assert batch["attention_mask"].all()
     assert len(speed.memory_batch(dataclasses.replace(WORKLOAD, max_tokens=96), 40, CPU)["labels"]) == 1
+
+
+@pytest.mark.slow
+def test_guided_routing_adds_less_than_a_quarter_to_the_memory_of_an_update():
+    """At B = 8, S = T = 128 and the widths of `base`."""
+    config = preset_config("gdr", "base")
+    workload = dataclasses.replace(WORKLOAD, max_tokens=1024)
+    batch, sizes = speed.memory_batch(workload, config.vocab_size, CPU), []
+    for each in (speed.plain_config(config), config):
+        model = AutoModelForSeq2SeqLM.from_config(each)
+        sizes.append(speed.update_memory(model, speed.make_trainer(model, torch.float32), batch))
+    assert sizes[1] < 1.25 * sizes[0]
 
 
 def test_models_take_turns_and_the_warm_up_does_not_count(monkeypatch):

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training.loss_terms import LOSS_TERMS
 
 SEVERAL_RUNS = Path(__file__).with_name("several_runs.py")
-TOKENS = {"max_tokens_per_batch": 60}
+TOKENS = {"method": "gdr", "max_tokens_per_batch": 60}
 PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6}
 # Adam would blow up the last bits of gradients near zero.
 SGD = {"optim": "sgd", "learning_rate": 0.1}
@@ -43,10 +44,10 @@ def options_of(folder, name, dropout, **options):
 
 
 def results(folder):
-    """Losses, BLEU and weights of a finished run, and the number of its processes."""
+    """Losses and their parts, BLEU and weights of a finished run, and the number of its processes."""
     state = json.loads((folder / "trainer_state.json").read_text())
     record = json.loads((folder / "run_record.json").read_text())
-    losses = [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+    losses = [entry[name] for entry in state["log_history"] for name in ("loss", *LOSS_TERMS) if name in entry]
     return losses, record["metrics"]["eval_bleu"], load_file(folder / "model.safetensors"), record["processes"]
 
 
@@ -60,7 +61,7 @@ def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, twic
     losses, bleu, weights, processes = results(folder / name)
     expected_losses, expected_bleu, expected_weights, _ = results(tmp_path)
     assert processes == 2
-    assert len(losses) == 8
+    assert len(losses) == (32 if name == "tokens" else 8)
     assert losses == pytest.approx(expected_losses, rel=1e-6)
     assert bleu == expected_bleu
     for key, weight in weights.items():

@@ -1,0 +1,37 @@
+"""A process leaves its group when its work is done, and only then."""
+
+import pytest
+import torch
+from tiny_run import arguments, write_corpus
+
+from hf_capsule_mt.cli import processes
+from hf_capsule_mt.cli.train import main
+
+
+@pytest.fixture
+def at_exit(monkeypatch):
+    """What would be done at the end of this process."""
+    registered = []
+    monkeypatch.setattr(processes.atexit, "register", registered.append)
+    return registered
+
+
+def test_the_group_is_left_once(at_exit):
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    processes.leave_group_at_exit()
+    assert torch.distributed.is_initialized()
+    for leave in at_exit * 2:
+        leave()
+        assert not torch.distributed.is_initialized()
+
+
+def test_a_training_that_ended_well_leaves_it(at_exit, tmp_path):
+    main(arguments(write_corpus(tmp_path), tmp_path / "run"))
+    assert at_exit.count(processes._leave_group) == 1
+
+
+def test_a_training_that_failed_does_not(at_exit, tmp_path):
+    with pytest.raises(SystemExit):
+        main(arguments(write_corpus(tmp_path), tmp_path / "run", max_tokens_per_batch=1))
+    assert processes._leave_group not in at_exit
