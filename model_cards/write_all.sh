@@ -11,6 +11,7 @@ for record in "$records"/multi30k_*_run_record.json; do
   speed=() note="The scores are of the mean of the run's last ten checkpoints, 100 updates apart, decoded with 5 beams."
   case $row in
     transformer* | em-routing) speed=(--speed "$records/speed_tiny.json") ;;
+    gdr | rnmt-gdr) speed=(--speed "$records/speed_tiny_$row.json") ;;
     *-distilled) note+=" The targets of its training data are translations by multi30k-en-de-tiny-transformer-3000, with 4 beams." ;;
   esac
   python scripts/write_model_card.py --output_file "$folder/multi30k-en-de-tiny-$row.md" --run_record "$record" \

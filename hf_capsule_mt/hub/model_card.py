@@ -221,9 +221,12 @@ def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any], config: Pret
             f"the speed record has no row {method!r} of size {size!r} with {record['parameters']:,} parameters; give "
             "what scripts/benchmark.py wrote for this model"
         )
-    training, decoding = ([median(result[part]["method"]), *_ratios(result[part])] for part in ("training", "decoding"))
+    plain = "RNMT without capsules" if config.model_type == "rnmt" else "plain Marian"
+    training, decoding = (
+        (median(result[part]["method"]), _ratios(result[part], plain)) for part in ("training", "decoding")
+    )
     return (
-        f"In turns with plain Marian, on random sentences of {config.vocab_size:,} words, it trains on "
+        f"In turns with {plain}, on random sentences of {config.vocab_size:,} words, it trains on "
         f"{training[0]:.0f} target tokens a second ({training[1]}, batches of up to {settings['max_tokens']:,} padded "
         f"tokens) and decodes {decoding[0]:.1f} sentences a second ({decoding[1]}, {settings['batch_size']} at a time, "
         f"{settings['num_beams']} beams, {settings['new_tokens']} tokens each). These are medians of "
@@ -231,9 +234,9 @@ def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any], config: Pret
     )
 
 
-def _ratios(rates: Mapping[str, Sequence[float]]) -> list[str]:
+def _ratios(rates: Mapping[str, Sequence[float]], plain: str) -> str:
     ratios = [method / plain for plain, method in zip(rates["plain"], rates["method"])]
-    return [f"{median(ratios):.2f} of plain Marian, from {min(ratios):.2f} to {max(ratios):.2f}"]
+    return f"{median(ratios):.2f} of {plain}, from {min(ratios):.2f} to {max(ratios):.2f}"
 
 
 def _data_name(record: Mapping[str, Any], details: CardDetails) -> str:
