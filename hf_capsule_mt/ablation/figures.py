@@ -16,7 +16,8 @@ from .study import Study
 from .table import learning_curve
 
 FORMATS = (".png", ".svg")
-_LOGGED = {"training loss": "loss", "validation BLEU": "eval_bleu"}
+# Of a loss that is a sum, the part that every method has.
+_LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation BLEU": ("eval_bleu",)}
 
 
 def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[str, str]:
@@ -31,8 +32,8 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
     captions = {}
     panels = {
         label: curves
-        for label, name in _LOGGED.items()
-        if (curves := {result.row.name: curve for result in results if (curve := learning_curve(result, name))})
+        for label, names in _LOGGED.items()
+        if (curves := {result.row.name: curve for result in results if (curve := _first_curve(result, names))})
     }
     if panels:
         draw_formats(folder, "learning_curves", lambda path: draw_learning_curves(panels, path))
@@ -46,6 +47,11 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
         draw_formats(folder, "growth", lambda path: draw_growth(record, path))
         captions["growth"] = "Time against the length of sentences."
     return captions
+
+
+def _first_curve(result: Result, names: Sequence[str]) -> dict[int, list[float]]:
+    """What was logged under the first of the names that there is anything of."""
+    return next(filter(None, (learning_curve(result, name) for name in names)), {})
 
 
 def draw_formats(folder: Path, name: str, draw: Callable[[Path], None]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tiny_study import study_of_two, write_record, write_study
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.ablation import figures
 from hf_capsule_mt.cli import ablation_report
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
@@ -60,6 +61,18 @@ def test_report(study, tmp_path, capsys):
     figures = ("iterations", "learning_curves", "lengths_test")
     assert drawn == ["index.html", *(f"{name}.{ending}" for name in figures for ending in ("png", "svg"))]
     assert all(f'"{name}"' in page for name in drawn[1:])
+
+
+def test_of_a_loss_with_parts_the_translation_is_drawn(study, tmp_path, monkeypatch):
+    log = [{"step": 2, "loss": 9.0, "lm_loss": 5.5, "bow_loss": 3.5}]
+    write_record(
+        tmp_path / "records", "two_em-T2", 22.0, method="em-routing", config={"routing_iterations": 2}, log=log
+    )
+    drawn = []
+    monkeypatch.setattr(figures, "draw_learning_curves", lambda panels, path: drawn.append(panels))
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    losses = {"plain": {2: [5.0], 4: [4.0]}, "em-T2": {2: [5.5]}}
+    assert drawn == [{"training loss of the translation": losses, "validation BLEU": {"plain": {4: [7.0]}}}] * 2
 
 
 def test_rows_are_tested_against_the_first(study, tmp_path):
