@@ -383,12 +383,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
-        losses = {}
-        if labels is not None:
-            losses = self._losses(logits, outputs, labels, num_items_in_batch)
-        inner = ("last_hidden_state", "guided_states", "guided_capsules")
-        others = {name: value for name, value in outputs.items() if name not in inner}
-        return RoutedSeq2SeqLMOutput(logits=logits, **losses, **others)
+        return self._with_losses(logits, outputs, labels, num_items_in_batch)
 
     @classmethod
     def from_marian(

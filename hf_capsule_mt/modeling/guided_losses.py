@@ -14,21 +14,27 @@ from .routing import compute_dtype, in_compute_dtype
 
 def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
-    return _shares(mask, dtype, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).tril(-1))
+    return _shares(_pairs(mask).tril(-1), dtype)
 
 
 def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """As [`words_before`], with the position's own word."""
-    return _shares(mask, dtype, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).tril())
+    return _shares(_pairs(mask).tril(), dtype)
 
 
 def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """As [`words_before`], of the position's own word and those after it."""
-    return _shares(mask, dtype, torch.ones(mask.shape[1:] * 2, dtype=torch.bool, device=mask.device).triu())
+    return _shares(_pairs(mask).triu(), dtype)
 
 
-def _shares(mask: Tensor, dtype: torch.dtype, seen: Tensor) -> Tensor:
-    members = (seen & mask.unsqueeze(1) & mask.unsqueeze(2)).to(dtype)
+def _pairs(mask: Tensor) -> Tensor:
+    """Where both positions have a word, `[B, T, T]`."""
+    return mask.unsqueeze(1) & mask.unsqueeze(2)
+
+
+def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
+    """Of equal size, of the members of every row."""
+    members = members.to(dtype)
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 
 

@@ -233,12 +233,7 @@ class RecurrentForConditionalGeneration(ForcedDecoding, TranslationLosses, Recur
             **kwargs,
         )
         logits = self.lm_head(outputs.last_hidden_state)
-        losses = {}
-        if labels is not None:
-            losses = self._losses(logits, outputs, labels, num_items_in_batch)
-        inner = ("last_hidden_state", "guided_states", "guided_capsules")
-        others = {name: value for name, value in outputs.items() if name not in inner}
-        return RoutedSeq2SeqLMOutput(logits=logits, **losses, **others)
+        return self._with_losses(logits, outputs, labels, num_items_in_batch)
 
     def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
         embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)

@@ -1,13 +1,27 @@
-"""The loss of a translation model, and what it is made of."""
+"""The output of a translation model: its loss, what that is made of, and what else there is."""
 
 from torch import Tensor
 
 from .losses import label_smoothed_cross_entropy
-from .outputs import RoutedSeq2SeqModelOutput
+from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+
+_INNER = ("last_hidden_state", "guided_states", "guided_capsules")
 
 
 class TranslationLosses:
     """For a model with a language model head and, if routing is guided, [`GuidedLosses`] as `guided_losses`."""
+
+    def _with_losses(
+        self,
+        logits: Tensor,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor | None,
+        num_items_in_batch: Tensor | int | None,
+    ) -> RoutedSeq2SeqLMOutput:
+        """The output of the model, without what only the losses read; with labels, with the loss and its parts."""
+        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch)
+        others = {name: value for name, value in outputs.items() if name not in _INNER}
+        return RoutedSeq2SeqLMOutput(logits=logits, **losses, **others)
 
     def _losses(
         self,
