@@ -137,7 +137,8 @@ def _analyze(model: Path, source: Path, reference: Path, folder: Path) -> None:
     options = {"model": model, "input_file": source, "references": reference, "output_dir": folder}
     words = command_line(Step("analyze", options, folder), "")
     print(f"== {shlex.join(words)}", flush=True)
-    if subprocess.run(words, env=command_environment(), check=False).returncode:
+    # It prints tables, which are in the report, and the name that the folder has until that is whole.
+    if subprocess.run(words, env=command_environment(), stdout=subprocess.DEVNULL, check=False).returncode:
         raise ChildProcessError(f"the routing of {model} cannot be analyzed: see above")
 
 
