@@ -1,5 +1,8 @@
 """A process leaves its group when its work is done, and only then."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from tiny_run import arguments, write_corpus
@@ -24,6 +27,22 @@ def test_the_group_is_left_once(at_exit):
     for leave in at_exit * 2:
         leave()
         assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the names of threads from /proc")
+def test_its_threads_end_though_a_cycle_holds_it(at_exit):
+    def threads():
+        return {file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")}
+
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    cycle = [torch.distributed.group.WORLD]
+    cycle.append(cycle)
+    del cycle
+    assert "pt_gloo_runloop" in threads()
+    processes.leave_group_at_exit()
+    at_exit[0]()
+    assert "pt_gloo_runloop" not in threads()
 
 
 def test_a_training_that_ended_well_leaves_it(at_exit, tmp_path):
