@@ -36,6 +36,8 @@ def test_its_threads_end_though_a_cycle_holds_it(at_exit):
 
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    # A thread has its name once it works.
+    torch.distributed.all_reduce(torch.ones(1))
     cycle = [torch.distributed.group.WORLD]
     cycle.append(cycle)
     del cycle
