@@ -14,7 +14,7 @@ for record in "$records"/multi30k_*_run_record.json; do
     gdr | rnmt-gdr) speed=(--speed "$records/speed_tiny_$row.json") ;;
     *-distilled) note+=" The targets of its training data are translations by multi30k-en-de-tiny-transformer-3000, with 4 beams." ;;
   esac
-  python scripts/write_model_card.py --output_file "$folder/multi30k-en-de-tiny-$row.md" --run_record "$record" \
+  hf-capsule-mt write_model_card --output_file "$folder/multi30k-en-de-tiny-$row.md" --run_record "$record" \
     --evaluations "$records/multi30k_${row}_test_2016_flickr.json" "$records/multi30k_${row}_test_2017_flickr.json" \
     ${speed[@]+"${speed[@]}"} \
     --data_name "Multi30k, lower-cased, normalised and Moses-tokenised" \

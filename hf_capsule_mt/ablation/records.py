@@ -2,9 +2,9 @@
 
 A folder of records is flat. For the row ROW of STUDY.yaml it has, of the run with seed 1,
 
-    STUDY_ROW_run_record.json      what scripts/train.py wrote
+    STUDY_ROW_run_record.json      what hf-capsule-mt train wrote
     STUDY_ROW_trainer_state.json   the Trainer's log, for the learning curve; a row may lack it
-    STUDY_ROW_TEST.json            what scripts/evaluate.py wrote, for every test set
+    STUDY_ROW_TEST.json            what hf-capsule-mt evaluate wrote, for every test set
 
 and of another seed STUDY_ROW_seed2_run_record.json and so on. A record is known by method, size, configuration, seed,
 options of training, and data; when averaging, decoding or a teacher changes, remove the records of the rows.
@@ -35,7 +35,7 @@ class SeedRecords:
     seed: int
     run: Mapping[str, Any]
     scores: Mapping[str, Mapping[str, Any]]
-    """By test set, what scripts/evaluate.py wrote."""
+    """By test set, what hf-capsule-mt evaluate wrote."""
     log: Sequence[Mapping[str, float]]
     """The Trainer's log entries, or none."""
 
@@ -97,7 +97,7 @@ def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords |
 
 
 def read_speed(study: Study) -> list[dict[str, Any]]:
-    """The records of scripts/benchmark.py that the study names."""
+    """The records of hf-capsule-mt benchmark that the study names."""
     return [read_json(Path(file)) for file in study.speed]
 
 
@@ -113,7 +113,7 @@ def check_run(run: Mapping[str, Any], row: Row, seed: int, data: Mapping[str, An
     """
     for part in ("model", "training", "parameters", "updates", "seconds_of_this_call", "environment", "config"):
         if part not in run:
-            raise ValueError(f"{path} lacks {part!r}; is it the record of a run, from scripts/train.py?")
+            raise ValueError(f"{path} lacks {part!r}; is it the record of a run, from hf-capsule-mt train?")
     model, overrides = run["model"], dict(text.split("=", 1) for text in run["model"]["config_overrides"])
     options = {name: value for name, value in row.train.items() if not name.startswith(_OF_NO_WEIGHT)}
     wanted = {"method": row.method, "size": row.size, "seed": seed, **options}

@@ -15,13 +15,13 @@ from hf_capsule_mt.files import replace_bytes
 from .records import OF_TRAINING
 from .steps import LAUNCHED, Job, Step, checkpoints, is_whole
 
-SCRIPTS = Path(os.path.relpath(Path(__file__).parents[2] / "scripts"))
+COMMANDS = "hf_capsule_mt.cli"
 
 
 def command_line(step: Step, launcher: str) -> list[str]:
     """The words of a step's command; `launcher` starts those whose processes share the work."""
     start = shlex.split(launcher) if step.command in LAUNCHED else ["python"]
-    return [*start, str(SCRIPTS / f"{step.command}.py"), *step.words()]
+    return [*start, "-m", f"{COMMANDS}.{step.command}", *step.words()]
 
 
 def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str], None] = print) -> list[str]:

@@ -111,7 +111,7 @@ def missing(material: Material) -> Section | None:
 
 
 def routing(material: Material) -> Section | None:
-    """What scripts/analyze.py reports of every checkpoint that routes, on the first test set.
+    """What hf-capsule-mt analyze reports of every checkpoint that routes, on the first test set.
 
     Raises:
         ChildProcessError: if it cannot.

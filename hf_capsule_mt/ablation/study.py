@@ -107,9 +107,9 @@ class Study:
     page: str | None = None
     """A Jinja template of a page with the table."""
     speed: tuple[str, ...] = ()
-    """Records of scripts/benchmark.py."""
+    """Records of hf-capsule-mt benchmark."""
     growth: str | None = None
-    """A record of scripts/growth.py."""
+    """A record of hf-capsule-mt growth."""
     baseline: str | None = None
     """The row that others are tested against for significance; else the first."""
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

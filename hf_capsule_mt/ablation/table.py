@@ -18,7 +18,7 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping
     Args:
         study: it says which test sets there are, and what was published.
         results: a line for each.
-        speed: records of scripts/benchmark.py.
+        speed: records of hf-capsule-mt benchmark.
     """
     tests = [test.name for test in study.tests]
     published = [test for test in tests if any(test in result.row.published for result in results)]

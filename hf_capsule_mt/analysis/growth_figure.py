@@ -1,4 +1,4 @@
-"""The figure of `scripts/growth.py`: time against length, both axes logarithmic."""
+"""The figure of `hf-capsule-mt growth`: time against length, both axes logarithmic."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,11 +1,11 @@
 """What a model routes, and what the columns of its guided routing are, by its configuration."""
 
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 _LAYER_ROUTINGS = ("dynamic_routing", "em_routing")
 
 
-def kinds_of_routing(config: PretrainedConfig) -> tuple[str, ...]:
+def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
     """What a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
 
     It is empty for a model without routing, of this package or another.
@@ -19,7 +19,7 @@ def kinds_of_routing(config: PretrainedConfig) -> tuple[str, ...]:
     return tuple(kind for kind, there in kinds.items() if there)
 
 
-def guided_groups(config: PretrainedConfig) -> tuple[int, int]:
+def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
     """How many columns of `guided_routing` are PAST, and how many after these are FUTURE; (0, 0) without any.
 
     The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.

@@ -1,4 +1,4 @@
-"""The figure of `scripts/evaluate.py --length_figure`: BLEU and length of translations by length of the source."""
+"""The figure of `hf-capsule-mt evaluate --length_figure`: BLEU and length of translations by length of the source."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Train, average, translate, score and tabulate the rows of a YAML file.
 
-    python scripts/ablate.py benchmarks/ablations/multi30k.yaml --dry_run
-    python scripts/ablate.py benchmarks/ablations/multi30k.yaml
-    python scripts/ablate.py benchmarks/ablations/wmt14_en_de_layers.yaml --rows transformer "em-routing*" \\
+    hf-capsule-mt ablate benchmarks/ablations/multi30k.yaml --dry_run
+    hf-capsule-mt ablate benchmarks/ablations/multi30k.yaml
+    hf-capsule-mt ablate benchmarks/ablations/wmt14_en_de_layers.yaml --rows transformer "em-routing*" \\
         --launcher "accelerate launch --num_processes 8 --num_machines 1 --mixed_precision bf16 --dynamo_backend no"
 
 hf_capsule_mt/ablation/study.py describes the file. Every step is a command of its own, which --dry_run prints. The same
@@ -121,3 +121,7 @@ def print_table(plan: "Plan") -> None:
     if results:
         table = score_table(plan.study, results, read_speed(plan.study))
         print(f"\n{table_in_markdown(table)}\n\n{caption(plan.study, results)}")
+
+
+if __name__ == "__main__":
+    main()

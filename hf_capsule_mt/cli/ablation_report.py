@@ -1,11 +1,11 @@
 """Make a report from the records of a study: tables, figures, examples, and a page, index.html, that shows them.
 
-    python scripts/ablation_report.py benchmarks/ablations/multi30k.yaml --output_dir outputs/report
-    python scripts/ablation_report.py benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md
+    hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --output_dir outputs/report
+    hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md
 
 The figures need matplotlib. Significance, lengths and examples come from the translations in the folder of runs, and
-scripts/analyze.py looks into its checkpoints, as far as they are there. --page writes the study's own page, from the
-template that it names. Nothing is trained; scripts/ablate.py does that.
+hf-capsule-mt analyze looks into its checkpoints, as far as they are there. --page writes the study's own page, from the
+template that it names. Nothing is trained; hf-capsule-mt ablate does that.
 """
 
 import argparse
@@ -50,3 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with new_folder(args.output_dir) as folder:
             write_report(plan, folder)
         print(args.output_dir / "index.html")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
 """Look inside a model: statistics and pictures of its routing over a corpus.
 
-    python scripts/analyze.py --model outputs/run --input_file test.en --output_dir report
-    python scripts/analyze.py --model outputs/run --input_file test.en --references test.de --output_dir report \\
+    hf-capsule-mt analyze --model outputs/run --input_file test.en --output_dir report
+    hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --output_dir report \\
         --sentences 1 7 12
-    python scripts/analyze.py --model outputs/run --input_file test.en --references test.de --alignments test.links \\
+    hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --alignments test.links \\
         --output_dir report
 
 The report begins at index.html; report.md has its tables, routing.json the numbers, mean_assignment.npz what every
@@ -132,7 +132,7 @@ def _check_config(args: argparse.Namespace) -> None:
     if not kinds:
         raise ValueError(
             f"--model {args.model} ({config.model_type}) has no routing to look into; models that have are those of "
-            "scripts/train.py --method em-routing, dynamic-routing, head-em-routing, gdr, capsnmt and others"
+            "hf-capsule-mt train --method em-routing, dynamic-routing, head-em-routing, gdr, capsnmt and others"
         )
     for name in ("alignments", "alignment_layer"):
         if getattr(args, name) is not None and "guided" not in kinds:
@@ -218,3 +218,7 @@ def _read(
     from hf_capsule_mt.analysis.sentence import read_encoded
 
     return read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
+
+
+if __name__ == "__main__":
+    main()

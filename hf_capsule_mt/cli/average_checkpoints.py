@@ -1,8 +1,8 @@
 """Average the weights of several checkpoints.
 
-python scripts/average_checkpoints.py --run_dir outputs/run --last 10 --output_dir outputs/average
-python scripts/average_checkpoints.py --run_dir outputs/run --best 5 --metric bleu --output_dir outputs/average
-python scripts/average_checkpoints.py --checkpoints outputs/run/checkpoint-* --output_dir outputs/average
+hf-capsule-mt average_checkpoints --run_dir outputs/run --last 10 --output_dir outputs/average
+hf-capsule-mt average_checkpoints --run_dir outputs/run --best 5 --metric bleu --output_dir outputs/average
+hf-capsule-mt average_checkpoints --checkpoints outputs/run/checkpoint-* --output_dir outputs/average
 """
 
 import argparse
@@ -49,3 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         checkpoints = best_checkpoints(args.run_dir, args.best, args.metric, args.greater_is_better)
     average_checkpoints(checkpoints, args.output_dir)
     print(f"{args.output_dir} is the average of {', '.join(map(str, checkpoints))}")
+
+
+if __name__ == "__main__":
+    main()

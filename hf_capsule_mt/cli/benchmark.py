@@ -2,13 +2,13 @@
 
 That is transformers.MarianMTModel, or for rnmt-gdr and capsnmt-hybrid RNMT without capsules.
 
-    python scripts/benchmark.py --methods transformer em-routing --size tiny --rounds 3
-    python scripts/benchmark.py --size base --output_file benchmarks/speed_base.json > table.md
-    python scripts/benchmark.py --methods em-routing --config_overrides layer_aggregation_parameterization=joint
-    python scripts/benchmark.py --methods head-em-routing "head-em-routing head_aggregation_encoder_layers=[5]"
-    python scripts/benchmark.py --methods "gdr bow_loss_weight=0 bca_loss_weight=0" "gdr bca_loss_weight=0" \\
+    hf-capsule-mt benchmark --methods transformer em-routing --size tiny --rounds 3
+    hf-capsule-mt benchmark --size base --output_file benchmarks/speed_base.json > table.md
+    hf-capsule-mt benchmark --methods em-routing --config_overrides layer_aggregation_parameterization=joint
+    hf-capsule-mt benchmark --methods head-em-routing "head-em-routing head_aggregation_encoder_layers=[5]"
+    hf-capsule-mt benchmark --methods "gdr bow_loss_weight=0 bca_loss_weight=0" "gdr bca_loss_weight=0" \\
         "gdr bow_loss_weight=0" gdr "gdr num_redundant_capsules=0"
-    python scripts/benchmark.py --methods rnmt-gdr
+    hf-capsule-mt benchmark --methods rnmt-gdr
 
 Weights and sentences are random. Each method and the plain model take turns on the same batches in this process; the
 table, in Markdown, has the medians over the rounds and, in brackets, the smallest and the largest ratio.
@@ -25,7 +25,7 @@ from .report import dated_environment, markdown_table, quiet_transformers
 from .rows import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from transformers import PreTrainedConfig
 
     from hf_capsule_mt.evaluation.speed import Comparison, Rates
 
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_json(args.output_file, _record(args, comparisons, made_by))
 
 
-def _configs(args: argparse.Namespace) -> dict[str, "PretrainedConfig"]:
+def _configs(args: argparse.Namespace) -> dict[str, "PreTrainedConfig"]:
     from hf_capsule_mt.evaluation.speed import plain_config
 
     configs = configs_of_rows(args)
@@ -111,7 +111,7 @@ def _configs(args: argparse.Namespace) -> dict[str, "PretrainedConfig"]:
     return configs
 
 
-def _family(configs: Mapping[str, "PretrainedConfig"]) -> str:
+def _family(configs: Mapping[str, "PreTrainedConfig"]) -> str:
     from hf_capsule_mt.evaluation.speed import plain_config
 
     return plain_config(next(iter(configs.values()))).model_type
@@ -119,7 +119,7 @@ def _family(configs: Mapping[str, "PretrainedConfig"]) -> str:
 
 def report(
     args: argparse.Namespace,
-    configs: Mapping[str, "PretrainedConfig"],
+    configs: Mapping[str, "PreTrainedConfig"],
     comparisons: Mapping[str, "Comparison"],
     made_by: Mapping[str, Any],
 ) -> str:
@@ -128,7 +128,7 @@ def report(
     return "\n\n".join([table, _caption(args, configs, made_by), *_notes(configs)])
 
 
-def _caption(args: argparse.Namespace, configs: Mapping[str, "PretrainedConfig"], made_by: Mapping[str, Any]) -> str:
+def _caption(args: argparse.Namespace, configs: Mapping[str, "PreTrainedConfig"], made_by: Mapping[str, Any]) -> str:
     from hf_capsule_mt.evaluation.speed import MEDIAN_LENGTH, MEMORY_LENGTH
 
     plain = _PLAIN[_family(configs)]
@@ -151,7 +151,7 @@ def _caption(args: argparse.Namespace, configs: Mapping[str, "PretrainedConfig"]
     )
 
 
-def _table(comparisons: Mapping[str, "Comparison"], published: Mapping[str, "PretrainedConfig"] | None) -> list[str]:
+def _table(comparisons: Mapping[str, "Comparison"], published: Mapping[str, "PreTrainedConfig"] | None) -> list[str]:
     columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
     columns += ["training, MiB", "of plain"]
     rows = [_plain_row(list(comparisons.values()))]
@@ -199,14 +199,14 @@ def _ratio(rates: "Rates") -> str:
     return f"{median(rates.ratios):.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
 
 
-def _paper_cells(config: "PretrainedConfig | None") -> list[str]:
+def _paper_cells(config: "PreTrainedConfig | None") -> list[str]:
     from hf_capsule_mt.evaluation.published_speed import published_speed
 
     ratios = () if config is None else published_speed(config)
     return [*(f"{ratio:.2f}" for ratio in ratios), "", ""][:2]
 
 
-def _notes(configs: Mapping[str, "PretrainedConfig"]) -> list[str]:
+def _notes(configs: Mapping[str, "PreTrainedConfig"]) -> list[str]:
     if _family(configs) != "marian":
         return []
     linear = any(config.layer_aggregation == "linear" for config in configs.values())
@@ -233,3 +233,7 @@ def _record(
         for method, comparison in comparisons.items()
     }
     return {"settings": vars(args), "results": results, "environment": made_by}
+
+
+if __name__ == "__main__":
+    main()

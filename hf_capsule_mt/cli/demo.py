@@ -1,8 +1,8 @@
 """Serve the Explorer: a page that shows how checkpoints translate a sentence, and how they route it.
 
-    python scripts/demo.py --models outputs/quickstart/model
-    python scripts/demo.py --models runs/em-routing/average runs/transformer/average --port 8000
-    python scripts/demo.py --models Helsinki-NLP/opus-mt-en-de user/name --fixed_models --host 0.0.0.0
+    hf-capsule-mt demo --models outputs/quickstart/model
+    hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
+    hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --fixed_models --host 0.0.0.0
 
 Type a sentence, choose a checkpoint or two, and step through the words of the translation. The page loads nothing from
 elsewhere, so it needs no network but for checkpoints of the Hub, and none of their code is run.
@@ -105,3 +105,7 @@ def _which(model: str, device: str | None) -> argparse.Namespace:
 def _check(which: argparse.Namespace) -> None:
     check_model(which.model, which.revision)
     pin_revision(which)
+
+
+if __name__ == "__main__":
+    main()

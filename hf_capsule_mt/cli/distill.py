@@ -1,12 +1,12 @@
 """Translate a whole training corpus with a teacher, for a student to train on (sequence-level distillation).
 
-    accelerate launch scripts/distill.py --model runs/transformer/average --num_beams 4 \\
+    accelerate launch -m hf_capsule_mt.cli.distill --model runs/transformer/average --num_beams 4 \\
         --train_file train.en train.de --output_file distilled.en distilled.de
-    python scripts/distill.py --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
+    hf-capsule-mt distill --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
 
-The corpus is what scripts/train.py reads (its targets are not looked at), or one plain text file of sources. The output
-is what scripts/train.py reads: two text files, or one .tsv or .jsonl file. Sentences that the teacher could not
-translate are left out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
+The corpus is what `train` reads (its targets are not looked at), or one plain text file of sources. The output is what
+`train` reads: two text files, or one .tsv or .jsonl file. Sentences that the teacher could not translate are left
+out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
 
 Finished shards are kept in OUTPUT.shards until all are done, and the same command continues after an interruption.
 """
@@ -158,3 +158,7 @@ def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> d
         "kept": len(kept),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
 """Judge translations: scores by sacreBLEU, significance, length and adequacy.
 
-    python scripts/evaluate.py --hypotheses out.de --references ref.de
-    python scripts/evaluate.py --hypotheses out.en --references ref0.en ref1.en ref2.en ref3.en --lowercase
-    python scripts/evaluate.py --hypotheses out.tok.de --references ref.tok.de --tokenize none --metrics bleu
-    python scripts/evaluate.py --compare baseline.de em.de gdr.de --references ref.de --test sign
-    python scripts/evaluate.py --compare baseline.de gdr.de --references ref.de --sources test.en \\
+    hf-capsule-mt evaluate --hypotheses out.de --references ref.de
+    hf-capsule-mt evaluate --hypotheses out.en --references ref0.en ref1.en ref2.en ref3.en --lowercase
+    hf-capsule-mt evaluate --hypotheses out.tok.de --references ref.tok.de --tokenize none --metrics bleu
+    hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references ref.de --test sign
+    hf-capsule-mt evaluate --compare baseline.de gdr.de --references ref.de --sources test.en \\
         --length_buckets 6 --length_figure lengths.png --adequacy --alignment_data train.en train.de
 
 The third is the BLEU of multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, as is usual.
@@ -150,3 +150,7 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
             **{package: version(package) for package in ("hf-capsule-mt", "sacrebleu")},
         },
     }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Write a split of a data set of the Hub as text files, which translate.py and evaluate.py read.
 
-    python scripts/export_text.py --dataset_name wmt/wmt14 --dataset_config_name de-en --split test \\
+    hf-capsule-mt export_text --dataset_name wmt/wmt14 --dataset_config_name de-en --split test \\
         --source_lang en --target_lang de --output_file newstest2014.en newstest2014.de
 """
 
@@ -39,3 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     text = load_hub_parallel_text(args.dataset_name, args.dataset_config_name, args.split, *languages)
     write_parallel_text(args.output_file, text.sources, text.targets, *languages)
     print(f"{', '.join(args.output_file)}: {text.report}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,14 @@
 """Make SentLen, WordContent and BigramShift, the probing tasks that need no parser, from any tokenised text.
 
-    python scripts/generate_probing.py --text_file books.tok.en.gz --data_dir probing
+    hf-capsule-mt generate_probing --text_file books.tok.en.gz --data_dir probing
 
 That makes files of the size of SentEval's and needs millions of sentences. A small text gives smaller ones, and fewer
 words to ask for:
 
-    python scripts/generate_probing.py --text_file train.tok.en --data_dir probing --tasks word_content \\
+    hf-capsule-mt generate_probing --text_file train.tok.en --data_dir probing --tasks word_content \\
         --num_train 4000 --num_validation 1000 --num_test 1000 --num_words 100
 
-The files have SentEval's names and format; scripts/probe.py reads them. Beside each lies a JSON record of how it was
+The files have SentEval's names and format; hf-capsule-mt probe reads them. Beside each lies a JSON record of how it was
 made.
 """
 
@@ -72,3 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         replace_text(files[name], format_probing_data(data))
         counts = " + ".join(str(len(split)) for split in data.splits.values())
         print(f"{files[name]}: {counts} sentences, {len(data.labels)} classes; {choice}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Measure how the time of an update and of decoding grows with the length of the sentences.
 
-    python scripts/growth.py --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
+    hf-capsule-mt growth --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
 
 Source and target are equally long, words and weights random, decoding greedy. The models take turns. The table, in
 Markdown, has medians in seconds and, in its last row, the exponent k of time = c * length^k from --fit_from on.
@@ -130,3 +130,7 @@ def report(record: dict[str, Any]) -> str:
         f"{settings['batch_size']} sentence(s) at a time, float32, {describe_environment(record['environment'])}."
     )
     return "\n".join([*markdown_table(rows), "", caption])
+
+
+if __name__ == "__main__":
+    main()

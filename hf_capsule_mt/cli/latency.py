@@ -1,6 +1,6 @@
 """Measure how many milliseconds the translation of one sentence takes, over a real test set.
 
-    python scripts/latency.py --tokenizer_name tokenizer --input_file test.en --reference_file test.de --size base
+    hf-capsule-mt latency --tokenizer_name tokenizer --input_file test.en --reference_file test.de --size base
 
 By default the Transformer and CapsNMT with 4, 6 and 8 capsules (Wang et al. 2019, Table 3). Sentences come one at a
 time; every model has to write as many tokens as the reference has (or the source, without a reference file). Weights
@@ -92,3 +92,7 @@ def report(record: dict[str, Any]) -> str:
         f"{settings['vocab_size']}, float32, {describe_environment(record['environment'])}."
     )
     return "\n".join([*markdown_table(rows), "", caption])
+
+
+if __name__ == "__main__":
+    main()

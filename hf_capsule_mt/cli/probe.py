@@ -1,10 +1,10 @@
 """Train and test the probing classifiers of Li et al. 2019, Table 1: an encoder with heads aggregated in three ways.
 
-    python scripts/probe.py --data_dir SentEval/data/probing --output_dir probing_runs
-    python scripts/probe.py --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
+    hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_runs
+    hf-capsule-mt probe --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
 
 The folder holds some of SentEval's ten files by their own names (sentence_length.txt, word_content.txt, ...), or those
-of scripts/generate_probing.py. Every classifier is trained from scratch and leaves a JSON record in the output folder;
+of `generate_probing`. Every classifier is trained from scratch and leaves a JSON record in the output folder;
 the table, in Markdown, is made from the records and is also written there, to table.md. Running the command again skips
 what has a record and resumes the run that was interrupted.
 """
@@ -194,3 +194,7 @@ def _caption(records: Sequence[Mapping[str, Any]]) -> str:
         f"{settings['learning_rate']:g}. Sentences (train/validation/test): "
         f"{', '.join(f'{task} {counts}' for task, counts in sentences.items())}. {'; '.join(made_by)}."
     )
+
+
+if __name__ == "__main__":
+    main()

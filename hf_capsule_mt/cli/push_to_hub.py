@@ -1,11 +1,11 @@
 """Send a checkpoint of this package to the Hub, in one commit.
 
     hf auth login
-    python scripts/push_to_hub.py --model run/average --repo_id user/name
-    python scripts/push_to_hub.py --model run/average --repo_id user/name --private --revision v2
+    hf-capsule-mt push_to_hub --model run/average --repo_id user/name
+    hf-capsule-mt push_to_hub --model run/average --repo_id user/name --private --revision v2
 
 The model is loaded and saved anew, so that a broken checkpoint is found before anything is sent. With it go its
-source, the tokenizer and the model card, README.md in the folder (scripts/write_model_card.py). Optimizer states, logs
+source, the tokenizer and the model card, README.md in the folder (see `write_model_card`). Optimizer states, logs
 and other files stay at home. The repository is made if it does not exist; of one that exists, files of an earlier model
 are deleted and all others stay. After an interruption the same command goes on.
 
@@ -46,3 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{pushed.url}\n\n"
         f'pipeline("translation", model="{args.repo_id}", revision="{pushed.commit}", trust_remote_code=True)'
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Train a small EM-routing model on the built-in corpus, and show what it translates.
 
-    python scripts/quickstart.py --output_dir outputs/quickstart
+    hf-capsule-mt quickstart --output_dir outputs/quickstart
 
 It writes the corpus, learns a tokenizer, trains, translates the test sentences, none of which is in the training data,
 and scores them, by the same commands as for any other corpus. The checkpoint is OUTPUT_DIR/model.
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the whole way from text to scores."""
     args = build_parser().parse_args(argv)
 
-    from hf_capsule_mt.data.builtin_corpus import write_corpus
+    from hf_capsule_mt.quickstart.corpus import write_corpus
 
     from . import evaluate, train, train_tokenizer, translate
 
@@ -78,3 +78,7 @@ def _show(corpus: Path, output: Path) -> None:
 
 def _say(text: str) -> None:
     print(f"\n== {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What scripts/analyze.py leaves behind: a folder with tables, figures, pages and numbers."""
+"""What hf-capsule-mt analyze leaves behind: a folder with tables, figures, pages and numbers."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PretrainedConfig
+    from transformers import PreTrainedConfig
 
 
 def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> 
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one)")
 
 
-def configs_of_rows(args: argparse.Namespace) -> dict[str, "PretrainedConfig"]:
+def configs_of_rows(args: argparse.Namespace) -> dict[str, "PreTrainedConfig"]:
     """The configuration of every row, by the row; `args.vocab_size` is that of all.
 
     Raises:

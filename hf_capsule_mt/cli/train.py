@@ -2,18 +2,18 @@
 
 From scratch, on two aligned text files, with a tokenizer made by train_tokenizer:
 
-    accelerate launch scripts/train.py --method em-routing --size tiny --tokenizer_name tokenizer \\
+    accelerate launch -m hf_capsule_mt.cli.train --method em-routing --size tiny --tokenizer_name tokenizer \\
         --train_file train.en train.de --validation_file val.en val.de \\
         --output_dir run --max_tokens_per_batch 4096 --max_steps 8000 --eval_strategy epoch --save_strategy epoch
 
 Warm-started from a Marian checkpoint:
 
-    accelerate launch scripts/train.py --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
+    accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
 
 A killed run goes on with --resume_from_checkpoint run/checkpoint-1234. With --push_to_hub true --hub_model_id user/name
 checkpoints go to the Hub, with their model card, as they are saved. Several processes share each update's batch:
-accelerate launch --num_processes 8 on GPUs; on CPUs, torchrun --nproc_per_node 2 scripts/train.py ... --use_cpu.
+accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ... --use_cpu.
 """
 
 import sys
@@ -221,3 +221,7 @@ def _bleu(tokenizer: "PreTrainedTokenizerBase") -> "Callable[[EvalPrediction], d
         return {"bleu": scores["bleu"]["score"]}
 
     return compute
+
+
+if __name__ == "__main__":
+    main()

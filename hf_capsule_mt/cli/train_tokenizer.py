@@ -1,10 +1,10 @@
 """Learn a joint byte-level BPE tokenizer from parallel text and save it for AutoTokenizer.
 
-    python scripts/train_tokenizer.py --train_file train.en train.de --vocab_size 10000 --output_dir tokenizer
-    python scripts/train_tokenizer.py --train_file train.tsv.gz --output_dir tokenizer
-    python scripts/train_tokenizer.py --train_file train.jsonl --source_lang en --target_lang de \\
+    hf-capsule-mt train_tokenizer --train_file train.en train.de --vocab_size 10000 --output_dir tokenizer
+    hf-capsule-mt train_tokenizer --train_file train.tsv.gz --output_dir tokenizer
+    hf-capsule-mt train_tokenizer --train_file train.jsonl --source_lang en --target_lang de \\
         --output_dir tokenizer
-    python scripts/train_tokenizer.py --dataset_name wmt/wmt14 --dataset_config_name de-en --source_lang en \\
+    hf-capsule-mt train_tokenizer --dataset_name wmt/wmt14 --dataset_config_name de-en --source_lang en \\
         --target_lang de --vocab_size 37000 --output_dir tokenizer
 """
 
@@ -83,3 +83,7 @@ def _save(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
         tokenizer.save_pretrained(unfinished)
         for file in Path(unfinished).iterdir():
             os.replace(file, folder / file.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 """Translate a file, or standard input, with a trained encoder-decoder.
 
-    python scripts/translate.py --model outputs/run --num_beams 4 < in.en > out.de
-    accelerate launch scripts/translate.py --model outputs/run --input_file in.en.gz --output_file out.de
-    accelerate launch --num_processes 4 scripts/translate.py --model Helsinki-NLP/opus-mt-en-de \\
+    hf-capsule-mt translate --model outputs/run --num_beams 4 < in.en > out.de
+    accelerate launch -m hf_capsule_mt.cli.translate --model outputs/run --input_file in.en.gz --output_file out.de
+    accelerate launch --num_processes 4 -m hf_capsule_mt.cli.translate --model Helsinki-NLP/opus-mt-en-de \\
         --input_file in.en --output_file out.de --num_beams 5 --length_penalty 0.6 --dtype bfloat16
 
 Line i of the output translates line i of the input; blank lines stay empty. With --output_file, finished batches are
@@ -147,3 +147,7 @@ def _write(output_file: Path | None, lines: Sequence[str]) -> None:
         sys.stdout.buffer.flush()
     else:
         replace_text(output_file, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,11 @@
 """Write a model card from the records of a run.
 
-    python scripts/write_model_card.py --run_record run/run_record.json --output_file run/average/README.md \\
+    hf-capsule-mt write_model_card --run_record run/run_record.json --output_file run/average/README.md \\
         --evaluations run/test_2016.json run/test_2017.json --license apache-2.0 --repo_id user/name
 
 Training writes a card of its own, README.md in its output folder; this command writes one for another checkpoint of the
 run, such as an average, or one with the scores of test sets and what no record says. The evaluations are what
-scripts/evaluate.py --output_file wrote, the speed what scripts/benchmark.py --output_file wrote.
+hf-capsule-mt evaluate --output_file wrote, the speed what hf-capsule-mt benchmark --output_file wrote.
 """
 
 import argparse
@@ -20,8 +20,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run_record", type=Path, required=True, help="run_record.json of the training run")
     parser.add_argument("--output_file", type=Path, required=True, help="README.md in the checkpoint's folder")
-    parser.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of scripts/evaluate.py")
-    parser.add_argument("--speed", type=Path, help="a record of scripts/benchmark.py")
+    parser.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of hf-capsule-mt evaluate")
+    parser.add_argument("--speed", type=Path, help="a record of hf-capsule-mt benchmark")
     parser.add_argument("--repo_id", help="user/name on the Hub (default: push_to_hub fills it in)")
     parser.add_argument("--source_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
     parser.add_argument("--target_lang", help="likewise")
@@ -56,3 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     replace_text(args.output_file, str(card))
     print(args.output_file)
+
+
+if __name__ == "__main__":
+    main()

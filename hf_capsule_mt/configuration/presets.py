@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from .caps_nmt import CapsNMTConfig
 from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
@@ -102,7 +102,7 @@ def method_fields(method: str) -> dict[str, Any]:
     return dict(_METHODS[method][1])
 
 
-def method_config_class(method: str) -> type[PretrainedConfig]:
+def method_config_class(method: str) -> type[PreTrainedConfig]:
     """Return the class of the configuration of the published system `method`.
 
     Raises:
@@ -121,7 +121,7 @@ def decoding_fields(method: str) -> dict[str, Any]:
     return dict(_DECODING_OF_METHOD.get(method, _DECODING[method_config_class(method)]))
 
 
-def preset_config(method: str, size: str, **overrides: Any) -> PretrainedConfig:
+def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
     """Return the configuration of a published system.
 
     Args:

@@ -98,7 +98,7 @@ def load_tokenizer(name_or_path: str, revision: str = "main") -> PreTrainedToken
         return AutoTokenizer.from_pretrained(name_or_path, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{str(name_or_path)!r} is neither a folder with a tokenizer (scripts/train_tokenizer.py makes "
+            f"{str(name_or_path)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes "
             f"one) nor the name of one on the Hub: {error}"
         ) from error
 

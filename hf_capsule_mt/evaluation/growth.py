@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
 
@@ -27,7 +27,7 @@ class Measurement:
 
 
 def measure_growth(
-    configs: Mapping[str, PretrainedConfig],
+    configs: Mapping[str, PreTrainedConfig],
     lengths: Sequence[int],
     *,
     batch_size: int,
@@ -92,7 +92,7 @@ def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
     return covariance / sum((a - mean_x) ** 2 for a in x)
 
 
-def _check(configs: Mapping[str, PretrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:
+def _check(configs: Mapping[str, PreTrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:
     check_numbers({"batch_size": batch_size, "rounds": rounds, "lengths": min(lengths)})
     for row, config in configs.items():
         positions = getattr(config, "max_position_embeddings", None)
@@ -104,7 +104,7 @@ def _check(configs: Mapping[str, PretrainedConfig], lengths: Sequence[int], batc
             )
 
 
-def _batch(config: PretrainedConfig, batch_size: int, length: int, seed: int, device: torch.device) -> Batch:
+def _batch(config: PreTrainedConfig, batch_size: int, length: int, seed: int, device: torch.device) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     shape = (batch_size, length)
     words = [torch.randint(FIRST_WORD, config.vocab_size, shape, generator=generator).to(device) for _ in range(2)]

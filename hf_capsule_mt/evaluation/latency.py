@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, PretrainedConfig
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
 from .speed import check_numbers, decode, seconds
 
 
 def measure_latency(
-    configs: Mapping[str, PretrainedConfig],
+    configs: Mapping[str, PreTrainedConfig],
     sentences: Sequence[tuple[Sequence[int], int]],
     *,
     num_beams: int,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, RNMTConfig
 
@@ -58,7 +58,7 @@ def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
     )
 
 
-def published_speed(config: PretrainedConfig) -> tuple[float, ...]:
+def published_speed(config: PreTrainedConfig) -> tuple[float, ...]:
     """The ratios of training and decoding speed printed for this configuration, at `base`; those that there are."""
     if isinstance(config, RNMTConfig):
         alone = config.sentence_aggregation is None and config.encoder_layers == 1
@@ -79,7 +79,7 @@ def published_speed(config: PretrainedConfig) -> tuple[float, ...]:
 
 
 def _published_guided_speed(
-    config: PretrainedConfig, speeds: Mapping[tuple[bool, bool, bool], tuple[float, float]]
+    config: PreTrainedConfig, speeds: Mapping[tuple[bool, bool, bool], tuple[float, float]]
 ) -> tuple[float, ...]:
     past, future, redundant = config.num_past_capsules, config.num_future_capsules, config.num_redundant_capsules
     sizes = past, future, config.guided_capsule_dim, config.guided_routing_iterations

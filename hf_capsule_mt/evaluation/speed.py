@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSeq2SeqLM, MarianConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, PreTrainedConfig, PreTrainedModel
 
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
@@ -103,7 +103,7 @@ class Comparison:
     memory: int
 
 
-def plain_config(config: PretrainedConfig) -> MarianConfig | RNMTConfig:
+def plain_config(config: PreTrainedConfig) -> MarianConfig | RNMTConfig:
     """The configuration of the plain model of the same size: `transformers.MarianMTModel`, or RNMT without capsules.
 
     Raises:
@@ -119,7 +119,7 @@ def plain_config(config: PretrainedConfig) -> MarianConfig | RNMTConfig:
 
 
 def compare_with_plain(
-    config: PretrainedConfig,
+    config: PreTrainedConfig,
     workload: Workload,
     device: torch.device,
     dtype: torch.dtype = torch.float32,

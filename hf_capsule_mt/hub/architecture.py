@@ -1,6 +1,6 @@
 """What a model is, in words, by the fields of its configuration."""
 
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 _ROUTINGS = {
     "linear": "linear combination",
@@ -16,7 +16,7 @@ _SITES = {
 }
 
 
-def describe_architecture(config: PretrainedConfig) -> str:
+def describe_architecture(config: PreTrainedConfig) -> str:
     """A paragraph on the model with this configuration; of a model type not known here, its name alone."""
     if config.model_type == "caps_nmt":
         return " ".join([_lstms(config), _sentence_aggregation(config)])
@@ -28,7 +28,7 @@ def describe_architecture(config: PretrainedConfig) -> str:
     return " ".join([_transformer(config), *parts])
 
 
-def _transformer(config: PretrainedConfig) -> str:
+def _transformer(config: PreTrainedConfig) -> str:
     layers = f"{config.encoder_layers}+{config.decoder_layers} layers"
     widths = f"width {config.d_model}, feed-forward width {_both(config, 'ffn_dim')}"
     heads = f"{_both(config, 'attention_heads')} heads"
@@ -38,18 +38,18 @@ def _transformer(config: PretrainedConfig) -> str:
     )
 
 
-def _both(config: PretrainedConfig, field: str) -> str:
+def _both(config: PreTrainedConfig, field: str) -> str:
     """A field of encoder and decoder: once if they have the same."""
     values = (getattr(config, f"{side}_{field}") for side in ("encoder", "decoder"))
     return "+".join(str(value) for value in dict.fromkeys(values))
 
 
-def _lstms(config: PretrainedConfig) -> str:
+def _lstms(config: PreTrainedConfig) -> str:
     layers = f"{config.encoder_layers} bidirectional layers to read the source, {config.decoder_layers} to write"
     return f"CapsNMT, LSTMs without attention: {layers}, width {config.d_model}, a vocabulary of {config.vocab_size}."
 
 
-def _grus(config: PretrainedConfig) -> str:
+def _grus(config: PreTrainedConfig) -> str:
     layers = f"{config.encoder_layers} bidirectional layer{'s' * (config.encoder_layers > 1)} to read the source"
     return (
         f"RNMT, GRUs with additive attention: {layers}, a conditional GRU to write, width {config.d_model}, "
@@ -57,13 +57,13 @@ def _grus(config: PretrainedConfig) -> str:
     )
 
 
-def _hybrid(config: PretrainedConfig) -> list[str]:
+def _hybrid(config: PreTrainedConfig) -> list[str]:
     if config.sentence_aggregation is None:
         return []
     return [_sentence_aggregation(config), "The decoder also reads what this makes of the sentence, with every word."]
 
 
-def _sentence_aggregation(config: PretrainedConfig) -> str:
+def _sentence_aggregation(config: PreTrainedConfig) -> str:
     if config.sentence_aggregation == "pooling":
         return "The states of the source are pooled: the largest, the mean, the first and the last."
     strategies = {
@@ -76,7 +76,7 @@ def _sentence_aggregation(config: PretrainedConfig) -> str:
     return f"The states of the source are routed by agreement, {routing}{used and f' ({used})'}."
 
 
-def _layer_aggregation(config: PretrainedConfig) -> list[str]:
+def _layer_aggregation(config: PreTrainedConfig) -> list[str]:
     if config.layer_aggregation is None:
         return []
     sides = " and ".join(config.layer_aggregation_sides)
@@ -87,7 +87,7 @@ def _layer_aggregation(config: PretrainedConfig) -> list[str]:
     return [f"{sentence}. {_output(config.layer_aggregation_output, 'the top layer')}"]
 
 
-def _head_aggregation(config: PretrainedConfig) -> list[str]:
+def _head_aggregation(config: PreTrainedConfig) -> list[str]:
     if config.head_aggregation is None:
         return []
     places = []
@@ -99,7 +99,7 @@ def _head_aggregation(config: PretrainedConfig) -> list[str]:
     return [f"{sentence}, {_routing(config)}. {_output(config.head_aggregation_output, 'the output projection')}"]
 
 
-def _guided_routing(config: PretrainedConfig) -> list[str]:
+def _guided_routing(config: PreTrainedConfig) -> list[str]:
     if config.guided_routing is None:
         return []
     how = {
@@ -119,12 +119,12 @@ def _guided_routing(config: PretrainedConfig) -> list[str]:
     ]
 
 
-def _routing(config: PretrainedConfig) -> str:
+def _routing(config: PreTrainedConfig) -> str:
     capsules = config.num_output_capsules or config.d_model
     return f"{config.routing_iterations} iterations to {capsules} output capsules"
 
 
-def _context(config: PretrainedConfig) -> str:
+def _context(config: PreTrainedConfig) -> str:
     return {"all": "all layers", "own": "its own layer"}[config.layer_aggregation_context]
 
 

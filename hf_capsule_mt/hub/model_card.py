@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import AutoConfig, PretrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from .architecture import describe_architecture
 from .names import PLACEHOLDER, check_repo_id
@@ -78,8 +78,8 @@ def make_model_card(
 
     Args:
         record: `run_record.json` of a training run.
-        evaluations: records of `scripts/evaluate.py`, of translations by the very weights that the card is of.
-        speed: record of `scripts/benchmark.py` with this model among its rows.
+        evaluations: records of `hf-capsule-mt evaluate`, of translations by the very weights that the card is of.
+        speed: record of `hf-capsule-mt benchmark` with this model among its rows.
         details: what no record says.
 
     Raises:
@@ -120,11 +120,11 @@ def _check_records(record: Mapping[str, Any], evaluations: Sequence[Mapping[str,
         missing = {"scores", "references"} - set(evaluation)
         if missing:
             raise ValueError(
-                f"an evaluation lacks {', '.join(sorted(missing))}; give what scripts/evaluate.py wrote of --hypotheses"
+                f"an evaluation lacks {', '.join(sorted(missing))}; give what `evaluate --hypotheses` wrote"
             )
 
 
-def _config(record: Mapping[str, Any]) -> PretrainedConfig:
+def _config(record: Mapping[str, Any]) -> PreTrainedConfig:
     """The whole configuration, of which a record has the fields that differ from the defaults."""
     fields = dict(record["config"])
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
@@ -213,13 +213,13 @@ def _machine(environment: Mapping[str, Any]) -> str:
     return f"{environment['device']}{threads}, torch {packages['torch']}, transformers {packages['transformers']}"
 
 
-def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any], config: PretrainedConfig) -> str:
+def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any], config: PreTrainedConfig) -> str:
     method, size = record["model"]["method"], record["model"]["size"] or "base"
     settings, result = speed.get("settings", {}), speed.get("results", {}).get(method)
     if result is None or settings["size"] != size or result["parameters"] != record["parameters"]:
         raise ValueError(
             f"the speed record has no row {method!r} of size {size!r} with {record['parameters']:,} parameters; give "
-            "what scripts/benchmark.py wrote for this model"
+            "what hf-capsule-mt benchmark wrote for this model"
         )
     plain = "RNMT without capsules" if config.model_type == "rnmt" else "plain Marian"
     training, decoding = (
@@ -259,7 +259,7 @@ def _data(record: Mapping[str, Any], details: CardDetails) -> dict[str, str]:
     return lines | {f"SHA-256 of the {side} text": f"`{digest}`" for side, digest in digests.items()}
 
 
-def _hyperparameters(record: Mapping[str, Any], config: PretrainedConfig) -> dict[str, str]:
+def _hyperparameters(record: Mapping[str, Any], config: PreTrainedConfig) -> dict[str, str]:
     training, base, best = record["training"], record.get("base_model"), record["best_checkpoint"]
     precision = record.get("mixed_precision", "no")
     batch = training["max_tokens_per_batch"]

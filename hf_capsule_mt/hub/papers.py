@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ WANG = Paper(
 )
 
 
-def papers_of(config: PretrainedConfig) -> list[Paper]:
+def papers_of(config: PreTrainedConfig) -> list[Paper]:
     """The papers whose methods a model with this configuration uses, the oldest first."""
     used = {
         BAHDANAU: config.model_type == "rnmt",

@@ -109,7 +109,7 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
         card = (folder / CARD).read_text(encoding="utf-8").replace(PLACEHOLDER, repo_id)
         (target / CARD).write_text(card, encoding="utf-8")
     else:
-        logger.warning(f"{folder} has no model card, {CARD}; scripts/write_model_card.py writes one")
+        logger.warning(f"{folder} has no model card, {CARD}; hf-capsule-mt write_model_card writes one")
     return model
 
 

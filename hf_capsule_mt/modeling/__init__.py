@@ -6,8 +6,8 @@ from .capsule_aggregated_marian import (
     CapsuleAggregatedMarianModel,
     CapsuleAggregatedMarianPreTrainedModel,
 )
+from .ops.routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
 from .rnmt import RNMTForConditionalGeneration, RNMTModel, RNMTPreTrainedModel
-from .routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
 __all__ = [

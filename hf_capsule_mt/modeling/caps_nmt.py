@@ -19,16 +19,16 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.caps_nmt import CapsNMTConfig
-from .capsule_routing import OutputRouting
-from .masks import reading_mask
+from .layers.capsule_routing import OutputRouting
+from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer, reading_orders
+from .layers.sentence_capsules import SentenceProjection, build_sentence_aggregation
+from .ops.masks import reading_mask
 from .outputs import SentenceEncoderOutput
-from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer, reading_orders
 from .recurrent_seq2seq import (
     RecurrentForConditionalGeneration,
     RecurrentModel,
     RecurrentPreTrainedModel,
 )
-from .sentence_capsules import SentenceProjection, build_sentence_aggregation
 
 
 class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):

@@ -32,18 +32,18 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from .capsule_routing import OutputRouting
 from .forced_decoding import ForcedDecoding
-from .guided_losses import GuidedLosses
-from .guided_routing import GuidedContext, GuidedRouting, GuidedVotes
-from .head_aggregation import (
+from .layers.capsule_routing import OutputRouting
+from .layers.guided_losses import GuidedLosses
+from .layers.guided_routing import GuidedContext, GuidedRouting, GuidedVotes
+from .layers.head_aggregation import (
     RECORDED_HEADS,
     aggregate_heads,
     record_heads,
     split_head_routing,
 )
-from .layer_aggregation import build_layer_aggregation
-from .linear import init_words
+from .layers.layer_aggregation import build_layer_aggregation
+from .layers.linear import init_words
 from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 from .safe_loading import SafetensorsOnly
 from .translation_losses import TranslationLosses

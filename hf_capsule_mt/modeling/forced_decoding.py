@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .capsule_routing import OutputRouting
+from .layers.capsule_routing import OutputRouting
 
 
 class ForcedDecoding:

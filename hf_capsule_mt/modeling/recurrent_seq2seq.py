@@ -10,12 +10,12 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
 from ..configuration.recurrent import RecurrentConfig
-from .capsule_routing import OutputRouting
 from .forced_decoding import ForcedDecoding
-from .guided_losses import GuidedLosses
-from .linear import init_unit_gain, init_words
+from .layers.capsule_routing import OutputRouting
+from .layers.guided_losses import GuidedLosses
+from .layers.linear import init_unit_gain, init_words
+from .layers.recurrent import RecurrentCache
 from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
-from .recurrent import RecurrentCache
 from .safe_loading import SafetensorsOnly
 from .translation_losses import TranslationLosses
 

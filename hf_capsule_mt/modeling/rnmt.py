@@ -19,19 +19,19 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.rnmt import RNMTConfig
-from .capsule_routing import OutputRouting
-from .conditional_gru import ConditionalGRU
-from .guided_routing import GuidedContext, GuidedRouting, GuidedVotes
-from .linear import UnitGainLinear
-from .masks import mean_over_words, reading_mask
+from .layers.capsule_routing import OutputRouting
+from .layers.conditional_gru import ConditionalGRU
+from .layers.guided_routing import GuidedContext, GuidedRouting, GuidedVotes
+from .layers.linear import UnitGainLinear
+from .layers.recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
+from .layers.sentence_capsules import SentenceProjection, build_sentence_aggregation
+from .ops.masks import mean_over_words, reading_mask
 from .outputs import AttendedEncoderOutput, GuidedDecoderOutput
-from .recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
 from .recurrent_seq2seq import (
     RecurrentForConditionalGeneration,
     RecurrentModel,
     RecurrentPreTrainedModel,
 )
-from .sentence_capsules import SentenceProjection, build_sentence_aggregation
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from .losses import label_smoothed_cross_entropy
+from .ops.cross_entropy import label_smoothed_cross_entropy
 from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
 _INNER = ("last_hidden_state", "guided_states", "guided_capsules")

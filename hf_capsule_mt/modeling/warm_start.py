@@ -7,7 +7,7 @@ from transformers.utils import logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from ..configuration.checks import check_overrides
-from .head_aggregation import ResidualRoutedHeads, RoutedHeads
+from .layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 
 logger = logging.get_logger(__name__)
 

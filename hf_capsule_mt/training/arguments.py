@@ -1,4 +1,4 @@
-"""What `scripts/train.py` can be told, in three groups: model, data, training."""
+"""What `hf-capsule-mt train` can be told, in three groups: model, data, training."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class ModelArguments:
             raise ValueError(f"size is {self.size!r}, but {self.model_name_or_path} has one already; leave out --size")
         if self.tokenizer_name is None and self.model_name_or_path is None:
             raise ValueError(
-                "tokenizer_name is missing; make a tokenizer with scripts/train_tokenizer.py and name its folder"
+                "tokenizer_name is missing; make a tokenizer with hf-capsule-mt train_tokenizer and name its folder"
             )
         check_revision(self.model_revision)
         if self.model_revision != "main" and os.path.isdir(self.model_name_or_path or ""):

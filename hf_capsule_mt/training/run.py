@@ -79,7 +79,7 @@ class Run:
 
     def _command(self, trainer: Trainer) -> str:
         launch = ["--num_processes", trainer.args.world_size, "--mixed_precision", trainer.accelerator.mixed_precision]
-        return shlex.join(map(str, ["accelerate", "launch", *launch, "scripts/train.py", *self.arguments]))
+        return shlex.join(map(str, ["accelerate", "launch", *launch, "-m", "hf_capsule_mt.cli.train", *self.arguments]))
 
     def _base_model(self) -> dict[str, str] | None:
         """The model of the Hub that training started from."""

@@ -51,7 +51,7 @@ def test_the_estimate_is_updates_by_speed(tmp_path):
 
 
 def test_the_page_of_multi30k_is_made_from_the_records(tmp_path, monkeypatch):
-    """If not: python scripts/ablation_report.py benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md"""
+    """If not: hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md"""
     monkeypatch.chdir(ROOT)
     ablation_report.main(["benchmarks/ablations/multi30k.yaml", "--page", str(tmp_path / "page.md")])
     assert (tmp_path / "page.md").read_bytes() == (ROOT / "benchmarks" / "multi30k.md").read_bytes()

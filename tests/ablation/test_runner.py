@@ -1,5 +1,6 @@
 """What the runner does with commands that fail, that lie, and that somebody else runs already."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,9 +17,12 @@ ROW = Row("row", "transformer", "tiny", {}, (1,), {})
 
 
 @pytest.fixture
-def scripts(tmp_path, monkeypatch):
+def commands(tmp_path, monkeypatch):
     """Three commands: one writes its product and notes that it ran, one fails, one ends well and writes nothing."""
-    monkeypatch.setattr(runner, "SCRIPTS", tmp_path)
+    monkeypatch.setattr(runner, "COMMANDS", "commands")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    tmp_path = tmp_path / "commands"
+    tmp_path.mkdir()
     (tmp_path / "write.py").write_text(
         "import sys, pathlib\npathlib.Path(sys.argv[2]).write_text('{}')\nopen(sys.argv[2] + '.ran', 'a').write('x')\n"
     )
@@ -37,21 +41,21 @@ def job(folder, name, *commands):
     return Job(row, 1, tuple(steps), {folder / "records" / f"{name}.json": steps[-1].product})
 
 
-def test_a_crash_stops_no_other_row(scripts, tmp_path):
+def test_a_crash_stops_no_other_row(commands, tmp_path):
     jobs = [job(tmp_path, "bad", "write", "fail"), job(tmp_path, "empty", "nothing"), job(tmp_path, "good", "write")]
     said = []
     failures = run_jobs(jobs, tmp_path, "unused", said.append)
     assert [failure.partition(",")[0] for failure in failures] == ["bad", "empty"]
-    assert f"{tmp_path}/fail.py --output_file {tmp_path}/bad1.json" in failures[0]
+    assert f"python -m commands.fail --output_file {tmp_path}/bad1.json" in failures[0]
     assert [file.name for file in (tmp_path / "records").iterdir()] == ["good.json"]
     assert said[-1] == "== good, seed 1: done"
-    (tmp_path / "fail.py").write_text((tmp_path / "write.py").read_text())
+    (commands / "fail.py").write_text((commands / "write.py").read_text())
     assert run_jobs(jobs, tmp_path, "unused", said.append) == failures[1:]
     assert (tmp_path / "bad0.json.ran").read_text() == (tmp_path / "good0.json.ran").read_text() == "x"
 
 
-def test_what_was_made_of_other_weights_is_made_again(scripts, tmp_path):
-    (tmp_path / "train.py").write_text((tmp_path / "write.py").read_text())
+def test_what_was_made_of_other_weights_is_made_again(commands, tmp_path):
+    (commands / "train.py").write_text((commands / "write.py").read_text())
     run = tmp_path / "run"
     (run / "average").mkdir(parents=True)
     (run / "checkpoint-3").mkdir()
@@ -68,8 +72,8 @@ def test_what_was_made_of_other_weights_is_made_again(scripts, tmp_path):
     ]
 
 
-def test_two_runners_in_one_folder(scripts, tmp_path):
-    (tmp_path / "again.py").write_text(
+def test_two_runners_in_one_folder(commands, tmp_path):
+    (commands / "again.py").write_text(
         "import sys\nfrom pathlib import Path\n"
         "from hf_capsule_mt.ablation.runner import run_jobs\n"
         f"try:\n    run_jobs([], Path({str(tmp_path)!r}), '')\n"
@@ -79,13 +83,13 @@ def test_two_runners_in_one_folder(scripts, tmp_path):
     assert (tmp_path / "row0.json").read_text().startswith(f"another process works in {tmp_path}; wait for it")
 
 
-def test_commands(monkeypatch):
-    monkeypatch.setattr(runner, "SCRIPTS", Path("scripts"))
+def test_commands():
     step = Step("train", {"use_cpu": True, "seed": None, "config_overrides": ["a=1", "b=2"]}, Path("run"))
     words = runner.command_line(step, "accelerate launch --num_processes 8")
-    assert words[:5] == ["accelerate", "launch", "--num_processes", "8", "scripts/train.py"]
-    assert words[5:] == ["--use_cpu", "--config_overrides", "a=1", "b=2"]
-    assert runner.command_line(Step("evaluate", {}, Path("x")), "unused") == ["python", "scripts/evaluate.py"]
+    assert words[:6] == ["accelerate", "launch", "--num_processes", "8", "-m", "hf_capsule_mt.cli.train"]
+    assert words[6:] == ["--use_cpu", "--config_overrides", "a=1", "b=2"]
+    evaluate = runner.command_line(Step("evaluate", {}, Path("x")), "unused")
+    assert evaluate == ["python", "-m", "hf_capsule_mt.cli.evaluate"]
     assert runner.command_environment()["PATH"].startswith(str(Path(sys.executable).parent))
     assert runner.command_environment()["MALLOC_MMAP_MAX_"] == "0"
 
@@ -115,10 +119,9 @@ def test_dry_run(study, tmp_path, capsys, monkeypatch):
     ablate.main([str(study), "--dry_run", "--launcher", "torchrun --nproc_per_node 2"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["# plain, seed 1: done", "# student, seed 1: to do"]
-    commands = [next(word for word in line.split() if word.endswith(".py")) for line in lines[2:]]
+    commands = [next(word for word in line.split() if word.startswith("hf_capsule_mt.")) for line in lines[2:]]
     names = ["train_tokenizer", "distill", "train", "average_checkpoints", "translate", "evaluate"]
-    assert [Path(command).stem for command in commands] == names
-    assert all(Path(command).is_file() for command in map(Path, commands)) or not runner.SCRIPTS.is_dir()
+    assert [command.rpartition(".")[2] for command in commands] == names
     assert lines[4].startswith("torchrun --nproc_per_node 2 ")
     assert "--method capsnmt --size tiny --config_overrides d_model=16 dropout=0.1" in lines[4]
 

@@ -64,7 +64,7 @@ def test_the_result_loads(run):
 def test_the_record(run, corpus):
     written = json.loads((run / "run_record.json").read_text(encoding="utf-8"))
     assert written["command"].startswith(
-        "accelerate launch --num_processes 1 --mixed_precision no scripts/train.py --method em-routing --size tiny "
+        "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt.cli.train --method em-routing "
     )
     assert written["model"]["method"] == "em-routing"
     assert written["model"]["config_overrides"] == SMALL
@@ -89,7 +89,7 @@ def test_the_model_card(run):
     card = ModelCard.load(run / "README.md")
     (result,) = card.data.eval_results
     assert result.metric_value == round(written["metrics"]["eval_bleu"], 2)
-    assert "accelerate launch --num_processes 1 --mixed_precision no scripts/train.py" in card.text
+    assert "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt.cli.train" in card.text
     assert str(run) not in card.text
     assert "Weights: of checkpoint-" in card.text
     assert f"{written['parameters']:,} parameters" in card.text
@@ -285,7 +285,7 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"config_overrides": [*SMALL, "eos_token_id=9"]}, "eos_token_id is 2 in the tokenizer and 9 in the model's"),
         ({"label_smoothing": 1}, "label_smoothing is 1.0; allowed are numbers in [0, 1)"),
         ({"label_smoothing_factor": 0.1}, "set label_smoothing in the model's configuration instead"),
-        ({"tokenizer_name": None}, "tokenizer_name is missing; make a tokenizer with scripts/train_tokenizer.py"),
+        ({"tokenizer_name": None}, "tokenizer_name is missing; make a tokenizer with hf-capsule-mt train_tokenizer"),
         ({"tokenizer_name": "absent"}, "'absent' is neither a folder with a tokenizer"),
         ({"train_file": "absent.tsv"}, "train_file names absent.tsv, which is not a file"),
         ({"train_file": None}, "give either --train_file or --dataset_name"),
@@ -369,7 +369,10 @@ def test_help_begins_with_our_own_options(capsys):
         main(["--help"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    assert "accelerate launch scripts/train.py --method em-routing --size tiny --tokenizer_name tokenizer \\\n" in text
+    assert (
+        "accelerate launch -m hf_capsule_mt.cli.train --method em-routing --size tiny --tokenizer_name tokenizer \\\n"
+        in text
+    )
     options = ["--method ", "--config_overrides ", "--train_file ", "--max_tokens_per_batch ", "--output_dir "]
     places = [text.index(f"\n  {option}") for option in options]
     assert places == sorted(places)

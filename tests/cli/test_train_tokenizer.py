@@ -9,7 +9,7 @@ from hf_capsule_mt.cli.train_tokenizer import main
 
 ENGLISH = ["the old house", "two dogs", "", "the green house"]
 GERMAN = ["das alte Haus", "zwei Hunde", "nichts", "das grüne Haus"]
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_tokenizer.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "train.py"
 
 
 @pytest.fixture
@@ -104,4 +104,4 @@ def test_the_script_is_a_door_to_the_command(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", [str(SCRIPT), "--help"])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert "--vocab_size" in capsys.readouterr().out
+    assert "--max_tokens_per_batch" in capsys.readouterr().out

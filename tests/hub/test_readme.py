@@ -27,7 +27,6 @@ def folder(tmp_path):
     """What the reader has by then: a run, an average, and the commands."""
     from hf_capsule_mt.cli import average_checkpoints, evaluate, train
 
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     corpus = write_corpus(tmp_path)
     options = {"validation_file": files(corpus, "validation"), "save_strategy": "steps", "save_steps": 1}
     train.main(arguments(corpus, tmp_path / "run", **options))

@@ -29,7 +29,7 @@ def run_command(hub, tmp_path, name, *options, token=TOKEN, home="home", code=0)
     """Run one of our commands as a user would, and return what it printed and what it reported."""
     settings = hub.environment(tmp_path / home, token)
     process = subprocess.run(
-        [sys.executable, ROOT / "scripts" / f"{name}.py", *map(str, options)],
+        [sys.executable, "-m", f"hf_capsule_mt.cli.{name}", *map(str, options)],
         env={**os.environ, **settings, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -28,7 +28,7 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
 )
-from hf_capsule_mt.modeling.capsule_routing import CapsuleRouting
+from hf_capsule_mt.modeling.layers.capsule_routing import CapsuleRouting
 
 every_kind = pytest.mark.parametrize("kind", ALL)
 every_aggregation = pytest.mark.parametrize("kind", AGGREGATIONS)

@@ -8,7 +8,7 @@ from recurrent_models import CAPSNMT_KINDS, KINDS, LAYERS, ONE_OF_EACH_FAMILY, p
 from torch.nn import functional as F
 from transformers import DynamicCache
 
-from hf_capsule_mt.modeling.recurrent import RecurrentCache
+from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
 SEED_AND_EOS_BIAS = {

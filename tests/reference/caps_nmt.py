@@ -5,14 +5,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from .recurrent import both_ways, embed, lstm, within
 from .sentence_capsules import sentence_state
 
 
 def caps_nmt(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], source: list[int], target: list[int]
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], source: list[int], target: list[int]
 ) -> Tensor:
     """The logits [T, V] after each of the words that the decoder reads."""
     encoder, decoder = within(parameters, "model.encoder."), within(parameters, "model.decoder.")

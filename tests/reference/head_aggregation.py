@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from .routing import RoutingOutput, em_routing, simple_routing
 
 
 def aggregate_heads(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], num_heads: int, heads: Tensor
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], num_heads: int, heads: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The aggregate [..., d] of concatenated heads [..., d], and the assignment [..., iterations, H, N]."""
     residual = config.head_aggregation_output == "residual"
@@ -30,7 +30,7 @@ def aggregate_heads(
 
 
 def _route(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], prefix: str, num_heads: int, vector: Tensor
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], prefix: str, num_heads: int, vector: Tensor
 ) -> RoutingOutput:
     """One position: the concatenated heads [d] to N output capsules."""
     num_capsules = config.num_output_capsules or config.d_model

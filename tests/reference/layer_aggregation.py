@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from .routing import RoutingOutput, dynamic_routing, em_routing
 
 
 def aggregate_layers(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], layers: Sequence[Tensor]
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], layers: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor | None]:
     """The aggregate [..., d] of layers [..., d], and for routing the assignment [..., iterations, L, N]."""
     leading = layers[0].shape[:-1]
@@ -31,7 +31,7 @@ def aggregate_layers(
 
 
 def _aggregate(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]
 ) -> tuple[Tensor, Tensor | None]:
     """One position: vectors H^1..H^L [d] to one [d], and the assignment [iterations, L, N]."""
     if config.layer_aggregation == "linear":
@@ -47,7 +47,7 @@ def _aggregate(
     return sum(weight * vector for weight, vector in zip(weights, vectors)), None
 
 
-def _route(config: PretrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]) -> RoutingOutput:
+def _route(config: PreTrainedConfig, parameters: Mapping[str, Tensor], vectors: list[Tensor]) -> RoutingOutput:
     num_capsules = config.num_output_capsules or config.d_model
     joint = config.layer_aggregation_parameterization == "joint"
     # Eq. 8

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 
 def within(parameters: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -12,7 +12,7 @@ def within(parameters: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
 
 
-def embed(config: PretrainedConfig, embedding: Tensor, words: list[int]) -> list[Tensor]:
+def embed(config: PreTrainedConfig, embedding: Tensor, words: list[int]) -> list[Tensor]:
     # As a word that is read, padding (which begins a target) is not learned: what `padding_idx` means.
     rows = [embedding[word].detach() if word == config.pad_token_id else embedding[word] for word in words]
     return [row * config.d_model**0.5 for row in rows]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from .guided_routing import guided_attention, guided_classifier, guided_dynamic_routing
 from .recurrent import both_ways, embed, gru, gru_step, within
@@ -15,7 +15,7 @@ from .sentence_capsules import sentence_state
 
 
 def rnmt(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], source: list[int], target: list[int]
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], source: list[int], target: list[int]
 ) -> tuple[Tensor, Tensor]:
     """The logits [T, V] after each of the words that the decoder reads, and the attention [T, S]."""
     encoder, decoder = within(parameters, "model.encoder."), within(parameters, "model.decoder.")
@@ -49,7 +49,7 @@ def rnmt(
 
 
 def _guided(
-    config: PretrainedConfig, encoder: Mapping[str, Tensor], decoder: Mapping[str, Tensor], state: Tensor, states: list
+    config: PreTrainedConfig, encoder: Mapping[str, Tensor], decoder: Mapping[str, Tensor], state: Tensor, states: list
 ) -> Tensor:
     """o = z + FFN([z; PAST; FUTURE]) of Zheng et al. 2019, of one word."""
     votes, routing = within(encoder, "guided_votes."), within(decoder, "guided_routing.")

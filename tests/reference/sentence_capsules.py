@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import PreTrainedConfig
 
 from .recurrent import within
 from .routing import squash
 
 
 def route_sentences(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], states: Tensor, mask: Tensor
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], states: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The capsules [B, M, d] of states [B, S, d], and the assignment [B, iterations, S, M] (Algorithm 1)."""
     capsules, assignments = [], []
@@ -47,7 +47,7 @@ def pool_sentences(states: Tensor, mask: Tensor) -> Tensor:
     return torch.stack(pooled)
 
 
-def sentence_state(config: PretrainedConfig, encoder: Mapping[str, Tensor], states: list[Tensor]) -> Tensor:
+def sentence_state(config: PreTrainedConfig, encoder: Mapping[str, Tensor], states: list[Tensor]) -> Tensor:
     """W_c [c_1, ..., c_M] of Eq. 5 [d], given the parameters of an encoder and its states of one sentence."""
     mask = torch.ones(1, len(states), dtype=torch.bool)
     if config.sentence_aggregation == "capsule":
@@ -64,7 +64,7 @@ def sinusoid(place: int, width: int) -> Tensor:
 
 
 def _route(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], words: list[Tensor]
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], words: list[Tensor]
 ) -> tuple[list[Tensor], list[list[list[Tensor]]]]:
     """One sentence: words [d] to M capsules [d], and the coefficients by iteration, word and capsule."""
     num_capsules, width = config.num_sentence_capsules, config.d_model
@@ -93,7 +93,7 @@ def _route(
 
 
 def _score(
-    config: PretrainedConfig, parameters: Mapping[str, Tensor], capsule: Tensor, j: int, word: Tensor, message: Tensor
+    config: PreTrainedConfig, parameters: Mapping[str, Tensor], capsule: Tensor, j: int, word: Tensor, message: Tensor
 ) -> Tensor:
     if config.position_aware_routing:
         position = sinusoid(j, config.d_model)

@@ -14,7 +14,7 @@ from tiny_study import study_of_two, write_study
 from hf_capsule_mt.ablation import runner
 from hf_capsule_mt.ablation.steps import is_whole
 from hf_capsule_mt.cli import ablate, ablation_report
-from hf_capsule_mt.data.builtin_corpus import generate_corpus
+from hf_capsule_mt.quickstart.corpus import generate_corpus
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ["run_record.json", "test.json", "trainer_state.json"]
@@ -36,7 +36,7 @@ def study(tmp_path):
 
 
 def start(study, runs):
-    command = [sys.executable, str(ROOT / "scripts" / "ablate.py"), str(study), "--runs_dir", str(runs)]
+    command = [sys.executable, "-m", "hf_capsule_mt.cli.ablate", str(study), "--runs_dir", str(runs)]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
 
 

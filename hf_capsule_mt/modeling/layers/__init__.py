@@ -1,0 +1,1 @@
+"""Modules with plain arguments, which the model families are made of."""

@@ -1,0 +1,118 @@
+"""What PAST and FUTURE capsules learn from (Zheng et al. 2019, section 3.3): the words and states before and after.
+
+z_t has read y_<t and predicts y_t. PAST is what comes before y_t, FUTURE begins with it. Positions without a target
+word neither add to a loss nor are in a bag or a mean.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from ..ops.bag_of_words import bag_of_words_loss
+from ..ops.routing import compute_dtype, in_compute_dtype
+
+
+def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
+    return _shares(_pairs(mask).tril(-1), dtype)
+
+
+def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """As [`words_before`], with the position's own word."""
+    return _shares(_pairs(mask).tril(), dtype)
+
+
+def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """As [`words_before`], of the position's own word and those after it."""
+    return _shares(_pairs(mask).triu(), dtype)
+
+
+def _pairs(mask: Tensor) -> Tensor:
+    """Where both positions have a word, `[B, T, T]`."""
+    return mask.unsqueeze(1) & mask.unsqueeze(2)
+
+
+def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
+    """Of equal size, of the members of every row."""
+    members = members.to(dtype)
+    return members / members.sum(-1, keepdim=True).clamp(min=1)
+
+
+def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:
+    """The sum over all positions of the mean squared error between capsules and contents.
+
+    Args:
+        capsules: `[B, T, d]`.
+        contents: what they shall agree with, `[B, T, d]`.
+        mask: `[B, T]`, True where there is a target word.
+    """
+    capsules, contents = in_compute_dtype(capsules, contents)
+    return (capsules - contents).square().mean(-1).masked_fill(~mask, 0.0).sum()
+
+
+class GuidedLosses(nn.Module):
+    """The bag-of-words loss and that of bilingual content agreement, those that have a weight.
+
+    Args:
+        config: with the fields of [`GuidedRoutingFields`].
+        width: of the decoder's states and of the embedding.
+    """
+
+    def __init__(self, config: PreTrainedConfig, width: int) -> None:
+        super().__init__()
+        past, future = (n * config.guided_capsule_dim for n in (config.num_past_capsules, config.num_future_capsules))
+        self.weights = {"bow_loss": config.bow_loss_weight, "bca_loss": config.bca_loss_weight}
+        self.num_past = config.num_past_capsules
+        if config.bow_loss_weight:
+            self.past_bow, self.future_bow = (nn.Linear(size, width, bias=False) for size in (past, future))
+        if config.bca_loss_weight:
+            self.past_bca, self.future_bca = (nn.Linear(width, size, bias=False) for size in (past, future))
+
+    def forward(
+        self,
+        states: Tensor,
+        capsules: Tensor,
+        labels: Tensor,
+        embedding: Tensor,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> dict[str, Tensor]:
+        """Compute the losses, by name, each the mean over the target words.
+
+        Args:
+            states: z `[B, T, width]`.
+            capsules: PAST, then FUTURE, `[B, T, J, D]`.
+            labels: target words `[B, T]`, -100 where there is none.
+            embedding: of the output words, `[V, width]`.
+            num_items_in_batch: what the sums are divided by, instead of the number of target words.
+        """
+        labels = labels.to(states.device)
+        mask = labels != -100
+        # Zero, not times zero: what a position without a word holds may be anything.
+        capsules = capsules.masked_fill(~mask[..., None, None], 0.0)
+        states = states.masked_fill(~mask[..., None], 0.0)
+        past, future = (part.flatten(-2) for part in capsules.tensor_split([self.num_past], dim=2))
+        items = mask.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=mask.device)
+        sums = {}
+        if self.weights["bow_loss"]:
+            words = labels.masked_fill(~mask, 0)
+            sums["bow_loss"] = self._bow(past, future, words, mask, embedding.to(states.device))
+        if self.weights["bca_loss"]:
+            sums["bca_loss"] = self._bca(past, future, states, mask)
+        return {name: total / items for name, total in sums.items()}
+
+    def _bow(self, past: Tensor, future: Tensor, words: Tensor, mask: Tensor, embedding: Tensor) -> Tensor:
+        dtype = compute_dtype(past)
+        before, after = words_before(mask, dtype), words_from(mask, dtype)
+        # Together, the two bags have half as many products with the vocabulary to add up.
+        queries = torch.cat([self.past_bow(past), self.future_bow(future)])
+        return bag_of_words_loss(queries, embedding, words.repeat(2, 1), torch.cat([before, after]))
+
+    def _bca(self, past: Tensor, future: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        dtype = compute_dtype(states)
+        with torch.autocast(states.device.type, enabled=False):
+            before, after = (shares(mask, dtype) @ states.to(dtype) for shares in (words_until, words_from))
+        agreements = (past, self.past_bca, before), (future, self.future_bca, after)
+        return sum(
+            content_agreement_loss(capsules, mapped(contents.to(states.dtype)), mask)
+            for capsules, mapped, contents in agreements
+        )

@@ -1,0 +1,132 @@
+"""Aggregation of the heads of multi-head attention (Li et al. 2019).
+
+A module here takes the place of an attention's output projection W^O: it maps the concatenated heads `[..., d]` to
+`[..., d]`, position by position, so attention itself and its caches know nothing of it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers import initialization as init
+from transformers.utils.output_capturing import OutputRecorder
+
+from .capsule_routing import CapsuleRouting, OutputRouting
+from .linear import UnitGainLinear
+
+
+class HeadRouting(CapsuleRouting):
+    """Routes the votes of the heads at one place, and lets Transformers record how it did.
+
+    Args:
+        config: a [`CapsuleAggregatedMarianConfig`].
+        place: the site and the layer, as in "encoder_self.0".
+    """
+
+    def __init__(self, config: PreTrainedConfig, place: str) -> None:
+        super().__init__(config.head_aggregation, config)
+        self.place = place
+
+    def forward(self, votes: Tensor) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
+        """Route votes `[..., H, d]`: the capsules `[..., d]`, and what [`RECORDED_HEADS`] records."""
+        capsules, assignment = super().forward(votes)
+        return capsules, (self.place, assignment), (self, votes)
+
+
+class RoutedHeads(nn.Module):
+    """Eq. 5-12: an input capsule for each head, computed from all heads, votes for the output capsules.
+
+    Adapters such as LoRA that change linear maps find two here: `inputs` (f, all heads' at once) and `votes` (W).
+
+    Args:
+        config: a [`CapsuleAggregatedMarianConfig`].
+        num_heads: H, the input capsules.
+        place: see [`HeadRouting`].
+    """
+
+    def __init__(self, config: PreTrainedConfig, num_heads: int, place: str) -> None:
+        super().__init__()
+        width = config.d_model
+        self.num_heads = num_heads
+        self.inputs = UnitGainLinear(width, num_heads * width)
+        self.votes = UnitGainLinear(width, width)
+        self.routing = HeadRouting(config, place)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
+        capsules = self.inputs(heads).tanh().unflatten(-1, (self.num_heads, -1))
+        return self.routing(self.votes(capsules))[0]
+
+
+class ResidualRoutedHeads(nn.Module):
+    """W^O, as it was trained, and routed heads beside it: W^O O + gamma * routed(O), with gamma 0 at the start.
+
+    The LayerNorm of the attention's own residual connection follows, so this one needs none. The projection has its
+    weights under Marian's names, `out_proj.weight` and `out_proj.bias`.
+
+    Args: those of [`RoutedHeads`].
+    """
+
+    def __init__(self, config: PreTrainedConfig, num_heads: int, place: str) -> None:
+        super().__init__()
+        width = config.d_model
+        self.weight = nn.Parameter(torch.empty(width, width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.routed = RoutedHeads(config, num_heads, place)
+        self.gamma = nn.Parameter(torch.zeros(width))
+
+    def init_weights(self, std: float) -> None:
+        """Draw the projection, and switch the routed heads off, unless they were loaded."""
+        init.normal_(self.weight, mean=0.0, std=std)
+        init.zeros_(self.bias)
+        init.zeros_(self.gamma)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
+        return F.linear(heads, self.weight, self.bias) + self.gamma * self.routed(heads)
+
+
+def aggregate_heads(attention: nn.Module, config: PreTrainedConfig, site: str, layer: int) -> None:
+    """Put an aggregation in the place of `attention.out_proj`, if the configuration has one at this site and layer.
+
+    Args:
+        attention: of one site: "encoder_self", "decoder_self" or "cross".
+        config: a [`CapsuleAggregatedMarianConfig`].
+        site: where `attention` is.
+        layer: index of its layer, from the bottom.
+    """
+    if config.aggregates_heads(site, layer):
+        kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
+        attention.out_proj = kind(config, attention.num_heads, f"{site}.{layer}")
+
+
+RECORDED_HEADS = {
+    "head_routing": OutputRecorder(HeadRouting, index=1),
+    "head_votes": OutputRecorder(HeadRouting, index=2),
+}
+"""What Transformers records of a stack that is asked for it, as it does with hidden states and attentions."""
+
+
+def record_heads(output_routing: OutputRouting) -> dict[str, bool]:
+    """The arguments of a stack's forward that make Transformers record what [`split_head_routing`] needs."""
+    if not output_routing:
+        return {}
+    return {"output_head_votes" if output_routing == "all" else "output_head_routing": True}
+
+
+def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
+    """Take what was recorded of the heads out of a stack's outputs.
+
+    Returns:
+        The other outputs; and by place the assignments `[batch, positions, H, N]`, or those of every iteration,
+        `[batch, positions, iterations, H, N]`; None if nothing was recorded.
+    """
+    others = {name: value for name, value in outputs.items() if name not in RECORDED_HEADS}
+    assignments = dict(outputs.get("head_routing", ()))
+    with torch.no_grad():
+        for routing, votes in outputs.get("head_votes", ()):
+            _, assignments[routing.place] = CapsuleRouting.forward(routing, votes, every_iteration=True)
+    return others, assignments or None

@@ -1,0 +1,1 @@
+"""The built-in corpus, and the whole way from it to a trained model."""

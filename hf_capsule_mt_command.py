@@ -1,0 +1,58 @@
+"""The command `hf-capsule-mt`: lists the commands of the package, and runs one.
+
+It lies beside the package, because to import the package is to register its models with Transformers, which takes
+seconds that `hf-capsule-mt --help` need not wait for.
+"""
+
+import ast
+import importlib
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+GROUPS = {
+    "Train": ("quickstart", "train_tokenizer", "train", "average_checkpoints", "distill"),
+    "Translate": ("translate", "demo"),
+    "Judge": ("evaluate", "ablate", "ablation_report", "benchmark", "growth", "latency"),
+    "Look inside": ("analyze", "probe", "generate_probing"),
+    "Share": ("write_model_card", "push_to_hub", "export_text"),
+}
+"""The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+_MODULES = Path(__file__).parent / "hf_capsule_mt" / "cli"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command that the first word names, with the words after it; without one, list the commands."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return
+    name, *options = words
+    if name not in COMMANDS:
+        near = "".join(f", did you mean {command}?" for command in get_close_matches(name, COMMANDS, n=1))
+        print(f"error: {name} is not a command{near or '; see hf-capsule-mt --help'}", file=sys.stderr)
+        raise SystemExit(2)
+    # What a command calls itself in its usage and in its records.
+    sys.argv = [f"hf-capsule-mt {name}", *options]
+    importlib.import_module(f"hf_capsule_mt.cli.{name}").main(options)
+
+
+def usage() -> str:
+    """The list of commands by group, each with the first line of its description."""
+    width = max(map(len, COMMANDS))
+    lines = ["usage: hf-capsule-mt COMMAND [options]", "", "Capsule-routing machine translation in Transformers."]
+    for group, names in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {name:<{width}}  {summary(name)}" for name in names)]
+    return "\n".join([*lines, "", "hf-capsule-mt COMMAND --help describes a command."])
+
+
+def summary(name: str) -> str:
+    """The first line of a command's description, read without importing it."""
+    docstring = ast.get_docstring(ast.parse((_MODULES / f"{name}.py").read_text(encoding="utf-8")))
+    return docstring.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+import pytest
+
+from hf_capsule_mt.quickstart.corpus import generate_corpus, write_corpus
+from hf_capsule_mt.quickstart.sentences import sentences
+
+
+def test_the_corpus_depends_on_the_seed_alone():
+    assert generate_corpus(200, seed=3) == generate_corpus(200, seed=3)
+    assert generate_corpus(200, seed=3) != generate_corpus(200, seed=4)
+    assert generate_corpus(50, seed=3) == generate_corpus(200, seed=3)[:50]
+
+
+def test_the_first_sentences_are_the_same_on_every_machine():
+    assert generate_corpus(3) == [
+        ("He tried to thank Maria.", "Er hat versucht, Maria zu danken."),
+        ("Why did you stay in front of a museum?", "Warum bist du vor einem Museum geblieben?"),
+        (
+            "Our grandmother had to dance at home although it was hot.",
+            "Unsere Großmutter musste zu Hause tanzen, obwohl es heiß war.",
+        ),
+    ]
+
+
+def test_english_is_distinct_and_decides_the_german():
+    german_of = {}
+    for seed in range(3):
+        corpus = generate_corpus(4000, seed=seed)
+        assert len({english for english, _ in corpus}) == 4000
+        for english, german in corpus:
+            assert german_of.setdefault(english, german) == german
+    # Without sentences that several seeds draw, the comparison above would compare nothing.
+    assert len(german_of) < 12_000
+
+
+def test_sentences_are_written_like_sentences():
+    for text in (text for pair in generate_corpus(2000, seed=1) for text in pair):
+        assert text[0].isupper()
+        assert text[-1] in ".?"
+        assert "  " not in text
+        assert " ," not in text
+        assert 2 <= len(text.split()) <= 24
+
+
+def test_asking_for_more_than_there_is_names_the_number():
+    with pytest.raises(ValueError, match=str(sentences().size)):
+        generate_corpus(sentences().size + 1)
+    with pytest.raises(ValueError, match="num_sentences is -1"):
+        generate_corpus(-1)
+
+
+def test_written_parts_are_aligned_and_disjoint(tmp_path):
+    folder = tmp_path / "new" / "corpus"
+    write_corpus(folder, num_train=300, num_validation=20, num_test=30, seed=2)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"{part}.{language}" for part in ("train", "validation", "test") for language in ("en", "de")
+    )
+    lines = {path.name: path.read_text(encoding="utf-8").splitlines() for path in folder.iterdir()}
+    parts = [list(zip(lines[f"{part}.en"], lines[f"{part}.de"])) for part in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [300, 20, 30]
+    assert [len(lines[f"{part}.de"]) for part in ("train", "validation", "test")] == [300, 20, 30]
+    assert [pair for part in parts for pair in part] == generate_corpus(350, seed=2)
+    assert len({english for part in parts for english, _ in part}) == 350
+
+
+def test_an_empty_part_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="num_test is 0"):
+        write_corpus(tmp_path / "corpus", num_test=0)
+    assert not (tmp_path / "corpus").exists()
