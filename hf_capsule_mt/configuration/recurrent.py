@@ -25,6 +25,14 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
         "routing_iterations",
     )
     """Fields that are integers of at least 1."""
+    switches: ClassVar[tuple[str, ...]] = (
+        "position_aware_routing",
+        "share_routing_weights",
+        "separable_scoring",
+        "tie_word_embeddings",
+        "use_cache",
+    )
+    """Fields that are True or False."""
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
         "past_key_values",
         "lm_loss",
@@ -58,7 +66,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
         if self.d_model % 2:
             raise ValueError(f"d_model is {self.d_model}; allowed are even integers, half for each direction")
         check_choice("sentence_aggregation", self.sentence_aggregation, self.sentence_aggregations)
-        for name in ("position_aware_routing", "share_routing_weights", "separable_scoring"):
+        for name in self.switches:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are True and False")
         check_fraction("dropout", self.dropout)
