@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
 from .report import dated_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
 from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.growth import Measurement
+    from hf_capsule_mt.evaluation.time_by_length import Measurement
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from tqdm import tqdm
 
-    from hf_capsule_mt.evaluation.growth import KINDS, measure_growth
+    from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length
 
     from .output import write_json
 
@@ -57,16 +57,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
     total = args.rounds * len(configs) * len(args.lengths) * len(KINDS)
     with quiet_transformers():
-        found = measure_growth(configs, args.lengths, device=device, **options)
+        found = measure_time_by_length(configs, args.lengths, device=device, **options)
         measurements = list(tqdm(found, total=total, unit=" times"))
     record = _record(args, measurements, device.type)
     print(report(record))
     if args.output_file is not None:
         write_json(args.output_file, record)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.growth_figure import draw_growth
+        from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
 
-        draw_growth(record, args.figure_file)
+        draw_time_by_length(record, args.figure_file)
 
 
 def _configs(args: argparse.Namespace) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], device_type: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent, medians_of
+    from hf_capsule_mt.evaluation.time_by_length import KINDS, fit_exponent, medians_of
 
     medians = medians_of(measurements)
     lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)

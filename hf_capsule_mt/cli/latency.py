@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import report_user_errors
 from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
 
