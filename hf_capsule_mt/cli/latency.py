@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
     """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
+    from hf_capsule_mt.checkpoints import load_tokenizer
     from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-    from hf_capsule_mt.data.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(args.tokenizer_name)
     if args.reference_file is None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
-from transformers import PreTrainedModel, Trainer
+from transformers import Trainer
 
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.data.parallel_text import ParallelText
 from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -46,7 +47,7 @@ class Run:
             "data": asdict(self.data_args),
             "training": trainer.args.to_sanitized_dict(),
             "config": trainer.model.config.to_diff_dict(),
-            "parameters": _saved_parameters(trainer.model),
+            "parameters": count_parameters(trainer.model),
             "data_sha256": self._data_sha256,
             "data_report": asdict(self.text.report),
             "pairs": {"trained_on": len(self.pairs), "too_long": self.pairs.too_long},
@@ -87,12 +88,6 @@ class Run:
         if name is None or Path(name).is_dir():
             return None
         return {"name": name, "revision": self.model_args.model_revision}
-
-
-def _saved_parameters(model: PreTrainedModel) -> int:
-    """The parameters that a checkpoint has, each once; the sinusoids of positions are not among them."""
-    ignored = model._keys_to_ignore_on_save or ()
-    return sum(parameter.numel() for name, parameter in model.named_parameters() if name not in ignored)
 
 
 def _bleu_signature() -> str:
