@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hf_capsule_mt.files import replace_bytes
 
-from .records import OF_TRAINING
+from .results import OF_TRAINING
 from .steps import LAUNCHED, Job, Step, checkpoints, is_whole
 
 COMMANDS = "hf_capsule_mt.cli"

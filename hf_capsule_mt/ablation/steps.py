@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .records import OF_TRAINING, record_name
+from .results import OF_TRAINING, record_name
 from .study import Row, Study, Test
 
 # Commands whose processes share the work.

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
-from .output import write_json
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from hf_capsule_mt.data.parallel_text import ParallelText
     from hf_capsule_mt.data.tokenized import TokenizedPairs
     from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
-    from hf_capsule_mt.training.run import Run
+    from hf_capsule_mt.training.run_recorder import RunRecorder
     from hf_capsule_mt.training.trainer import TranslationTrainer
 
 
@@ -71,11 +70,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     from transformers import set_seed
 
     from hf_capsule_mt.data.tokenizer import check_tokenizer, load_tokenizer
+    from hf_capsule_mt.records import Environment, write
     from hf_capsule_mt.training.build import build_model
-    from hf_capsule_mt.training.record import environment
-    from hf_capsule_mt.training.run import Run
+    from hf_capsule_mt.training.run_recorder import RunRecorder
 
-    started, made_by = time.time(), environment()
+    started, environment = time.time(), Environment.here()
     if model_args.tokenizer_name is not None:
         tokenizer = load_tokenizer(model_args.tokenizer_name)
     else:
@@ -90,15 +89,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     validation_pairs = _tokenize(validation_text, tokenizer, data_args, args, "validation")
     _check_budget(train_pairs, args)
     arguments = sys.argv[1:] if argv is None else argv
-    run = Run(model_args, data_args, train_text, train_pairs, arguments, started, made_by)
-    trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs, run)
+    recorder = RunRecorder(model_args, data_args, train_text, train_pairs, arguments, started, environment)
+    trainer = _build_trainer(model, args, tokenizer, train_pairs, validation_pairs, recorder)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     # What Transformers calls internal is to save without pushing: that comes last, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if validation_pairs is not None else {})}
     if trainer.is_world_process_zero():
-        write_json(Path(args.output_dir) / "run_record.json", run.record(trainer, metrics))
+        write(recorder.record(trainer, metrics), Path(args.output_dir) / "run_record.json")
     if args.push_to_hub:
         trainer.push_to_hub()
     else:
@@ -189,7 +188,7 @@ def _build_trainer(
     tokenizer: "PreTrainedTokenizerBase",
     train_pairs: "TokenizedPairs",
     validation_pairs: "TokenizedPairs | None",
-    run: "Run",
+    recorder: "RunRecorder",
 ) -> "TranslationTrainer":
     from transformers import DataCollatorForSeq2Seq
 
@@ -203,7 +202,7 @@ def _build_trainer(
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=_bleu(tokenizer) if args.predict_with_generate else None,
-        run=run,
+        recorder=recorder,
     )
 
 
