@@ -9,7 +9,7 @@ from typing import Any
 
 from hf_capsule_mt.checkpoints import last_checkpoint
 
-from .records import OF_TRAINING, record_name
+from .results import OF_TRAINING, record_name
 from .study import Row, Study, Test
 
 # Commands whose processes share the work.

@@ -114,7 +114,7 @@ def _print_plan(plan: "Plan", jobs: Sequence["Job"], launcher: str) -> None:
 
 def print_table(plan: "Plan") -> None:
     """Print the table of the rows that have records."""
-    from hf_capsule_mt.ablation.records import read_results, read_speed
+    from hf_capsule_mt.ablation.results import read_results, read_speed
     from hf_capsule_mt.ablation.table import caption, score_table
 
     results = read_results(plan.study, plan.records)

@@ -62,8 +62,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from accelerate.utils import broadcast_object_list
 
+    from hf_capsule_mt.files import hash_text
+    from hf_capsule_mt.records import Environment
     from hf_capsule_mt.training.distillation import Shards, distill
-    from hf_capsule_mt.training.record import environment, text_hash
 
     started = time.time()
     state = process_state(args.device)
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
     if state.is_main_process:
-        settings = {"data": text_hash(sources), **decoding_settings(args)}
+        settings = {"data": hash_text(sources), **decoding_settings(args)}
         shards.open(settings)
     state.wait_for_everyone()
     _make_shards(args, shards, partial(distill, model, tokenizer), sources, state)
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         manifest |= {"settings": settings, "processes": state.num_processes}
         manifest |= {
             "seconds_of_this_call": round(time.time() - started, 1),
-            "environment": environment(state.device.type),
+            "environment": Environment.here(state.device.type),
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
@@ -146,9 +147,8 @@ def _make_shards(
 
 def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> dict[str, Any]:
     """Write the corpus, and return what the manifest says of it."""
-    import hashlib
-
     from hf_capsule_mt.data.parallel_text import write_parallel_text
+    from hf_capsule_mt.files import hash_file
 
     results = list(shards.read())
     kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
@@ -160,7 +160,7 @@ def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> d
     return {
         "teacher": args.model,
         "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": len(sources)},
-        "output": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in args.output_file},
+        "output": {file: hash_file(Path(file)) for file in args.output_file},
         "kept": len(kept),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }

@@ -90,12 +90,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
-    import hashlib
     from dataclasses import asdict
     from itertools import product
 
     from hf_capsule_mt.configuration.checks import check_choice
     from hf_capsule_mt.data.probing import find_tasks, read_probing_data
+    from hf_capsule_mt.files import hash_file
 
     for aggregation in args.aggregations:
         check_choice("aggregations has an entry that", aggregation, AGGREGATIONS)
@@ -105,7 +105,7 @@ def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     runs = []
     for task in find_tasks(args.data_dir, args.tasks):
         file = args.data_dir / task.file_name
-        data, digest = read_probing_data(file), hashlib.sha256(file.read_bytes()).hexdigest()
+        data, digest = read_probing_data(file), hash_file(file)
         for aggregation, seed in product(dict.fromkeys(args.aggregations), dict.fromkeys(args.seeds)):
             chosen = {"task": task.name, "aggregation": aggregation, "seed": seed, **asdict(settings)}
             folder = args.output_dir / f"{task.name}-{aggregation}-{seed}"
@@ -134,11 +134,11 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     import time
 
     from hf_capsule_mt.evaluation.probing import probe
-    from hf_capsule_mt.training.record import environment
+    from hf_capsule_mt.records import Environment
 
     from .output import write_json
 
-    started, made_by = time.time(), environment()
+    started, made_by = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
     # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
-from .output import write_json
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
@@ -58,30 +57,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     from transformers import set_seed
 
     from hf_capsule_mt.checkpoints import load_tokenizer
+    from hf_capsule_mt.records import Environment, write
     from hf_capsule_mt.training.build import build_model
     from hf_capsule_mt.training.data import load_data
-    from hf_capsule_mt.training.record import environment
     from hf_capsule_mt.training.resuming import check_same_model
-    from hf_capsule_mt.training.run import Run
+    from hf_capsule_mt.training.run_recorder import RunRecorder
     from hf_capsule_mt.training.trainer import TranslationTrainer
 
-    started, made_by = time.time(), environment()
+    started, environment = time.time(), Environment.here()
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
     if args.resume_from_checkpoint is not None:
         check_same_model(args.resume_from_checkpoint, model)
     data = load_data(data_args, args, tokenizer, model.config)
-    run = Run(model_args, data_args, data.text, data.train, sys.argv[1:] if argv is None else argv, started, made_by)
+    arguments = sys.argv[1:] if argv is None else argv
+    recorder = RunRecorder(model_args, data_args, data.text, data.train, arguments, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
-    trainer = TranslationTrainer(model, args, run, processing_class=tokenizer, **data_sets)
+    trainer = TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     # What Transformers calls internal is to save without pushing: that comes last, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if data.validation is not None else {})}
     if trainer.is_world_process_zero():
-        write_json(Path(args.output_dir) / "run_record.json", run.record(trainer, metrics))
+        write(recorder.record(trainer, metrics), Path(args.output_dir) / "run_record.json")
     if args.push_to_hub:
         trainer.push_to_hub()
     else:

@@ -29,7 +29,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from .arguments import TranslationTrainingArguments
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
-from .run import Run
+from .run_recorder import RunRecorder
 
 logger = logging.get_logger(__name__)
 
@@ -121,15 +121,15 @@ class TranslationTrainer(Seq2SeqTrainer):
         ).train()
 
     Its training data set has `lengths`: a (source, target) pair of token counts for each item, as
-    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card tells of `run`; without one it is the
-    Trainer's own.
+    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card is made by `recorder`; without one it is
+    the Trainer's own.
     """
 
     def __init__(
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TranslationTrainingArguments | None = None,
-        run: Run | None = None,
+        recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
         tokenizer = kwargs.get("processing_class")
@@ -138,7 +138,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model=model, args=args, **kwargs)
-        self.run = run
+        self.recorder = recorder
         log_loss_terms(self)
         self.add_callback(SourceCallback())
         self.add_callback(_CardCallback(self.create_model_card))
@@ -189,10 +189,10 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` into the output folder."""
-        if self.run is None:
+        if self.recorder is None:
             super().create_model_card(*args, **kwargs)
         elif self.is_world_process_zero():
-            self.run.model_card(self).save(Path(self.args.output_dir) / "README.md")
+            self.recorder.model_card(self).save(Path(self.args.output_dir) / "README.md")
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
