@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
-from .output import write_json
+from .output import check_output_folder, write_json
+from .parser import NearestOptionParser
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def build_parser() -> "HfArgumentParser":
 
     from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 
-    return HfArgumentParser(
+    # HfArgumentParser calls what is left over "not used", and names no other option.
+    parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
+    return parser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
         usage="%(prog)s --option value ...",
         description=__doc__,
@@ -113,8 +116,7 @@ def _check_arguments(data_args: "DataArguments", args: "TranslationTrainingArgum
         raise ValueError(
             f"resume_from_checkpoint is {folder!r}, which holds no trainer_state.json; name a checkpoint folder"
         )
-    if Path(args.output_dir).is_file():
-        raise ValueError(f"output_dir is {args.output_dir!r}, which is a file; name a folder")
+    check_output_folder(Path(args.output_dir), "--output_dir")
     if args.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
         raise ValueError(f"eval_strategy is {args.eval_strategy.value!r}, but there is no --validation_file")
     metrics = ("bleu", "loss") if args.predict_with_generate else ("loss",)

@@ -360,7 +360,7 @@ def test_the_output_folder_is_a_file(corpus, tmp_path, capsys):
     (tmp_path / "file").write_text("text")
     with pytest.raises(SystemExit):
         main(arguments(corpus, tmp_path / "file"))
-    assert "which is a file; name a folder" in capsys.readouterr().err
+    assert "is a file; name a folder" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "text"
 
 
