@@ -12,8 +12,7 @@ logger = logging.getLogger(__name__)
 def report_user_errors(main: Callable[[Sequence[str] | None], None]) -> Callable[[Sequence[str] | None], None]:
     """Wrap a command's `main(argv)`: a ValueError or OSError ends it with `error: ...` and exit status 2.
 
-    The traceback is logged at DEBUG level. An interruption from the keyboard, and a reader of the output that has gone,
-    end the command without a word.
+    The traceback is logged at DEBUG level. If the reader of the output has gone, the command ends without a word.
     """
 
     @functools.wraps(main)
@@ -27,8 +26,6 @@ def report_user_errors(main: Callable[[Sequence[str] | None], None]) -> Callable
             # The interpreter writes what is left when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(1) from None
-        except KeyboardInterrupt:
-            raise SystemExit(130) from None
         except (ValueError, OSError) as error:
             logger.debug("traceback", exc_info=True)
             print(f"error: {error}", file=sys.stderr)

@@ -14,7 +14,6 @@ import hf_capsule_mt
 import hf_capsule_mt_command as door
 from hf_capsule_mt.cli import train_tokenizer
 from hf_capsule_mt.cli.device import usable_device
-from hf_capsule_mt.cli.errors import report_user_errors
 from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_output_folder
 from hf_capsule_mt.files import replace_text
 
@@ -81,17 +80,15 @@ def test_what_is_no_mistyped_option():
         parser.parse_args(["--train_file", "a", "--output_dir", "b", "-x"])
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def test_an_interruption(capsys, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
     monkeypatch.setattr(importlib, "import_module", interrupt)
-    for main, words in ((report_user_errors(interrupt), []), (door.main, ["train"])):
-        with pytest.raises(SystemExit) as exit_:
-            main(words)
-        assert exit_.value.code == 130
-        assert capsys.readouterr() == ("", "")
+    with pytest.raises(SystemExit) as exit_:
+        door.main(["train"])
+    assert exit_.value.code == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.slow
