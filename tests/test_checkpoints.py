@@ -38,7 +38,7 @@ def test_the_last_checkpoint_that_is_whole(tmp_path):
 
 
 def options_of(command, folder, text, output):
-    files = ["--train_file", text, text]
+    files = ["--train_file", text, text.with_suffix(".de")]
     return {
         translate: ["--model", folder, "--input_file", text, "--output_file", output],
         distill: ["--model", folder, *files, "--output_file", f"{output}.tsv"],
@@ -95,9 +95,10 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_what_commands_say_of_a_broken_checkpoint(tmp_path, capsys, mistake):
     spoil, message, commands = MISTAKES[mistake]
-    folder, text = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"), tmp_path / "text"
+    folder, text = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"), tmp_path / "text.en"
     spoil(folder)
-    text.write_text("a b\n")
+    for file in (text, text.with_suffix(".de")):
+        file.write_text("a b\n")
     before = sorted(tmp_path.rglob("*"))
     for command in commands:
         with pytest.raises(SystemExit) as exit_:

@@ -1,4 +1,4 @@
-"""Look inside a model: statistics and pictures of its routing over a corpus.
+"""Report statistics and pictures of a model's routing over a corpus.
 
     hf-capsule-mt analyze --model outputs/run --input_file test.en --output_dir report
     hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --output_dir report \\
@@ -28,6 +28,7 @@ from .decoding import (
 )
 from .errors import report_user_errors
 from .output import check_new_folder, new_folder
+from .parser import CommandParser
 from .report import dated_environment
 from .routing_report import report, write_report
 
@@ -44,7 +45,7 @@ _DRAWN = 3
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_decoding_options(parser)
     # Of assignments, a position of a big model has a hundred kilobytes.
     parser.set_defaults(max_tokens_per_batch=1024)

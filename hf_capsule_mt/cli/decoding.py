@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .device import usable_device
+
 if TYPE_CHECKING:
     from accelerate import PartialState
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -120,10 +122,7 @@ def process_state(device: str | None) -> "PartialState":
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The process that finishes first waits for the others, however long that takes.
     state = PartialState(cpu=cpu, timeout=timedelta(days=7))
-    try:
-        torch.empty(0, device=device or state.device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device} cannot be used: {error}") from error
+    usable_device(device or state.device)
     return state
 
 

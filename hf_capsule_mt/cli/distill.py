@@ -1,12 +1,13 @@
-"""Translate a whole training corpus with a teacher, for a student to train on (sequence-level distillation).
+"""Translate a training corpus with a teacher, for a student to train on.
 
     accelerate launch -m hf_capsule_mt.cli.distill --model runs/transformer/average --num_beams 4 \\
         --train_file train.en train.de --output_file distilled.en distilled.de
     hf-capsule-mt distill --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
 
-The corpus is what `train` reads (its targets are not looked at), or one plain text file of sources. The output is what
-`train` reads: two text files, or one .tsv or .jsonl file. Sentences that the teacher could not translate are left
-out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
+This is sequence-level distillation. The corpus is what `train` reads (its targets are not looked at), or one plain text
+file of sources. The output is what `train` reads: two text files, or one .tsv or .jsonl file. Sentences that the
+teacher could not translate are left out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the
+hashes of the data.
 
 Finished shards are kept in OUTPUT.shards until all are done, and the same command continues after an interruption.
 """
@@ -30,6 +31,7 @@ from .decoding import (
 )
 from .errors import report_user_errors
 from .output import check_output_file, write_json
+from .parser import CommandParser
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_decoding_options(parser)
     parser.add_argument(
         "--train_file", nargs="+", default=[], help="the corpus: files as of train.py, or one of sources"

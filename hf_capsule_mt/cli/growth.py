@@ -1,4 +1,4 @@
-"""Measure how the time of an update and of decoding grows with the length of the sentences.
+"""Measure how the time of training and of decoding grows with sentence length.
 
     hf-capsule-mt growth --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .parser import CommandParser
 from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, ["transformer", "capsnmt"])
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Measure how many milliseconds the translation of one sentence takes, over a real test set.
+"""Measure the milliseconds that the translation of one sentence takes.
 
     hf-capsule-mt latency --tokenizer_name tokenizer --input_file test.en --reference_file test.de --size base
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import report_user_errors
+from .parser import CommandParser
 from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
@@ -21,7 +22,7 @@ _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsul
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, _ROWS)
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one a line, plain or .gz")

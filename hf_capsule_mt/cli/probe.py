@@ -1,4 +1,6 @@
-"""Train and test the probing classifiers of Li et al. 2019, Table 1: an encoder with heads aggregated in three ways.
+"""Train probing classifiers on encoders that aggregate their heads in three ways.
+
+These are the classifiers of Li et al. 2019, Table 1.
 
     hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_runs
     hf-capsule-mt probe --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .output import check_output_folder
+from .parser import CommandParser
 from .report import markdown_table, quiet_transformers
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ _SETTINGS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
     parser.add_argument("--tasks", nargs="+", default=[], help="names of files without .txt (default: all there are)")
@@ -73,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.evaluation.probing import ProbingSettings
     from hf_capsule_mt.files import replace_text
 
+    check_output_folder(args.output_dir)
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
     for run in runs:

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
+from .output import check_output_folder
+from .parser import NearestOptionParser
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ def build_parser() -> "HfArgumentParser":
 
     from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 
-    return HfArgumentParser(
+    # HfArgumentParser calls what is left over "not used", and names no other option.
+    parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
+    return parser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
         usage="%(prog)s --option value ...",
         description=__doc__,
@@ -53,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     args.check_with(data_args)
+    check_output_folder(Path(args.output_dir))
 
     from transformers import set_seed
 

@@ -186,16 +186,14 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
 
     def check_with(self, data_args: DataArguments) -> None:
-        """Check what can be wrong with these arguments and those of the data together, and with folders.
+        """Check what can be wrong with these arguments and those of the data together.
 
         Raises:
-            ValueError: if a folder is none, there is nothing to evaluate on, or nothing is computed that tells which
-                model is best.
+            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or the best model
+                is to be that of a metric that is not computed.
         """
         if self.resume_from_checkpoint is not None:
             check_whole(self.resume_from_checkpoint)
-        if Path(self.output_dir).is_file():
-            raise ValueError(f"output_dir is {self.output_dir!r}, which is a file; name a folder")
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)

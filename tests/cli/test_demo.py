@@ -4,6 +4,7 @@ import json
 import os
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -45,6 +46,14 @@ def test_mistakes(tmp_path, capsys):
         (["--models", str(CHECKPOINT), "--device", "cuda:99"], "--device cuda:99 cannot be used"),
     ):
         assert message in error_of(arguments, capsys)
+
+
+def test_a_port_in_use(capsys):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = error_of(["--port", str(port), "--device", "cpu"], capsys)
+    assert f"the page cannot be served at port {port}, which may be in use: name a free one as --port" in message
 
 
 def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
