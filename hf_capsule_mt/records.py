@@ -23,6 +23,10 @@ VERSION = 2
 """Of the records that are written. Those of version 1 have neither `kind` nor `version`."""
 
 _PACKAGES = ("hf-capsule-mt", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
+_JSON_NAMES = {
+    **{str: "text", int: "a whole number", float: "a number", bool: "true or false"},
+    **{list: "a list", dict: "an object"},
+}
 T = TypeVar("T")
 
 
@@ -125,14 +129,20 @@ class BaseModel:
     revision: str
 
 
-@dataclass(frozen=True)
-class ReadCounts:
-    """Pairs of sentences that were read, and what became of them."""
+@dataclass
+class ReadReport:
+    """Numbers of pairs of sentences: read, and what became of them."""
 
-    read: int
-    kept: int
-    empty: int
-    invalid_utf8: int
+    read: int = 0
+    kept: int = 0
+    empty: int = 0
+    invalid_utf8: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
+            f"{self.invalid_utf8} dropped as invalid UTF-8"
+        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +180,7 @@ class RunRecord(Record):
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
     """Of the text that was read: by side, source and target."""
-    data_report: ReadCounts
+    data_report: ReadReport
     pairs: PairCounts
     mixed_precision: str = "no"
     processes: int
@@ -186,7 +196,7 @@ class RunRecord(Record):
     def updates_per_second(self) -> float:
         """Of the command's last call, with its evaluations."""
         resumed = self.training.resume_from_checkpoint
-        before = 0 if resumed is None else int(resumed.rpartition("-")[2])
+        before = 0 if resumed is None else int(Path(resumed).name.rpartition("-")[2])
         return (self.updates - before) / self.seconds_of_this_call
 
 
@@ -356,9 +366,10 @@ def decode(kind: type[T], value: Any, name: str = "") -> T:
         return None if value is None else decode(optional[0], value, name)
     if kind is Any:
         return value
-    expected = {float: (int, float)}.get(kind, dict if is_dataclass(kind) else origin or kind)
-    if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"has {name} = {value!r:.80}, which is not {'an object' if expected is dict else kind}")
+    expected = dict if is_dataclass(kind) else origin or kind
+    whole = isinstance(value, int) and expected is float
+    if not (isinstance(value, expected) or whole) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"has {name} = {value!r:.80}, which must be {_JSON_NAMES[expected]}")
     if is_dataclass(kind):
         return kind(**_decode_fields(kind, value, name))
     if origin is list:

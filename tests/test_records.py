@@ -84,11 +84,15 @@ def nested(found, place):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("parameters", None, r"has parameters = None, which is not <class 'int'>; give a record that hf-capsule-mt tr"),
+        (
+            "parameters",
+            None,
+            r"has parameters = None, which must be a whole number; give a record that hf-capsule-mt tr",
+        ),
         ("parameters", True, "has parameters = True, which"),
-        ("data/train_file", "a.en", "has data.train_file = 'a.en', which is not list"),
+        ("data/train_file", "a.en", "has data.train_file = 'a.en', which must be a list; give"),
         ("data/train_file", ["a.en", 3], r"has data.train_file\[1\] = 3"),
-        ("environment", [], r"has environment = \[\], which is not an object"),
+        ("environment", [], r"has environment = \[\], which must be an object"),
         ("environment/packages", {"torch": 2}, "has environment.packages.torch = 2"),
         ("environment/colour", "red", "has environment.colour, of which nothing is known; give"),
         ("colour", "red", "has colour, of which nothing is known"),
