@@ -1,7 +1,9 @@
-"""Files that are written whole or not at all, and records that are read."""
+"""Files that are written whole or not at all, files of JSON, and hashes of text and files."""
 
+import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def replace_bytes(path: Path, data: bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a record.
+    """Read a file of one JSON object.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -39,3 +41,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"{path} holds no JSON object")
     return record
+
+
+def hash_text(lines: Iterable[str]) -> str:
+    """Return the SHA-256 of lines, each ended by a newline."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -16,10 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hf_capsule_mt.markdown import table_in_markdown
+
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
-from .report import table_in_markdown
 
 if TYPE_CHECKING:
     from hf_capsule_mt.ablation.steps import Job, Plan
@@ -118,7 +119,7 @@ def _print_plan(plan: "Plan", jobs: Sequence["Job"], launcher: str) -> None:
 
 def print_table(plan: "Plan") -> None:
     """Print the table of the rows that have records."""
-    from hf_capsule_mt.ablation.records import read_results, read_speed
+    from hf_capsule_mt.ablation.results import read_results, read_speed
     from hf_capsule_mt.ablation.table import caption, score_table
 
     results = read_results(plan.study, plan.records)

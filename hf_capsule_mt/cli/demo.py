@@ -98,12 +98,8 @@ def _loader(device: str | None) -> Callable[[str], "tuple[PreTrainedModel, PreTr
     @lru_cache(_KEPT_MODELS)
     def load(model: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         which = _which(model, device)
-        try:
-            _check(which)
-            return load_model(which, state).eval(), load_tokenizer(which)
-        except (ValueError, OSError) as error:
-            # Who reads this has a page before them, and no options.
-            raise OSError(str(error).removeprefix("--model ")) from error
+        _check(which)
+        return load_model(which, state).eval(), load_tokenizer(which)
 
     return load
 

@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.data.parallel_text import read_lines
     from hf_capsule_mt.data.probing import format_probing_data
     from hf_capsule_mt.data.probing_generators import SplitSizes, generate_task, unique_sentences
-    from hf_capsule_mt.files import replace_text
-    from hf_capsule_mt.training.record import environment, text_hash
+    from hf_capsule_mt.files import hash_text, replace_text
+    from hf_capsule_mt.records import Environment
 
     from .output import check_output_folder, write_json
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     generated = {
         name: generate_task(name, sentences, sizes, num_words=args.num_words, seed=args.seed) for name in files
     }
-    made_from = {"settings": vars(args), "text_sha256": text_hash(lines), "environment": environment("cpu")}
+    made_from = {"settings": vars(args), "text_sha256": hash_text(lines), "environment": Environment.here("cpu")}
     args.data_dir.mkdir(parents=True, exist_ok=True)
     for name, (data, choice) in generated.items():
         write_json(args.data_dir / f"{name}.json", {"choice": choice, **made_from})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.records import encode
 
 
 def check_output_file(path: Path) -> None:
@@ -32,7 +33,7 @@ def check_output_folder(path: Path, option: str = "--output_dir") -> None:
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write `record` as JSON, whole or not at all; what JSON does not know, such as a path, becomes text."""
-    replace_text(path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
+    replace_text(path, json.dumps(encode(record), indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def check_new_folder(path: Path) -> None:

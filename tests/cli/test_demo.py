@@ -40,7 +40,7 @@ def test_mistakes(tmp_path, capsys):
         (["--fixed_models"], "--fixed_models leaves nothing to choose; name checkpoints with --models"),
         (["--port", "0"], "--port is 0; it must be from 1 to 65535"),
         (["--models", str(CHECKPOINT), str(tmp_path / "absent")], "absent is not a folder"),
-        (["--models", "runs/absent"], "--model runs/absent is no folder here, and the Hub does not give it"),
+        (["--models", "runs/absent"], "runs/absent is no folder here, and the Hub does not give it"),
         (["--models", str(tmp_path / "tokenizer")], "tokenizer holds no config (config.json)"),
         (["--models", str(tmp_path / "encoder")], "is of type bert, which is not an encoder-decoder"),
         (["--models", str(CHECKPOINT), "--device", "cuda:99"], "--device cuda:99 cannot be used"),

@@ -1,4 +1,4 @@
-"""The rows of a speed table: which models, of which size, on which device."""
+"""Options of the commands that measure speed: which models, of which size, on which device."""
 
 import argparse
 import re
