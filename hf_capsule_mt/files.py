@@ -16,8 +16,13 @@ def replace_text(path: Path, text: str) -> None:
 def replace_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`; an interruption leaves the old file, or none."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # The error names the temporary file, which nobody knows.
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -268,8 +268,8 @@ class Comparison:
     """A plain model and one with routing.
 
     Attributes:
-        plain_parameters: trainable parameters of the plain model.
-        parameters: trainable parameters of the other.
+        plain_parameters: of the plain model.
+        parameters: of the other.
         training: target tokens, without padding, trained on per second.
         decoding: sentences decoded per second.
         plain_memory: bytes of tensors at the height of an update of the plain model, where they were measured.

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.analysis.curves_figure import draw_learning_curves
-from hf_capsule_mt.analysis.growth_figure import draw_growth
 from hf_capsule_mt.analysis.sweep_figure import draw_sweep
+from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
 from hf_capsule_mt.files import read_json
 
 from .results import Result, mean_and_spread
@@ -44,7 +44,7 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
             captions[name] = f"BLEU on {figure.test} against {figure.x}."
     if study.growth is not None:
         record = read_json(Path(study.growth))
-        draw_formats(folder, "growth", lambda path: draw_growth(record, path))
+        draw_formats(folder, "growth", lambda path: draw_time_by_length(record, path))
         captions["growth"] = "Time against the length of sentences."
     return captions
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hf_capsule_mt.analysis.kinds import kinds_of_routing
 from hf_capsule_mt.analysis.length_figure import draw_lengths
 from hf_capsule_mt.analysis.pages import Section
+from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, compare_systems, significance_mark

@@ -1,4 +1,4 @@
-"""Compare the speed and the memory of methods with a plain model of the same size.
+"""Compare the speed and memory of methods with a plain model of the same size.
 
 That is transformers.MarianMTModel, or for rnmt-gdr and capsnmt-hybrid RNMT without capsules.
 
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
-from .report import quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .parser import CommandParser
+from .quiet import quiet_transformers
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -41,7 +42,7 @@ _WORKLOAD = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, METHODS)
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
     parser.add_argument(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length
 from .errors import report_user_errors
+from .parser import CommandParser
 
 if TYPE_CHECKING:
     from hf_capsule_mt.evaluation.streams import Streams
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     systems = parser.add_mutually_exclusive_group(required=True)
     systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
     systems.add_argument("--compare", type=Path, nargs="+", help="several: of a baseline, then of each other system")

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--run_record", type=Path, required=True, help="run_record.json of the training run")
     parser.add_argument("--output_file", type=Path, required=True, help="README.md in the checkpoint's folder")
     parser.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of hf-capsule-mt evaluate")

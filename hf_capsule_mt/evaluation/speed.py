@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, PreTrainedConfig, PreTrainedModel
 
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.records import Comparison, Rates
@@ -112,7 +113,7 @@ def compare_with_plain(
     counts = [workload.batch_size] * len(batches)
     seconds = _take_turns(_decoder(plain, dtype, workload), _decoder(method, dtype, workload), batches, device)
     decoding = _rates(seconds, counts, workload.warmup_rounds)
-    sizes = [model.num_parameters(only_trainable=True) for model in (plain, method)]
+    sizes = [count_parameters(model) for model in (plain, method)]
     return Comparison(*sizes, training, decoding, *memory)
 
 

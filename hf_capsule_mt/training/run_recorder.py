@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from huggingface_hub import ModelCard
-from transformers import PreTrainedModel, Trainer
+from transformers import Trainer
 
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.data.parallel_text import ParallelText
 from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -59,7 +60,7 @@ class RunRecorder:
             data=decode(DataOptions, asdict(self.data_args)),
             training=decode(TrainerOptions, trainer.args.to_dict()),
             config=trainer.model.config.to_diff_dict(),
-            parameters=_saved_parameters(trainer.model),
+            parameters=count_parameters(trainer.model),
             data_sha256=self._data_sha256,
             data_report=self.text.report,
             pairs=PairCounts(trained_on=len(self.pairs), too_long=self.pairs.too_long),
@@ -107,12 +108,6 @@ class RunRecorder:
         if name is None or Path(name).is_dir():
             return None
         return BaseModel(name, self.model_args.model_revision)
-
-
-def _saved_parameters(model: PreTrainedModel) -> int:
-    """The parameters that a checkpoint has, each once; the sinusoids of positions are not among them."""
-    ignored = model._keys_to_ignore_on_save or ()
-    return sum(parameter.numel() for name, parameter in model.named_parameters() if name not in ignored)
 
 
 def _bleu_signature() -> str:
