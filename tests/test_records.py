@@ -6,20 +6,25 @@ from pathlib import Path
 import pytest
 import torch
 
+from hf_capsule_mt.json_fields import encode
 from hf_capsule_mt.records import (
     VERSION,
     DataFile,
     Environment,
     EvaluationRecord,
+    LatencyRecord,
     RunRecord,
     SpeedRecord,
-    encode,
+    TimeByLengthRecord,
     read,
     write,
 )
 
 STORED = Path(__file__).parents[1] / "benchmarks" / "records"
-KINDS = {"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord}
+KINDS = {
+    **{"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord},
+    **{"growth": TimeByLengthRecord, "latency": LatencyRecord},
+}
 FILES = {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"*{part}*.json"))}
 
 
@@ -53,8 +58,8 @@ def test_stored_records_of_version_1(name, tmp_path):
 
 
 def test_there_are_records_of_every_kind():
-    assert set(FILES.values()) == {RunRecord, EvaluationRecord, SpeedRecord}
-    assert len(FILES) == 39
+    assert set(FILES.values()) == set(KINDS.values())
+    assert len(FILES) == 41
 
 
 def test_environment():

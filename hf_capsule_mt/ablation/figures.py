@@ -9,7 +9,7 @@ from typing import Any
 from hf_capsule_mt.analysis.curves_figure import draw_learning_curves
 from hf_capsule_mt.analysis.sweep_figure import draw_sweep
 from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
-from hf_capsule_mt.files import read_json
+from hf_capsule_mt.records import TimeByLengthRecord, read
 
 from .results import Result, mean_and_spread
 from .study import Figure, Study
@@ -43,7 +43,7 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
             draw_formats(folder, name, partial(_draw_sweep, figure, series, results))
             captions[name] = f"BLEU on {figure.test} against {figure.x}."
     if study.growth is not None:
-        record = read_json(Path(study.growth))
+        record = read(TimeByLengthRecord, Path(study.growth))
         draw_formats(folder, "growth", lambda path: draw_time_by_length(record, path))
         captions["growth"] = "Time against the length of sentences."
     return captions

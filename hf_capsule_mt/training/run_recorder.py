@@ -16,6 +16,7 @@ from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
+from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import (
     BaseModel,
     DataFile,
@@ -28,7 +29,6 @@ from hf_capsule_mt.records import (
     Score,
     ScoreSettings,
     TrainerOptions,
-    decode,
 )
 
 from .arguments import DataArguments, ModelArguments
