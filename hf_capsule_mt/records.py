@@ -336,6 +336,42 @@ class LatencyRecord(Record):
     environment: Environment
 
 
+@dataclass(frozen=True)
+class ProbingRunSettings:
+    """All that decides what comes out of a probing classifier."""
+
+    task: str
+    aggregation: str
+    seed: int
+    size: str
+    vocab_size: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    data_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbingRecord(Record):
+    """A probing classifier that was trained and tested."""
+
+    KIND: ClassVar[str] = "probing"
+    COMMAND: ClassVar[str] = "hf-capsule-mt probe"
+
+    settings: ProbingRunSettings
+    test_accuracy: float
+    validation_accuracy: float
+    validation_accuracies: list[float]
+    majority_accuracy: float
+    sentences: dict[str, int]
+    """By split."""
+    labels: int
+    parameters: int
+    config: dict[str, Any]
+    seconds_of_this_call: float
+    environment: Environment
+
+
 R = TypeVar("R", bound=Record)
 
 

@@ -13,6 +13,7 @@ from hf_capsule_mt.records import (
     Environment,
     EvaluationRecord,
     LatencyRecord,
+    ProbingRecord,
     RunRecord,
     SpeedRecord,
     TimeByLengthRecord,
@@ -55,6 +56,14 @@ def test_stored_records_of_version_1(name, tmp_path):
     assert set(found.values()) <= {None}
     write(record, tmp_path / name)
     assert read(FILES[name], tmp_path / name) == record
+
+
+def test_stored_records_of_probing(tmp_path):
+    path = tmp_path / "record.json"
+    for line in (STORED / "probing.jsonl").read_text().splitlines():
+        path.write_text(line)
+        found, stored = encode(read(ProbingRecord, path)), json.loads(line)
+        assert found == {**stored, "version": VERSION, "environment": {**stored["environment"], "date": None}}
 
 
 def test_there_are_records_of_every_kind():
