@@ -14,25 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.files import replace_bytes
+from hf_capsule_mt.records import ReadReport
 
 # One segment of each side, None where its bytes are not UTF-8.
 RawPair = tuple[str | None, str | None]
-
-
-@dataclass
-class ReadReport:
-    """How many pairs there were and what became of them."""
-
-    read: int = 0
-    kept: int = 0
-    empty: int = 0
-    invalid_utf8: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
-            f"{self.invalid_utf8} dropped as invalid UTF-8"
-        )
 
 
 @dataclass
