@@ -18,15 +18,12 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 TRAINER_STATE = "trainer_state.json"
+_TOKENIZER = ["tokenizer_config.json", "tokenizer.json"]
 # Of each part of a checkpoint: files of which one must be there, files that hold JSON, and what helps.
 _PARTS = {
     "config": ([CONFIG], [CONFIG, "generation_config.json"], "name the folder of a checkpoint"),
     "weights": (["*.safetensors"], [WEIGHTS_INDEX], "copy them into it, or name another checkpoint"),
-    "tokenizer": (
-        ["tokenizer_config.json", "tokenizer.json"],
-        ["tokenizer_config.json", "tokenizer.json"],
-        "copy that of the model into it, or make one with hf-capsule-mt train_tokenizer",
-    ),
+    "tokenizer": (_TOKENIZER, _TOKENIZER, "copy that of the model, or make one with hf-capsule-mt train_tokenizer"),
 }
 
 
@@ -78,8 +75,10 @@ def check_folder(folder: str | Path, *parts: str) -> None:
         if not any(file for pattern in patterns for file in folder.glob(pattern)):
             raise FileNotFoundError(f"{folder} holds no {part} ({' or '.join(patterns)}); {remedy}")
         found = {name: _read_json(folder, name) for name in in_json if (folder / name).is_file()}
-        for name in sorted(set(found.get(WEIGHTS_INDEX, {}).get("weight_map", {}).values())):
-            if not (folder / name).is_file():
+        shards = set(found.get(WEIGHTS_INDEX, {}).get("weight_map", {}).values())
+        for name in sorted(shards):
+            # With all weights in one file an index is of no use.
+            if not (folder / name).is_file() and not (folder / WEIGHTS).is_file():
                 raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_INDEX} names; copy it again")
 
 
@@ -93,16 +92,6 @@ def read_config(name: str | Path, revision: str = "main") -> dict[str, Any]:
     if Path(name).is_dir():
         check_folder(name, "config")
     return PreTrainedConfig.get_config_dict(str(name), revision=revision)[0]
-
-
-def read_trainer_state(checkpoint: Path) -> dict[str, Any]:
-    """Return the `trainer_state.json` of a checkpoint.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it is damaged.
-    """
-    return _read_json(checkpoint, TRAINER_STATE)
 
 
 def load_config(name: str | Path, revision: str = "main") -> PreTrainedConfig:
@@ -204,20 +193,6 @@ def _misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
     )
 
 
-@contextmanager
-def open_weights(path: Path) -> Iterator[safe_open]:
-    """Open a file of weights.
-
-    Raises:
-        FileNotFoundError: if it is missing.
-        OSError: if it is damaged.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing")
-    with explained_weights(path), safe_open(path, "pt") as file:
-        yield file
-
-
 def tensor_files(folder: Path) -> dict[str, Path]:
     """Return the file of each tensor of a checkpoint, in one file or several.
 
@@ -228,7 +203,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
     if not (folder / WEIGHTS).is_file():
         weight_map = _read_json(folder, WEIGHTS_INDEX)["weight_map"]
         return {tensor: folder / name for tensor, name in weight_map.items()}
-    with open_weights(folder / WEIGHTS) as file:
+    with explained_weights(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
         return dict.fromkeys(file.keys(), folder / WEIGHTS)
 
 
@@ -236,7 +211,7 @@ def tensor_shapes(files: Mapping[str, Path]) -> dict[str, list[int]]:
     """Return the shape of each tensor of a checkpoint, from its [`tensor_files`], without reading the tensors."""
     shapes = {}
     for path in set(files.values()):
-        with open_weights(path) as file:
+        with explained_weights(path), safe_open(path, "pt") as file:
             shapes.update({tensor: file.get_slice(tensor).get_shape() for tensor in file.keys()})  # noqa: SIM118
     return shapes
 

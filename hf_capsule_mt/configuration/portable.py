@@ -6,6 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+
 from .source import IN_PACKAGE, source_files
 
 _REMOTE_CODE = ("auto_map", "custom_pipelines")
@@ -21,6 +23,14 @@ class PortableConfig:
 
     auto_classes: ClassVar[dict[str, str]] = {}
     """Names of Auto classes, and the exported module and class that each is to load."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            super().__setattr__(name, value)
+        except StrictDataclassFieldValidationError as error:
+            [field] = [field for field in fields(self) if field.name == name]
+            allowed = getattr(field.type, "__name__", field.type)
+            raise ValueError(f"{name} is {value!r}; allowed are values of {allowed}") from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the configurations of the recurrent families have in common."""
+"""Fields that the configurations of the recurrent families share."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
     """
 
     sentence_aggregations: ClassVar[tuple[str | None, ...]] = ("capsule", "pooling")
-    """What `sentence_aggregation` may be."""
+    """Allowed values of `sentence_aggregation`."""
     positive_integers: ClassVar[tuple[str, ...]] = (
         "vocab_size",
         "d_model",
@@ -25,6 +25,14 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
         "routing_iterations",
     )
     """Fields that are integers of at least 1."""
+    switches: ClassVar[tuple[str, ...]] = (
+        "position_aware_routing",
+        "share_routing_weights",
+        "separable_scoring",
+        "tie_word_embeddings",
+        "use_cache",
+    )
+    """Fields that are True or False."""
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
         "past_key_values",
         "lm_loss",
@@ -58,7 +66,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
         if self.d_model % 2:
             raise ValueError(f"d_model is {self.d_model}; allowed are even integers, half for each direction")
         check_choice("sentence_aggregation", self.sentence_aggregation, self.sentence_aggregations)
-        for name in ("position_aware_routing", "share_routing_weights", "separable_scoring"):
+        for name in self.switches:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are True and False")
         check_fraction("dropout", self.dropout)

@@ -6,7 +6,8 @@ from .capsule_aggregated_marian import (
     CapsuleAggregatedMarianModel,
     CapsuleAggregatedMarianPreTrainedModel,
 )
-from .ops.routing import RoutingOutput, dynamic_routing, em_routing, simple_routing
+from .ops.em_routing import em_routing
+from .ops.routing import RoutingOutput, dynamic_routing, simple_routing
 from .rnmt import RNMTForConditionalGeneration, RNMTModel, RNMTPreTrainedModel
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 

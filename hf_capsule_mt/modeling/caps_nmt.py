@@ -7,32 +7,32 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """CapsNMT (Wang et al. 2019): translation in time linear in the lengths of source and target."""
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.caps_nmt import CapsNMTConfig
-from .layers.capsule_routing import OutputRouting
 from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer, reading_orders
-from .layers.sentence_capsules import SentenceProjection, build_sentence_aggregation
 from .ops.masks import reading_mask
-from .outputs import SentenceEncoderOutput
+from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput
 from .recurrent_seq2seq import (
-    RecurrentForConditionalGeneration,
-    RecurrentModel,
+    RecurrentEmbeddings,
+    RecurrentHead,
     RecurrentPreTrainedModel,
+    build_sentence_aggregation,
+    build_sentence_projection,
+    named_encoder_outputs,
 )
+from .translation_head import TranslationHead
 
 
 class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):
-    """What the models of the family have in common."""
+    """Configuration class and undivided modules of the family."""
 
     config: CapsNMTConfig
     config_class = CapsNMTConfig
@@ -47,9 +47,11 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.layers = nn.ModuleList(BidirectionalLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(
+            BidirectionalLayer(config.d_model, config.dropout) for _ in range(config.encoder_layers)
+        )
         self.aggregation = build_sentence_aggregation(config)
-        self.projection = SentenceProjection(config)
+        self.projection = build_sentence_projection(config)
         self.post_init()
 
     @capture_outputs
@@ -90,7 +92,9 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.layers = nn.ModuleList(RecurrentLayer(config, layer) for layer in range(config.decoder_layers))
+        self.layers = nn.ModuleList(
+            RecurrentLayer(config.d_model, config.dropout, layer) for layer in range(config.decoder_layers)
+        )
         self.post_init()
 
     @merge_with_config_defaults
@@ -127,24 +131,80 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, past_key_values if use_cache else None)
 
 
-class CapsNMTModel(CapsNMTPreTrainedModel, RecurrentModel):
+class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
     """The encoder-decoder without a language model head."""
 
-    encoder_class = CapsNMTEncoder
-    decoder_class = CapsNMTDecoder
-    encoder_output_class = SentenceEncoderOutput
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsNMTEncoder(config)
+        self.decoder = CapsNMTDecoder(config)
+        self.post_init()
 
-    def _needed(self) -> tuple[str, ...]:
-        return "last_hidden_state", "sentence_state"
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: SentenceEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
 
-    def _read_by_decoder(self, encoder_outputs: SentenceEncoderOutput, attention_mask: Tensor | None) -> dict[str, Any]:
-        return {"sentence_state": encoder_outputs.sentence_state}
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what
+                [`get_input_embeddings`] makes of them.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            past_key_values: the decoder's states after the words before.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            use_cache: whether to return the decoder's states.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            **kwargs: `output_hidden_states` and `return_dict`.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        encoder_outputs = named_encoder_outputs(
+            encoder_outputs, SentenceEncoderOutput, ("last_hidden_state", "sentence_state")
+        )
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            sentence_state=encoder_outputs.sentence_state,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return RoutedSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            sentence_routing=encoder_outputs.sentence_routing,
+        )
 
 
-class CapsNMTForConditionalGeneration(CapsNMTPreTrainedModel, RecurrentForConditionalGeneration, GenerationMixin):
+class CapsNMTForConditionalGeneration(TranslationHead, RecurrentHead, CapsNMTPreTrainedModel, GenerationMixin):
     """The translation model: CapsNMT with a language model head (Eq. 6) and its own label-smoothed loss."""
 
-    model_class = CapsNMTModel
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.model = CapsNMTModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.post_init()
 
 
 __all__ = ["CapsNMTForConditionalGeneration", "CapsNMTModel", "CapsNMTPreTrainedModel"]

@@ -32,21 +32,28 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from .forced_decoding import ForcedDecoding
-from .layers.capsule_routing import OutputRouting
-from .layers.guided_losses import GuidedLosses
-from .layers.guided_routing import GuidedContext, GuidedRouting, GuidedVotes
+from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
+from .layers.capsule_routing import CapsuleRouting
+from .layers.guided_routing import GuidedContext
 from .layers.head_aggregation import (
     RECORDED_HEADS,
-    aggregate_heads,
+    HeadRouting,
+    ResidualRoutedHeads,
+    RoutedHeads,
     record_heads,
     split_head_routing,
 )
-from .layers.layer_aggregation import build_layer_aggregation
+from .layers.layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .layers.linear import init_words
-from .outputs import RoutedDecoderOutput, RoutedEncoderOutput, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+from .outputs import (
+    GuidedSeq2SeqModelOutput,
+    OutputRouting,
+    RoutedDecoderOutput,
+    RoutedEncoderOutput,
+    RoutedSeq2SeqModelOutput,
+)
 from .safe_loading import SafetensorsOnly
-from .translation_losses import TranslationLosses
+from .translation_head import GuidedTranslationHead
 from .warm_start import aggregated_config, load_marian, load_marian_weights
 
 
@@ -81,6 +88,44 @@ class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedMo
             init_words(module, self.config.d_model)
         if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
             module.init_weights(self.config.init_std)
+
+
+def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
+    """Arguments of [`CapsuleRouting`] that layers and heads share."""
+    return {
+        "num_capsules": config.num_output_capsules or config.d_model,
+        "num_iterations": config.routing_iterations,
+        "inverse_temperature": config.inverse_temperature,
+    }
+
+
+def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
+    """Build the aggregation that the configuration describes, for a stack of `num_layers`."""
+    size = num_layers, config.d_model
+    if config.layer_aggregation == "linear":
+        aggregator = LinearCombination(*size)
+    elif config.layer_aggregation == "dynamic":
+        aggregator = DynamicCombination(*size)
+    else:
+        routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
+        how = config.layer_aggregation_context, config.layer_aggregation_parameterization
+        aggregator = RoutedAggregation(*size, routing, *how)
+    return LayerAggregation(aggregator, config.d_model, config.layer_aggregation_output)
+
+
+def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
+    """Put an aggregation in the place of `attention.out_proj`, if the configuration has one at this site and layer.
+
+    Args:
+        attention: of one site: "encoder_self", "decoder_self" or "cross".
+        config: of the model.
+        site: where `attention` is.
+        layer: index of its layer, from the bottom.
+    """
+    if config.aggregates_heads(site, layer):
+        kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
+        routing = HeadRouting(f"{site}.{layer}", config.head_aggregation, **_routing_settings(config))
+        attention.out_proj = kind(config.d_model, attention.num_heads, routing)
 
 
 class _Recorded:
@@ -125,7 +170,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         )
         aggregates = config.aggregates_layers("encoder")
         self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
-        self.guided_votes = GuidedVotes(config, config.d_model) if config.guided_routing is not None else None
+        self.guided_votes = build_guided_votes(config)
         self.post_init()
 
     @can_return_tuple
@@ -221,9 +266,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         super().__init__(config)
         self.encoder = CapsuleAggregatedMarianEncoder(config)
         self.decoder = CapsuleAggregatedMarianDecoder(config)
-        self.guided_routing = None
-        if config.guided_routing is not None:
-            self.guided_routing = GuidedRouting(config, config.d_model, config.decoder_ffn_dim, config.dropout)
+        self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
         self.post_init()
 
     @can_return_tuple
@@ -255,7 +298,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the cache.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it.
+            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
         if encoder_outputs is None:
@@ -285,7 +328,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         guided = GuidedContext(states, None, None)
         if self.guided_routing is not None:
             guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
-        return RoutedSeq2SeqModelOutput(
+        outputs = RoutedSeq2SeqModelOutput(
             last_hidden_state=guided.states,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
@@ -298,9 +341,10 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
             decoder_layer_routing=decoder_outputs.layer_routing,
             head_routing=head_routing or None,
             guided_routing=guided.assignment,
-            guided_states=states if output_guided_capsules else None,
-            guided_capsules=guided.capsules if output_guided_capsules else None,
         )
+        if not output_guided_capsules:
+            return outputs
+        return GuidedSeq2SeqModelOutput(**outputs, guided_states=states, guided_capsules=guided.capsules)
 
     def _route_guided(
         self,
@@ -328,62 +372,18 @@ def _mask_of_words(attention_mask: Tensor | None) -> Tensor | None:
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    ForcedDecoding, TranslationLosses, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    GuidedTranslationHead, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.model = CapsuleAggregatedMarianModel(config)
-        self.guided_losses = GuidedLosses(config, config.d_model) if config.guided_routing is not None else None
+        self.guided_losses = build_guided_losses(config)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_routing: OutputRouting = False,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> RoutedSeq2SeqLMOutput:
-        """Run the model; with labels, compute the loss.
-
-        Args:
-            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
-                right, if there are no others.
-            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
-
-        The other arguments are those of [`CapsuleAggregatedMarianModel.forward`].
-        """
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs: RoutedSeq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask,
-            decoder_input_ids,
-            decoder_attention_mask,
-            encoder_outputs,
-            past_key_values,
-            inputs_embeds,
-            decoder_inputs_embeds,
-            use_cache,
-            output_routing,
-            output_guided_capsules=labels is not None and self.guided_losses is not None,
-            **kwargs,
-        )
-        logits = self.lm_head(outputs.last_hidden_state) + self.final_logits_bias
-        return self._with_losses(logits, outputs, labels, num_items_in_batch)
+    def _logits(self, states: Tensor) -> Tensor:
+        return self.lm_head(states) + self.final_logits_bias
 
     @classmethod
     def from_marian(

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .layers.capsule_routing import OutputRouting
+from .outputs import OutputRouting
 
 
 class ForcedDecoding:

@@ -1,6 +1,7 @@
 """Model outputs: Transformers' own, with the routing and the parts of the loss."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 from transformers.modeling_outputs import (
@@ -11,6 +12,9 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
 )
 from transformers.utils import ModelOutput
+
+OutputRouting = bool | Literal["all"]
+"""Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""
 
 
 @dataclass
@@ -30,18 +34,18 @@ class RoutedEncoderOutput(BaseModelOutput):
 
 @dataclass
 class SentenceEncoderOutput(ModelOutput):
-    """What the encoder of CapsNMT returns.
+    """Output of CapsNMT's encoder.
 
     Args:
         last_hidden_state: states of the words, `[batch, source, d]`.
-        sentence_state: what the decoder reads at every step, W_c [c_1, ..., c_M], `[batch, d]`.
+        sentence_state: read by the decoder at every step, W_c [c_1, ..., c_M], `[batch, d]`.
         sentence_vectors: c_1, ..., c_M, `[batch, M, d]`.
         sentence_routing: as in [`RoutedSeq2SeqModelOutput`].
         hidden_states: of the words before the first layer and after each, `[batch, source, d]`, if asked for.
     """
 
     last_hidden_state: Tensor | None = None
-    # In front of what may be missing, so that a tuple has them at the same places.
+    # In front of optional fields, so that a tuple has it at the same place.
     sentence_state: Tensor | None = None
     sentence_vectors: Tensor | None = None
     sentence_routing: Tensor | None = None
@@ -50,11 +54,11 @@ class SentenceEncoderOutput(ModelOutput):
 
 @dataclass
 class AttendedEncoderOutput(ModelOutput):
-    """What the encoder of RNMT returns.
+    """Output of RNMT's encoder.
 
     Args:
         last_hidden_state: states of the words, `[batch, source, d]`.
-        attention_keys: what the decoder compares its states with, `[batch, source, d]`.
+        attention_keys: compared with the decoder's states, `[batch, source, d]`.
         sentence_state: as in [`SentenceEncoderOutput`], with `sentence_vectors` and `sentence_routing`, if the sentence
             is aggregated.
         guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`, if routing is guided.
@@ -80,7 +84,7 @@ class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
 @dataclass
 class GuidedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`RoutedSeq2SeqModelOutput`]."""
+    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`GuidedSeq2SeqModelOutput`]."""
 
     guided_routing: Tensor | None = None
     guided_states: Tensor | None = None
@@ -101,8 +105,6 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
             of these as a whole), `[batch, target, source, J]`, or `[batch, target, iterations, source, J]`.
         sentence_routing: of source positions to sentence capsules, `[batch, source, M]`, or
             `[batch, iterations, source, M]` with `output_routing="all"`.
-        guided_states: what guides guided routing, `[batch, target, d]`, if the capsules were asked for.
-        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`, if they were asked for.
     """
 
     encoder_layer_routing: Tensor | None = None
@@ -110,6 +112,17 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
     head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
+
+
+@dataclass
+class GuidedSeq2SeqModelOutput(RoutedSeq2SeqModelOutput):
+    """[`RoutedSeq2SeqModelOutput`] with the capsules of guided routing, for its losses and for their analysis.
+
+    Args:
+        guided_states: z, the decoder's states that guided routing, `[batch, target, d]`.
+        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`.
+    """
+
     guided_states: Tensor | None = None
     guided_capsules: Tensor | None = None
 

@@ -1,23 +1,19 @@
-"""Encoder-decoders of recurrent layers: what the families have in common."""
+"""Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import shift_tokens_right
-from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils import ModelOutput
 
 from ..configuration.recurrent import RecurrentConfig
-from .forced_decoding import ForcedDecoding
-from .layers.capsule_routing import OutputRouting
-from .layers.guided_losses import GuidedLosses
 from .layers.linear import init_unit_gain, init_words
 from .layers.recurrent import RecurrentCache
-from .outputs import RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .safe_loading import SafetensorsOnly
-from .translation_losses import TranslationLosses
 
 
 class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
@@ -47,7 +43,7 @@ class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
             super()._init_weights(module)
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """What the first layer of a stack reads, `[batch, length, d_model]`."""
+        """Return the inputs of a stack's first layer, `[batch, length, d_model]`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give one of them")
         if inputs_embeds is None:
@@ -55,7 +51,7 @@ class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
         return inputs_embeds * self.config.d_model**0.5
 
     def _cache(self, past_key_values: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
-        """What the decoder goes on from: a new cache where one is asked for and there is none."""
+        """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
         if not isinstance(past_key_values, RecurrentCache | None):
             family = type(self).__name__.removesuffix("Decoder")
             given = type(past_key_values).__name__
@@ -63,22 +59,13 @@ class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
         return RecurrentCache(num_layers) if past_key_values is None and use_cache else past_key_values
 
 
-class RecurrentModel(RecurrentPreTrainedModel):
-    """An encoder-decoder without a language model head."""
+class RecurrentEmbeddings:
+    """For an encoder-decoder: the embedding of its words."""
 
     _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
-    encoder_class: ClassVar[type[RecurrentPreTrainedModel]]
-    decoder_class: ClassVar[type[RecurrentPreTrainedModel]]
-    encoder_output_class: ClassVar[type[ModelOutput]]
-
-    def __init__(self, config: RecurrentConfig) -> None:
-        super().__init__(config)
-        self.encoder = self.encoder_class(config)
-        self.decoder = self.decoder_class(config)
-        self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The embedding of the source, which is that of the target too if it is tied."""
+        """Return the embedding of the source, which is that of the target too if it is tied."""
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -87,153 +74,15 @@ class RecurrentModel(RecurrentPreTrainedModel):
         if self.config.tie_word_embeddings:
             self.decoder.embed_tokens = value
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: RecurrentCache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_routing: OutputRouting = False,
-        output_guided_capsules: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> RoutedSeq2SeqModelOutput:
-        """Run encoder and decoder.
 
-        Args:
-            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what
-                [`get_input_embeddings`] makes of them.
-            attention_mask: `[batch, source]`, 1 where the source is real.
-            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
-            decoder_attention_mask: `[batch, target]`.
-            encoder_outputs: of an earlier call, instead of the source.
-            past_key_values: the decoder's states after the words before.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
-            use_cache: whether to return the decoder's states.
-            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it, if
-                there is any.
-            **kwargs: `output_hidden_states`, and `output_attentions` where there is attention.
-        """
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
-            )
-        encoder_outputs = self._checked(encoder_outputs)
-        decoder_outputs = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            output_routing=output_routing,
-            output_guided_capsules=output_guided_capsules,
-            **self._read_by_decoder(encoder_outputs, attention_mask),
-            **kwargs,
-        )
-        return RoutedSeq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            sentence_routing=encoder_outputs.sentence_routing,
-            guided_routing=getattr(decoder_outputs, "guided_routing", None),
-            guided_states=getattr(decoder_outputs, "guided_states", None),
-            guided_capsules=getattr(decoder_outputs, "guided_capsules", None),
-        )
-
-    def _needed(self) -> tuple[str, ...]:
-        """The first fields of the encoder's output, which the decoder cannot do without."""
-        raise NotImplementedError
-
-    def _read_by_decoder(self, encoder_outputs: ModelOutput, attention_mask: Tensor | None) -> dict[str, Any]:
-        """What of the source the decoder gets, by the names of its arguments."""
-        raise NotImplementedError
-
-    def _checked(self, outputs: ModelOutput | tuple[Tensor, ...]) -> ModelOutput:
-        """The output of the encoder, by name, with all that the decoder needs."""
-        needed = self._needed()
-        if isinstance(outputs, tuple):
-            outputs = self.encoder_output_class(**dict(zip(needed, outputs)))
-        for name in needed:
-            if getattr(outputs, name, None) is None:
-                elements = f"its first {len(needed)} elements"
-                raise ValueError(f"encoder_outputs has no {name}; give what get_encoder() returns, or {elements}")
-        return outputs
-
-
-class RecurrentForConditionalGeneration(ForcedDecoding, TranslationLosses, RecurrentPreTrainedModel):
-    """A translation model: an encoder-decoder with a language model head and its own label-smoothed loss."""
+class RecurrentHead:
+    """For a translation model: its output projection, and the words that its decoder reads."""
 
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
-    model_class: ClassVar[type[RecurrentModel]]
-
-    def __init__(self, config: RecurrentConfig) -> None:
-        super().__init__(config)
-        self.model = self.model_class(config)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        is_guided = getattr(config, "guided_routing", None) is not None
-        self.guided_losses = GuidedLosses(config, config.d_model) if is_guided else None
-        self.post_init()
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """What the decoder reads to predict `labels` `[batch, target]`: the word before each."""
+        """Return the words that the decoder reads to predict `labels` `[batch, target]`: the word before each."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: RecurrentCache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_routing: OutputRouting = False,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> RoutedSeq2SeqLMOutput:
-        """Run the model; with labels, compute the loss.
-
-        Args:
-            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
-                right, if there are no others.
-            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
-
-        The other arguments are those of [`RecurrentModel.forward`].
-        """
-        if labels is not None:
-            use_cache = False
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs: RoutedSeq2SeqModelOutput = self.model(
-            input_ids,
-            attention_mask,
-            decoder_input_ids,
-            decoder_attention_mask,
-            encoder_outputs,
-            past_key_values,
-            inputs_embeds,
-            decoder_inputs_embeds,
-            use_cache,
-            output_routing,
-            output_guided_capsules=labels is not None and self.guided_losses is not None,
-            **kwargs,
-        )
-        logits = self.lm_head(outputs.last_hidden_state)
-        return self._with_losses(logits, outputs, labels, num_items_in_batch)
 
     def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
         embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
@@ -242,3 +91,45 @@ class RecurrentForConditionalGeneration(ForcedDecoding, TranslationLosses, Recur
             # Transformers knows of one embedding and the output projection.
             decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
         return embeddings
+
+
+def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | SentencePooling:
+    """Build the aggregation of the encoder's states that the configuration describes."""
+    if config.sentence_aggregation == "pooling":
+        return SentencePooling()
+    return SentenceCapsules(
+        config.d_model,
+        config.num_sentence_capsules,
+        config.routing_iterations,
+        config.position_aware_routing,
+        config.share_routing_weights,
+        config.separable_scoring,
+    )
+
+
+def build_sentence_projection(config: RecurrentConfig) -> SentenceProjection:
+    """Build the map of the aggregate to a state of the sentence."""
+    squashed = config.sentence_aggregation == "capsule"
+    return SentenceProjection(config.d_model, config.num_sentence_vectors, squashed)
+
+
+def named_encoder_outputs(
+    outputs: ModelOutput | tuple[Tensor, ...], output_class: type[ModelOutput], needed: Sequence[str]
+) -> ModelOutput:
+    """Return the output of an encoder by name.
+
+    Args:
+        outputs: as the encoder returned it, or its first elements.
+        output_class: of the encoder's output.
+        needed: the fields that the decoder cannot do without, in their order.
+
+    Raises:
+        ValueError: if one of these is missing.
+    """
+    if isinstance(outputs, tuple):
+        outputs = output_class(**dict(zip(needed, outputs)))
+    for name in needed:
+        if getattr(outputs, name, None) is None:
+            elements = f"its first {len(needed)} elements"
+            raise ValueError(f"encoder_outputs has no {name}; give what get_encoder() returns, or {elements}")
+    return outputs

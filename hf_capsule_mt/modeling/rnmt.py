@@ -7,35 +7,42 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.rnmt import RNMTConfig
-from .layers.capsule_routing import OutputRouting
+from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.conditional_gru import ConditionalGRU
-from .layers.guided_routing import GuidedContext, GuidedRouting, GuidedVotes
+from .layers.guided_routing import GuidedContext
 from .layers.linear import UnitGainLinear
 from .layers.recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
-from .layers.sentence_capsules import SentenceProjection, build_sentence_aggregation
 from .ops.masks import mean_over_words, reading_mask
-from .outputs import AttendedEncoderOutput, GuidedDecoderOutput
-from .recurrent_seq2seq import (
-    RecurrentForConditionalGeneration,
-    RecurrentModel,
-    RecurrentPreTrainedModel,
+from .outputs import (
+    AttendedEncoderOutput,
+    GuidedDecoderOutput,
+    GuidedSeq2SeqModelOutput,
+    OutputRouting,
+    RoutedSeq2SeqModelOutput,
 )
+from .recurrent_seq2seq import (
+    RecurrentEmbeddings,
+    RecurrentHead,
+    RecurrentPreTrainedModel,
+    build_sentence_aggregation,
+    build_sentence_projection,
+    named_encoder_outputs,
+)
+from .translation_head import GuidedTranslationHead
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):
-    """What the models of the family have in common."""
+    """Configuration class and undivided modules of the family."""
 
     config: RNMTConfig
     config_class = RNMTConfig
@@ -53,13 +60,15 @@ class RNMTEncoder(RNMTPreTrainedModel):
     def __init__(self, config: RNMTConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.layers = nn.ModuleList(BidirectionalGRULayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(
+            BidirectionalGRULayer(config.d_model, config.dropout) for _ in range(config.encoder_layers)
+        )
         self.key_projection = UnitGainLinear(config.d_model, config.d_model)
         self.aggregation = None
         if config.sentence_aggregation is not None:
             self.aggregation = build_sentence_aggregation(config)
-            self.projection = SentenceProjection(config)
-        self.guided_votes = GuidedVotes(config, config.d_model) if config.guided_routing is not None else None
+            self.projection = build_sentence_projection(config)
+        self.guided_votes = build_guided_votes(config)
         self.post_init()
 
     @capture_outputs
@@ -118,10 +127,8 @@ class RNMTDecoder(RNMTPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.start = UnitGainLinear(config.d_model, config.d_model)
-        self.recurrence = ConditionalGRU(config)
-        self.guided_routing = None
-        if config.guided_routing is not None:
-            self.guided_routing = GuidedRouting(config, config.d_model, 4 * config.d_model, config.dropout)
+        self.recurrence = ConditionalGRU(config.d_model)
+        self.guided_routing = build_guided_routing(config, 4 * config.d_model)
         self.readout = UnitGainLinear(3 * config.d_model, config.d_model)
         self.post_init()
 
@@ -206,33 +213,101 @@ class RNMTDecoder(RNMTPreTrainedModel):
             )
 
 
-class RNMTModel(RNMTPreTrainedModel, RecurrentModel):
+class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
     """The encoder-decoder without a language model head."""
 
-    encoder_class = RNMTEncoder
-    decoder_class = RNMTDecoder
-    encoder_output_class = AttendedEncoderOutput
+    def __init__(self, config: RNMTConfig) -> None:
+        super().__init__(config)
+        self.encoder = RNMTEncoder(config)
+        self.decoder = RNMTDecoder(config)
+        self.post_init()
 
-    def _needed(self) -> tuple[str, ...]:
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: AttendedEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: RecurrentCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what
+                [`get_input_embeddings`] makes of them.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            past_key_values: the decoder's states after the words before.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            use_cache: whether to return the decoder's states.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
+            **kwargs: `output_hidden_states`, `output_attentions` and `return_dict`.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        encoder_outputs = named_encoder_outputs(encoder_outputs, AttendedEncoderOutput, self._read_of_encoder())
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            attention_keys=encoder_outputs.attention_keys,
+            encoder_attention_mask=attention_mask,
+            sentence_state=encoder_outputs.sentence_state,
+            guided_votes=encoder_outputs.guided_votes,
+            guided_keys=encoder_outputs.guided_keys,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            output_routing=output_routing,
+            output_guided_capsules=output_guided_capsules,
+            **kwargs,
+        )
+        outputs = RoutedSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            sentence_routing=encoder_outputs.sentence_routing,
+            guided_routing=decoder_outputs.guided_routing,
+        )
+        if not output_guided_capsules:
+            return outputs
+        return GuidedSeq2SeqModelOutput(
+            **outputs, guided_states=decoder_outputs.guided_states, guided_capsules=decoder_outputs.guided_capsules
+        )
+
+    def _read_of_encoder(self) -> tuple[str, ...]:
+        """Fields of the encoder's output that the decoder cannot do without."""
         sentence = () if self.config.sentence_aggregation is None else ("sentence_state",)
         guided = () if self.config.guided_routing is None else ("guided_votes", "guided_keys")
         return "last_hidden_state", "attention_keys", *sentence, *guided
 
-    def _read_by_decoder(self, encoder_outputs: AttendedEncoderOutput, attention_mask: Tensor | None) -> dict[str, Any]:
-        return {
-            "encoder_hidden_states": encoder_outputs.last_hidden_state,
-            "attention_keys": encoder_outputs.attention_keys,
-            "encoder_attention_mask": attention_mask,
-            "sentence_state": encoder_outputs.sentence_state,
-            "guided_votes": encoder_outputs.guided_votes,
-            "guided_keys": encoder_outputs.guided_keys,
-        }
 
-
-class RNMTForConditionalGeneration(RNMTPreTrainedModel, RecurrentForConditionalGeneration, GenerationMixin):
+class RNMTForConditionalGeneration(GuidedTranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
     """The translation model: RNMT with a language model head and its own label-smoothed loss."""
 
-    model_class = RNMTModel
+    def __init__(self, config: RNMTConfig) -> None:
+        super().__init__(config)
+        self.model = RNMTModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.guided_losses = build_guided_losses(config)
+        self.post_init()
 
 
 __all__ = ["RNMTForConditionalGeneration", "RNMTModel", "RNMTPreTrainedModel"]

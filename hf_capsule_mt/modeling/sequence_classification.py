@@ -14,9 +14,8 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
-from .layers.capsule_routing import OutputRouting
 from .ops.masks import mean_over_words
-from .outputs import RoutedEncoderOutput, RoutedSequenceClassifierOutput
+from .outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput
 
 
 class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel):

@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from hf_capsule_mt.checkpoints import (
     TRAINER_STATE,
     check_folder,
     checkpoints,
-    open_weights,
+    explained_weights,
     read_config,
-    read_trainer_state,
     step_of,
     tensor_files,
     tensor_shapes,
 )
+from hf_capsule_mt.files import read_json
 
 RECORD = "averaging.json"
 # The weights, which are averaged, and the state of the run they were taken from.
@@ -87,7 +88,7 @@ def best_checkpoints(
         FileNotFoundError: if the newest checkpoint has no `trainer_state.json`.
         ValueError: if fewer checkpoints were evaluated, or the run tracked no best model and no metric is named.
     """
-    state = read_trainer_state(last_checkpoints(run_dir, 1)[0])
+    state = read_json(last_checkpoints(run_dir, 1)[0] / TRAINER_STATE)
     metric, greater_is_better = _ranking(state, metric, greater_is_better)
     values = _values(state, metric)
     folders = [folder for folder in checkpoints(run_dir) if step_of(folder) in values]
@@ -193,5 +194,5 @@ def _average(paths: Sequence[Path], tensor: str) -> torch.Tensor:
 
 
 def _read(path: Path, tensor: str) -> torch.Tensor:
-    with open_weights(path) as file:
+    with explained_weights(path), safe_open(path, "pt") as file:
         return file.get_tensor(tensor)

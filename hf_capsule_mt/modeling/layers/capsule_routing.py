@@ -1,15 +1,11 @@
 """Routing as a module: the parameters of EM routing, and the choice of the algorithm."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from ..ops.routing import dynamic_routing, em_routing, simple_routing
-
-OutputRouting = bool | Literal["all"]
+from ..ops.em_routing import em_routing
+from ..ops.routing import dynamic_routing, simple_routing
 
 _AGREEMENT_ROUTINGS = {"dynamic_routing": dynamic_routing, "simple_routing": simple_routing}
 
@@ -19,15 +15,19 @@ class CapsuleRouting(nn.Module):
 
     Args:
         algorithm: "dynamic_routing", "simple_routing" or "em_routing".
-        config: for the number of output capsules, the iterations and the inverse temperature.
+        num_capsules: N, a divisor of the width of the votes.
+        num_iterations: iterations, at least 1.
+        inverse_temperature: that of EM routing, as in [`em_routing`].
     """
 
-    def __init__(self, algorithm: str, config: PreTrainedConfig) -> None:
+    def __init__(
+        self, algorithm: str, num_capsules: int, num_iterations: int = 3, inverse_temperature: float = 0.01
+    ) -> None:
         super().__init__()
         self.algorithm = algorithm
-        self.num_capsules = config.num_output_capsules or config.d_model
-        self.num_iterations = config.routing_iterations
-        self.inverse_temperature = config.inverse_temperature
+        self.num_capsules = num_capsules
+        self.num_iterations = num_iterations
+        self.inverse_temperature = inverse_temperature
         if algorithm == "em_routing":
             self.beta_a = nn.Parameter(torch.zeros(self.num_capsules))
             self.beta_u = nn.Parameter(torch.zeros(self.num_capsules))

@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -66,15 +65,15 @@ class ConditionalGRUStep(GradientCheckpointingLayer):
     """One word: s' = GRU_1(u, s); a = attention(s', h); the next state is GRU_2(a, s').
 
     Args:
-        config: an [`RNMTConfig`].
+        width: d, of words, states, keys and values.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.first = GRUStep(config.d_model)
-        self.attention = AdditiveAttention(config.d_model)
-        self.from_context = GateLinear(config.d_model, 3 * config.d_model)
-        self.second = GRUStep(config.d_model)
+        self.first = GRUStep(width)
+        self.attention = AdditiveAttention(width)
+        self.from_context = GateLinear(width, 3 * width)
+        self.second = GRUStep(width)
 
     def forward(
         self, from_word: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, real: Tensor | None
@@ -104,13 +103,13 @@ class ConditionalGRU(nn.Module):
     """The words of a target, one after the other: what is attended to depends on the state, so nothing can be fused.
 
     Args:
-        config: an [`RNMTConfig`].
+        width: d, of words, states, keys and values.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.from_words = GateLinear(config.d_model, 3 * config.d_model)
-        self.step = ConditionalGRUStep(config)
+        self.from_words = GateLinear(width, 3 * width)
+        self.step = ConditionalGRUStep(width)
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""What PAST and FUTURE capsules learn from (Zheng et al. 2019, section 3.3): the words and states before and after.
+"""Losses that teach PAST and FUTURE capsules (Zheng et al. 2019, section 3.3): the words and states before and after.
 
 z_t has read y_<t and predicts y_t. PAST is what comes before y_t, FUTURE begins with it. Positions without a target
 word neither add to a loss nor are in a bag or a mean.
@@ -6,66 +6,31 @@ word neither add to a loss nor are in a bag or a mean.
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 
-from ..ops.bag_of_words import bag_of_words_loss
-from ..ops.routing import compute_dtype, in_compute_dtype
-
-
-def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
-    return _shares(_pairs(mask).tril(-1), dtype)
-
-
-def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """As [`words_before`], with the position's own word."""
-    return _shares(_pairs(mask).tril(), dtype)
-
-
-def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """As [`words_before`], of the position's own word and those after it."""
-    return _shares(_pairs(mask).triu(), dtype)
-
-
-def _pairs(mask: Tensor) -> Tensor:
-    """Where both positions have a word, `[B, T, T]`."""
-    return mask.unsqueeze(1) & mask.unsqueeze(2)
-
-
-def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of equal size, of the members of every row."""
-    members = members.to(dtype)
-    return members / members.sum(-1, keepdim=True).clamp(min=1)
-
-
-def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:
-    """The sum over all positions of the mean squared error between capsules and contents.
-
-    Args:
-        capsules: `[B, T, d]`.
-        contents: what they shall agree with, `[B, T, d]`.
-        mask: `[B, T]`, True where there is a target word.
-    """
-    capsules, contents = in_compute_dtype(capsules, contents)
-    return (capsules - contents).square().mean(-1).masked_fill(~mask, 0.0).sum()
+from ..ops.bag_of_words import bag_of_words_loss, words_before, words_from, words_until
+from ..ops.losses import content_agreement_loss
+from ..ops.routing import compute_dtype
+from .guided_routing import GuidedCapsules
 
 
 class GuidedLosses(nn.Module):
     """The bag-of-words loss and that of bilingual content agreement, those that have a weight.
 
     Args:
-        config: with the fields of [`GuidedRoutingFields`].
         width: of the decoder's states and of the embedding.
+        capsules: how many there are, and how wide.
+        bow_weight: of the bag-of-words loss.
+        bca_weight: of the loss of bilingual content agreement.
     """
 
-    def __init__(self, config: PreTrainedConfig, width: int) -> None:
+    def __init__(self, width: int, capsules: GuidedCapsules, bow_weight: float = 1.0, bca_weight: float = 1.0) -> None:
         super().__init__()
-        past, future = (n * config.guided_capsule_dim for n in (config.num_past_capsules, config.num_future_capsules))
-        self.weights = {"bow_loss": config.bow_loss_weight, "bca_loss": config.bca_loss_weight}
-        self.num_past = config.num_past_capsules
-        if config.bow_loss_weight:
+        past, future = capsules.past * capsules.dim, capsules.future * capsules.dim
+        self.weights = {"bow_loss": bow_weight, "bca_loss": bca_weight}
+        self.num_past = capsules.past
+        if bow_weight:
             self.past_bow, self.future_bow = (nn.Linear(size, width, bias=False) for size in (past, future))
-        if config.bca_loss_weight:
+        if bca_weight:
             self.past_bca, self.future_bca = (nn.Linear(width, size, bias=False) for size in (past, future))
 
     def forward(

@@ -1,162 +1,47 @@
-"""PAST and FUTURE capsules (Zheng et al. 2019): source words, routed under the guidance of the decoder's states.
+"""PAST and FUTURE capsules (Zheng et al. 2019) with their parameters: votes of the encoder, routing of the decoder.
 
-Functions take plain tensors; the modules add the parameters. B sentences, S source words, T target positions, J
-capsules of width D. `mask` is `[B, S]` bool, True where there is a source word: others contribute exactly nothing.
-What depends on the source alone, votes and keys, is made once a sentence by [`GuidedVotes`], and is zero where a word
-is missing; to the functions it may be anything finite there.
-
-Routing runs in float32 (float64 for float64) whatever the model's dtype, and holds no tensor of T * S * D elements,
-unless it is compiled: see additive_scores.py.
+ops/guided_routing.py has the equations.
 """
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from ..ops.additive_scores import additive_scores
-from ..ops.routing import in_compute_dtype, squash
-from .capsule_routing import OutputRouting
+from ..ops.guided_routing import GuidedRoutingOutput, guided_attention, guided_classifier, guided_dynamic_routing
+from ..ops.routing import in_compute_dtype
+from ..outputs import OutputRouting
 
 
-class GuidedRoutingOutput(NamedTuple):
-    """What the functions return.
+class GuidedCapsules(NamedTuple):
+    """Numbers of PAST, FUTURE and redundant capsules, and the width of one."""
 
-    Attributes:
-        capsules: `[B, T, J, D]`.
-        assignment: of source words to capsules (or, in the baselines, to PAST, FUTURE and redundant as a whole), that
-            of the last iteration, `[B, T, S, J]`, or of every iteration, `[B, T, iterations, S, J]`; without gradient.
-    """
-
-    capsules: Tensor
-    assignment: Tensor
-
-
-def guided_dynamic_routing(
-    votes: Tensor,
-    keys: Tensor,
-    queries: Tensor,
-    capsule_map: Tensor,
-    score_weight: Tensor,
-    num_iterations: int = 3,
-    mask: Tensor | None = None,
-    every_iteration: bool = False,
-) -> GuidedRoutingOutput:
-    """Guided dynamic routing (Algorithm 1, Eq. 4-7), with W_b of Eq. 7 in three parts.
-
-    Args:
-        votes: v `[B, J, S, D]` (Eq. 5).
-        keys: W_v v `[B, J, S, D]`.
-        queries: W_z z `[B, T, D]`.
-        capsule_map: W_Omega `[D, D]`, which is applied to the capsules.
-        score_weight: w `[1, D]`.
-        num_iterations: iterations, at least 1.
-        mask: `[B, S]`; every word exists by default.
-        every_iteration: whether to return the assignment of every iteration.
-    """
-    dtype = queries.dtype
-    votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
-    # Until the first update the assignment is that of every target position.
-    logits = votes.new_zeros(*votes.shape[:2], 1, votes.shape[2])
-    every = []
-    for iteration in range(num_iterations):
-        coefficients = _hide(logits.softmax(1), mask)
-        every.append(coefficients.detach())
-        capsules = squash(coefficients @ votes)
-        if iteration + 1 < num_iterations:
-            guides = queries.unsqueeze(1) + capsules @ capsule_map.t()
-            logits = logits + additive_scores(guides, keys, score_weight).squeeze(-1)
-    length = queries.shape[1]
-    assignments = [_at_every_position(each, length).movedim(1, -1) for each in every]
-    return GuidedRoutingOutput(
-        _at_every_position(capsules, length).transpose(1, 2).to(dtype),
-        (torch.stack(assignments, dim=2) if every_iteration else assignments[-1]).to(dtype),
-    )
-
-
-def guided_classifier(
-    values: Tensor,
-    keys: Tensor,
-    queries: Tensor,
-    score_weight: Tensor,
-    num_past: int,
-    mask: Tensor | None = None,
-) -> GuidedRoutingOutput:
-    """The baseline CLF (Fig. 6, footnote 5): each word is PAST, FUTURE or redundant, and capsules are weighted sums.
-
-    Args:
-        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
-        keys: W_h h `[B, 1, S, D]`.
-        queries: W_z z `[B, T, D]`.
-        score_weight: `[2 or 3, D]`, of the classes.
-        num_past: the PAST capsules among J.
-        mask: `[B, S]`; every word exists by default.
-    """
-    dtype = queries.dtype
-    values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
-    scores = additive_scores(queries.unsqueeze(1), keys, score_weight).squeeze(1)
-    classes = _hide(scores.softmax(-1).movedim(-1, 1), mask)
-    return _weighted_sums(classes, values, num_past, dtype)
-
-
-def guided_attention(
-    values: Tensor, keys: Tensor, queries: Tensor, num_past: int, mask: Tensor | None = None
-) -> GuidedRoutingOutput:
-    """The baseline ATTN (Fig. 6): scaled dot-product attention to PAST, and another to FUTURE.
-
-    Args:
-        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
-        keys: `[B, 2, S, D]`.
-        queries: `[B, T, 2 * D]`.
-        num_past: the PAST capsules among J.
-        mask: `[B, S]`; every word exists by default.
-    """
-    dtype = queries.dtype
-    values, keys, queries = in_compute_dtype(values, keys, queries)
-    queries = queries.unflatten(-1, (2, -1)).transpose(1, 2)
-    scores = queries @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min)
-    return _weighted_sums(_hide(scores.softmax(-1), mask), values, num_past, dtype)
-
-
-def _hide(coefficients: Tensor, mask: Tensor | None) -> Tensor:
-    """Zero what is assigned of missing words, `[B, J, T, S]`."""
-    return coefficients if mask is None else coefficients.masked_fill(~mask[:, None, None], 0.0)
-
-
-def _at_every_position(tensor: Tensor, length: int) -> Tensor:
-    """`[B, J, length, ...]` of `[B, J, length or 1, ...]`."""
-    return tensor.expand(-1, -1, length, -1)
-
-
-def _weighted_sums(weights: Tensor, values: Tensor, num_past: int, dtype: torch.dtype) -> GuidedRoutingOutput:
-    """Capsules from weights `[B, 2 or 3, T, S]` of PAST, FUTURE (and redundant), and values `[B, J, S, D]`."""
-    past, future = values.split([num_past, values.shape[1] - num_past], dim=1)
-    capsules = torch.cat([weights[:, :1] @ past, weights[:, 1:2] @ future], dim=1)
-    return GuidedRoutingOutput(capsules.transpose(1, 2).to(dtype), weights.detach().movedim(1, -1).to(dtype))
+    past: int
+    future: int
+    redundant: int
+    dim: int
 
 
 class GuidedVotes(nn.Module):
-    """What guided routing reads of the source words: made once a sentence, by the encoder.
+    """Votes of the source words for capsules, and keys to score them by: made once a sentence, by the encoder.
 
     Args:
-        config: with the fields of [`GuidedRoutingFields`].
+        kind: "gdr", "classifier" or "attention".
         width: of the encoder's states.
+        capsules: how many there are, and how wide.
     """
 
-    def __init__(self, config: PreTrainedConfig, width: int) -> None:
+    def __init__(self, kind: str, width: int, capsules: GuidedCapsules) -> None:
         super().__init__()
-        self.capsule_dim = config.guided_capsule_dim
-        self.routes = config.guided_routing == "gdr"
-        capsules = config.num_guided_capsules + (config.num_redundant_capsules if self.routes else 0)
-        self.votes = nn.Linear(width, capsules * self.capsule_dim, bias=False)
+        self.capsule_dim = capsules.dim
+        self.routes = kind == "gdr"
+        voted_for = capsules.past + capsules.future + (capsules.redundant if self.routes else 0)
+        self.votes = nn.Linear(width, voted_for * self.capsule_dim, bias=False)
         if self.routes:
             self.keys = nn.Linear(self.capsule_dim, self.capsule_dim, bias=False)
         else:
-            attentions = 2 if config.guided_routing == "attention" else 1
+            attentions = 2 if kind == "attention" else 1
             self.keys = nn.Linear(width, attentions * self.capsule_dim, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -173,7 +58,7 @@ class GuidedVotes(nn.Module):
 
 
 class GuidedContext(NamedTuple):
-    """What [`GuidedRouting`] returns.
+    """Output of [`GuidedRouting`].
 
     Attributes:
         states: o `[B, T, width]`, which the next words are predicted from.
@@ -190,24 +75,34 @@ class GuidedRouting(nn.Module):
     """o = z + FFN([z; PAST; FUTURE]) (section 3.2), with the capsules that z and the votes make.
 
     Args:
-        config: with the fields of [`GuidedRoutingFields`].
+        kind: "gdr" (Algorithm 1), or a baseline of Fig. 6, "classifier" or "attention".
         width: of the decoder's states.
+        capsules: how many there are, and how wide.
         hidden_width: of the feed-forward network.
         dropout: of what that network adds.
+        num_iterations: iterations of "gdr".
     """
 
-    def __init__(self, config: PreTrainedConfig, width: int, hidden_width: int, dropout: float) -> None:
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        capsules: GuidedCapsules,
+        hidden_width: int,
+        dropout: float = 0.0,
+        num_iterations: int = 3,
+    ) -> None:
         super().__init__()
-        self.kind, capsule_dim = config.guided_routing, config.guided_capsule_dim
-        self.num_past, self.num_capsules = config.num_past_capsules, config.num_guided_capsules
-        self.num_iterations = config.guided_routing_iterations
-        attends = self.kind == "attention"
+        self.kind, capsule_dim = kind, capsules.dim
+        self.num_past, self.num_capsules = capsules.past, capsules.past + capsules.future
+        self.num_iterations = num_iterations
+        attends = kind == "attention"
         self.queries = nn.Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
         # Not linear maps, whose weights may be elsewhere when it is not they that run.
-        if self.kind == "gdr":
+        if kind == "gdr":
             self.capsule_map = nn.Parameter(torch.empty(capsule_dim, capsule_dim))
         if not attends:
-            classes = 1 if self.kind == "gdr" else 2 + (config.num_redundant_capsules > 0)
+            classes = 1 if kind == "gdr" else 2 + (capsules.redundant > 0)
             self.score_weight = nn.Parameter(torch.empty(classes, capsule_dim))
         self.fc1 = nn.Linear(width + self.num_capsules * capsule_dim, hidden_width)
         self.fc2 = nn.Linear(hidden_width, width)

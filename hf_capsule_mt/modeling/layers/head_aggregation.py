@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.utils.output_capturing import OutputRecorder
 
-from .capsule_routing import CapsuleRouting, OutputRouting
+from ..outputs import OutputRouting
+from .capsule_routing import CapsuleRouting
 from .linear import UnitGainLinear
 
 
@@ -22,12 +22,13 @@ class HeadRouting(CapsuleRouting):
     """Routes the votes of the heads at one place, and lets Transformers record how it did.
 
     Args:
-        config: a [`CapsuleAggregatedMarianConfig`].
         place: the site and the layer, as in "encoder_self.0".
+        *args: those of [`CapsuleRouting`].
+        **kwargs: likewise.
     """
 
-    def __init__(self, config: PreTrainedConfig, place: str) -> None:
-        super().__init__(config.head_aggregation, config)
+    def __init__(self, place: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.place = place
 
     def forward(self, votes: Tensor) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
@@ -42,18 +43,17 @@ class RoutedHeads(nn.Module):
     Adapters such as LoRA that change linear maps find two here: `inputs` (f, all heads' at once) and `votes` (W).
 
     Args:
-        config: a [`CapsuleAggregatedMarianConfig`].
+        width: d, of the concatenated heads.
         num_heads: H, the input capsules.
-        place: see [`HeadRouting`].
+        routing: of their votes.
     """
 
-    def __init__(self, config: PreTrainedConfig, num_heads: int, place: str) -> None:
+    def __init__(self, width: int, num_heads: int, routing: HeadRouting) -> None:
         super().__init__()
-        width = config.d_model
         self.num_heads = num_heads
         self.inputs = UnitGainLinear(width, num_heads * width)
         self.votes = UnitGainLinear(width, width)
-        self.routing = HeadRouting(config, place)
+        self.routing = routing
 
     def forward(self, heads: Tensor) -> Tensor:
         """Aggregate concatenated heads `[..., d]` to `[..., d]`."""
@@ -70,12 +70,11 @@ class ResidualRoutedHeads(nn.Module):
     Args: those of [`RoutedHeads`].
     """
 
-    def __init__(self, config: PreTrainedConfig, num_heads: int, place: str) -> None:
+    def __init__(self, width: int, num_heads: int, routing: HeadRouting) -> None:
         super().__init__()
-        width = config.d_model
         self.weight = nn.Parameter(torch.empty(width, width))
         self.bias = nn.Parameter(torch.zeros(width))
-        self.routed = RoutedHeads(config, num_heads, place)
+        self.routed = RoutedHeads(width, num_heads, routing)
         self.gamma = nn.Parameter(torch.zeros(width))
 
     def init_weights(self, std: float) -> None:
@@ -89,25 +88,11 @@ class ResidualRoutedHeads(nn.Module):
         return F.linear(heads, self.weight, self.bias) + self.gamma * self.routed(heads)
 
 
-def aggregate_heads(attention: nn.Module, config: PreTrainedConfig, site: str, layer: int) -> None:
-    """Put an aggregation in the place of `attention.out_proj`, if the configuration has one at this site and layer.
-
-    Args:
-        attention: of one site: "encoder_self", "decoder_self" or "cross".
-        config: a [`CapsuleAggregatedMarianConfig`].
-        site: where `attention` is.
-        layer: index of its layer, from the bottom.
-    """
-    if config.aggregates_heads(site, layer):
-        kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
-        attention.out_proj = kind(config, attention.num_heads, f"{site}.{layer}")
-
-
 RECORDED_HEADS = {
     "head_routing": OutputRecorder(HeadRouting, index=1),
     "head_votes": OutputRecorder(HeadRouting, index=2),
 }
-"""What Transformers records of a stack that is asked for it, as it does with hidden states and attentions."""
+"""Outputs of the heads' routing that Transformers can record, as it records hidden states and attentions."""
 
 
 def record_heads(output_routing: OutputRouting) -> dict[str, bool]:

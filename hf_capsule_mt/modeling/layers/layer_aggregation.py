@@ -6,10 +6,10 @@ mask, no look-ahead, the same at every decoding step.
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from .capsule_routing import CapsuleRouting, OutputRouting
+from ..outputs import OutputRouting
+from .capsule_routing import CapsuleRouting
 
 
 class BlockLinear(nn.Module):
@@ -66,24 +66,31 @@ class RoutedAggregation(nn.Module):
     """Eq. 5-16: the layers vote for output capsules, which are concatenated.
 
     Args:
-        config: a [`CapsuleAggregatedMarianConfig`]. Its `layer_aggregation_context`: with "all", F_l sees every layer;
-            with "own", H^l alone (Table 3). Its `layer_aggregation_parameterization`: with "factored", W_l and A_l act
-            on one input capsule each; with "joint", V and A are each one map of the concatenated input capsules, and A
-            gives one activation for each pair of capsules.
         num_layers: L, the input capsules.
+        width: d.
+        routing: of their votes.
+        context: with "all", F_l sees every layer; with "own", H^l alone (Table 3).
+        parameterization: with "factored", W_l and A_l act on one input capsule each; with "joint", V and A are each one
+            map of the concatenated input capsules, and A gives one activation for each pair of capsules.
     """
 
-    def __init__(self, config: PreTrainedConfig, num_layers: int) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        width: int,
+        routing: CapsuleRouting,
+        context: str = "all",
+        parameterization: str = "factored",
+    ) -> None:
         super().__init__()
-        width, concatenated = config.d_model, num_layers * config.d_model
-        joint = config.layer_aggregation_parameterization == "joint"
-        whole = config.layer_aggregation_context == "all"
+        concatenated, joint = num_layers * width, parameterization == "joint"
         self.num_layers = num_layers
+        whole = context == "all"
         self.inputs = nn.Linear(concatenated, concatenated) if whole else BlockLinear(num_layers, width, width)
         self.votes = nn.Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
-        self.routing = CapsuleRouting(config.layer_aggregation, config)
+        self.routing = routing
         self.activations = None
-        if config.layer_aggregation == "em_routing":
+        if routing.algorithm == "em_routing":
             pairs = num_layers * self.routing.num_capsules
             self.activations = nn.Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
 
@@ -137,15 +144,3 @@ class LayerAggregation(nn.Module):
         if self.gamma is not None:
             aggregate = layers[-1] + self.gamma * aggregate
         return aggregate, routing
-
-
-def build_layer_aggregation(config: PreTrainedConfig, num_layers: int) -> LayerAggregation:
-    """Build the aggregation that a [`CapsuleAggregatedMarianConfig`] describes, for a stack of `num_layers`."""
-    width = config.d_model
-    if config.layer_aggregation == "linear":
-        aggregator = LinearCombination(num_layers, width)
-    elif config.layer_aggregation == "dynamic":
-        aggregator = DynamicCombination(num_layers, width)
-    else:
-        aggregator = RoutedAggregation(config, num_layers)
-    return LayerAggregation(aggregator, width, config.layer_aggregation_output)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -67,7 +66,7 @@ class OneWayRNN(nn.RNNBase):
             init.zeros_(bias)
 
     def _options(self) -> tuple:
-        """What torch's fused functions take after the inputs and the first state."""
+        """Arguments of torch's fused functions after the inputs and the first state."""
         weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         # There is no dropout inside; without this flag cuDNN cannot run backward.
         return weights, True, 1, 0.0, torch.is_grad_enabled(), False, True
@@ -125,15 +124,16 @@ class BidirectionalLayer(GradientCheckpointingLayer):
     """LayerNorm(x + [forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1).
 
     Args:
-        config: a [`CapsNMTConfig`].
+        width: d, even.
+        dropout: of the outputs before the residual connection.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.forward_lstm = LSTM(config.d_model, config.d_model // 2)
-        self.backward_lstm = LSTM(config.d_model, config.d_model // 2)
-        self.dropout = nn.Dropout(config.dropout)
-        self.layer_norm = nn.LayerNorm(config.d_model)
+        self.forward_lstm = LSTM(width, width // 2)
+        self.backward_lstm = LSTM(width, width // 2)
+        self.dropout = nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
 
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
@@ -146,14 +146,15 @@ class BidirectionalGRULayer(GradientCheckpointingLayer):
     """[forward GRU; backward GRU], each direction with half of the width (Bahdanau et al. 2015, section 3.2).
 
     Args:
-        config: an [`RNMTConfig`].
+        width: d, even.
+        dropout: of the inputs.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(config.dropout)
-        self.forward_gru = GRU(config.d_model, config.d_model // 2)
-        self.backward_gru = GRU(config.d_model, config.d_model // 2)
+        self.dropout = nn.Dropout(dropout)
+        self.forward_gru = GRU(width, width // 2)
+        self.backward_gru = GRU(width, width // 2)
 
     def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
         """Map states `[batch, length, d]`, given [`reading_orders`]."""
@@ -165,16 +166,17 @@ class RecurrentLayer(GradientCheckpointingLayer):
     """LayerNorm(x + LSTM(x)), from left to right.
 
     Args:
-        config: a [`CapsNMTConfig`].
+        width: d.
+        dropout: of the outputs before the residual connection.
         layer: its index, from the bottom.
     """
 
-    def __init__(self, config: PreTrainedConfig, layer: int) -> None:
+    def __init__(self, width: int, dropout: float, layer: int) -> None:
         super().__init__()
         self.layer = layer
-        self.lstm = LSTM(config.d_model, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
-        self.layer_norm = nn.LayerNorm(config.d_model)
+        self.lstm = LSTM(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
 
     def forward(
         self, hidden_states: Tensor, mask: Tensor | None = None, past_key_values: RecurrentCache | None = None

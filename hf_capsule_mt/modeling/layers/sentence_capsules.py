@@ -6,19 +6,18 @@ An aggregation maps states `[batch, source, d]` and a mask `[batch, source]` (Tr
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from ..ops.masks import mean_over_words, reading_mask
 from ..ops.routing import compute_dtype, hide_missing, in_compute_dtype, squash
-from .capsule_routing import OutputRouting
+from ..outputs import OutputRouting
 from .linear import UnitGainLinear
 
 
 class SentenceCapsules(nn.Module):
     """Dynamic routing of the states to M output capsules (Eq. 7-14), with the three strategies of section 3.2.
 
-    Non-sharing weights: W_j of every iteration is another, unless `config.share_routing_weights`.
+    Non-sharing weights: W_j of every iteration is another, unless they are shared.
 
     Position-aware routing: the sinusoid of a word's place is added to its state, and that of j to capsule j wherever it
     is compared with states. A capsule is no longer than 1, so its sinusoid has length 1: at its own length,
@@ -28,20 +27,32 @@ class SentenceCapsules(nn.Module):
     with ReLU between, for states and capsules.
 
     Args:
-        config: a [`CapsNMTConfig`] or [`RNMTConfig`].
+        width: d, of states and capsules.
+        num_capsules: M.
+        num_iterations: iterations, at least 1.
+        position_aware: whether routing is.
+        share_weights: whether one W_j serves every iteration.
+        separable_scoring: whether Eq. 14 scores, rather than Eq. 12.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(
+        self,
+        width: int,
+        num_capsules: int,
+        num_iterations: int = 3,
+        position_aware: bool = True,
+        share_weights: bool = False,
+        separable_scoring: bool = True,
+    ) -> None:
         super().__init__()
-        width = config.d_model
-        self.num_capsules = config.num_sentence_capsules
-        self.num_iterations = config.routing_iterations
-        self.position_aware = config.position_aware_routing
-        own_weights = 1 if config.share_routing_weights else self.num_iterations
+        self.num_capsules = num_capsules
+        self.num_iterations = num_iterations
+        self.position_aware = position_aware
+        own_weights = 1 if share_weights else num_iterations
         self.weight = nn.Parameter(torch.empty(own_weights, width, self.num_capsules * width))
         self.scoring = None
         # What follows the last iteration has no effect, so one iteration compares nothing.
-        if config.separable_scoring and self.num_iterations > 1:
+        if separable_scoring and num_iterations > 1:
             self.scoring = nn.Sequential(UnitGainLinear(width, width), nn.ReLU(), UnitGainLinear(width, width))
 
     def init_weights(self) -> None:
@@ -77,7 +88,7 @@ class SentenceCapsules(nn.Module):
         return capsules.to(states.dtype), routing if output_routing else None
 
     def _children(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """What is routed: the states, with their places among the words of the sentence."""
+        """Input capsules: the states, with their places among the words of the sentence."""
         if self.position_aware:
             table = sinusoids(states.shape[1], states).to(states.dtype)
             states = states + (table if mask is None else table[(mask.long().cumsum(-1) - 1).clamp(min=0)])
@@ -89,7 +100,7 @@ class SentenceCapsules(nn.Module):
         return torch.relu(children @ weight).unflatten(-1, (self.num_capsules, -1))
 
     def _score(self, capsules: Tensor, messages: Tensor, scored: Tensor | None) -> Tensor:
-        """What the logits `[batch, source, M]` change by (Eq. 12 or 14)."""
+        """Agreement that is added to the logits `[batch, source, M]` (Eq. 12 or 14)."""
         parents = capsules
         if self.position_aware:
             parents = capsules + sinusoids(self.num_capsules, capsules) * (capsules.shape[-1] / 2) ** -0.5
@@ -133,14 +144,17 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
 class SentenceProjection(nn.Linear):
     """W_c of Eq. 5: the concatenated vectors of a sentence `[batch, M, d]` to `[batch, d]`.
 
-    It starts with outputs of about unit variance, as words have, which it is added to: a capsule is a vector no longer
-    than 1, a pooled state has d elements of about that size.
+    It starts with outputs of about unit variance, as words have, which it is added to.
+
+    Args:
+        width: d.
+        num_vectors: M.
+        squashed: whether they are capsules, no longer than 1, rather than pooled states, of d elements of that size.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        super().__init__(config.num_sentence_vectors * config.d_model, config.d_model, bias=False)
-        routed = config.sentence_aggregation == "capsule"
-        self.initial_std = (config.num_sentence_vectors if routed else self.in_features) ** -0.5
+    def __init__(self, width: int, num_vectors: int, squashed: bool) -> None:
+        super().__init__(num_vectors * width, width, bias=False)
+        self.initial_std = (num_vectors if squashed else self.in_features) ** -0.5
 
     def init_weights(self) -> None:
         """Draw the weights, unless they were loaded."""
@@ -149,8 +163,3 @@ class SentenceProjection(nn.Linear):
     def forward(self, vectors: Tensor) -> Tensor:
         """Map the vectors of a sentence."""
         return super().forward(vectors.flatten(-2))
-
-
-def build_sentence_aggregation(config: PreTrainedConfig) -> nn.Module:
-    """Build the aggregation that a [`CapsNMTConfig`] or [`RNMTConfig`] describes."""
-    return SentenceCapsules(config) if config.sentence_aggregation == "capsule" else SentencePooling()

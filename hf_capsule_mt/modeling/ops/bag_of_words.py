@@ -1,4 +1,4 @@
-"""The bag-of-words loss, which holds the probabilities of a few positions at a time.
+"""Bags of target words, and the bag-of-words loss, which holds the probabilities of a few positions at a time.
 
 Where gradients are wanted they are computed with the loss itself: to compute the probabilities again in the backward
 pass would cost another product with the whole vocabulary.
@@ -12,6 +12,32 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 _CHUNK = 1 << 23  # probabilities in a chunk, 32 MiB of float32
+
+
+def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
+    return _shares(_pairs(mask).tril(-1), dtype)
+
+
+def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares as those of [`words_before`], of the words before every position and its own."""
+    return _shares(_pairs(mask).tril(), dtype)
+
+
+def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares as those of [`words_before`], of every position's own word and those after it."""
+    return _shares(_pairs(mask).triu(), dtype)
+
+
+def _pairs(mask: Tensor) -> Tensor:
+    """Mask `[B, T, T]` of the pairs of positions that both have a word."""
+    return mask.unsqueeze(1) & mask.unsqueeze(2)
+
+
+def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
+    """Shares of equal size for the members of every row."""
+    members = members.to(dtype)
+    return members / members.sum(-1, keepdim=True).clamp(min=1)
 
 
 def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: Tensor) -> Tensor:

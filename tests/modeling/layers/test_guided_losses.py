@@ -4,10 +4,16 @@ import pytest
 import torch
 from reference import guided_routing as reference
 
-from hf_capsule_mt import CapsuleAggregatedMarianConfig
-from hf_capsule_mt.modeling.layers.guided_losses import GuidedLosses, words_before, words_from, words_until
+from hf_capsule_mt.modeling.layers.guided_losses import GuidedLosses
+from hf_capsule_mt.modeling.layers.guided_routing import GuidedCapsules
 from hf_capsule_mt.modeling.ops import bag_of_words
-from hf_capsule_mt.modeling.ops.bag_of_words import LogPartitionFunction, bag_of_words_loss
+from hf_capsule_mt.modeling.ops.bag_of_words import (
+    LogPartitionFunction,
+    bag_of_words_loss,
+    words_before,
+    words_from,
+    words_until,
+)
 
 WIDTH, CAPSULE, VOCABULARY = 5, 3, 11
 LABELS = {
@@ -16,14 +22,14 @@ LABELS = {
     "both sides": [[-100, 4, 4, 6, -100], [7, 8, 9, 10, 2], [-100, -100, -100, 5, -100]],
     "in the middle": [[3, -100, 4, 6], [-100, 8, -100, 9]],
 }
-FIELDS = {"num_past_capsules": 1, "num_future_capsules": 2, "guided_capsule_dim": CAPSULE, "guided_routing": "gdr"}
+CAPSULES = GuidedCapsules(past=1, future=2, redundant=2, dim=CAPSULE)
 every_label = pytest.mark.parametrize("labels", [torch.tensor(rows) for rows in LABELS.values()], ids=LABELS)
 
 
-def make(labels, **fields):
+def make(labels, **weights):
     """The losses in float64, and states, capsules and embedding for them."""
     torch.manual_seed(0)
-    module = GuidedLosses(CapsuleAggregatedMarianConfig(**{**FIELDS, **fields}), WIDTH).double()
+    module = GuidedLosses(WIDTH, CAPSULES, **weights).double()
     shapes = (*labels.shape, WIDTH), (*labels.shape, 3, CAPSULE), (VOCABULARY, WIDTH)
     return module, *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
 
@@ -87,7 +93,7 @@ def test_number_of_items():
 def test_a_loss_without_weight_has_no_parameters(weights):
     labels = torch.tensor(LABELS["no padding"])
     names = ("bow", "bca")
-    module, *tensors, embedding = make(labels, **{f"{name}_loss_weight": w for name, w in zip(names, weights)})
+    module, *tensors, embedding = make(labels, **{f"{name}_weight": w for name, w in zip(names, weights)})
     wanted = [name for name, weight in zip(names, weights) if weight]
     assert list(module(*tensors, labels, embedding)) == [f"{name}_loss" for name in wanted]
     assert list(module.state_dict()) == [f"{side}_{name}.weight" for name in wanted for side in ("past", "future")]

@@ -5,9 +5,10 @@ import torch
 from reference import guided_routing as reference
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig
-from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting, GuidedVotes, guided_dynamic_routing
+from hf_capsule_mt.modeling.layers.guided_routing import GuidedCapsules, GuidedRouting, GuidedVotes
 from hf_capsule_mt.modeling.ops import additive_scores as additive_scores_module
 from hf_capsule_mt.modeling.ops.additive_scores import AdditiveScoresFunction, additive_scores
+from hf_capsule_mt.modeling.ops.guided_routing import guided_dynamic_routing
 
 WIDTH, SOURCE_WIDTH, CAPSULE = 6, 5, 4
 # B, T, S
@@ -27,7 +28,11 @@ def make(kind, seed=0):
     """The two modules in float64, with every weight random."""
     config = CapsuleAggregatedMarianConfig(**KINDS[kind], guided_capsule_dim=CAPSULE)
     torch.manual_seed(seed)
-    modules = GuidedVotes(config, SOURCE_WIDTH), GuidedRouting(config, WIDTH, 7, dropout=0.0)
+    counts = config.num_past_capsules, config.num_future_capsules, config.num_redundant_capsules
+    how, capsules = config.guided_routing, GuidedCapsules(*counts, CAPSULE)
+    iterations = config.guided_routing_iterations
+    votes = GuidedVotes(how, SOURCE_WIDTH, capsules)
+    modules = votes, GuidedRouting(how, WIDTH, capsules, hidden_width=7, num_iterations=iterations)
     for module in modules:
         for parameter in module.double().parameters():
             torch.nn.init.normal_(parameter, std=0.7)

@@ -7,9 +7,12 @@ from reference.head_aggregation import aggregate_heads as aggregate_in_loops
 from torch import nn
 
 from hf_capsule_mt.configuration import preset_config
-from hf_capsule_mt.modeling.capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.modeling.capsule_aggregated_marian import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    aggregate_heads,
+)
 from hf_capsule_mt.modeling.layers.capsule_routing import CapsuleRouting
-from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads, aggregate_heads
+from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
 
 HEADS, WIDTH = 4, 8
 every_kind = pytest.mark.parametrize("kind", ["simple_routing", "em_routing"])

@@ -8,8 +8,10 @@ from aggregated_models import count_parameters
 from reference.layer_aggregation import aggregate_layers
 
 from hf_capsule_mt.configuration import preset_config
-from hf_capsule_mt.modeling.capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.modeling.layers.layer_aggregation import build_layer_aggregation
+from hf_capsule_mt.modeling.capsule_aggregated_marian import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    build_layer_aggregation,
+)
 
 NUM_LAYERS, WIDTH = 3, 8
 ROUTINGS = ["dynamic_routing", "em_routing"]

@@ -8,13 +8,8 @@ from reference.sentence_capsules import pool_sentences, route_sentences, sinusoi
 from torch import nn
 
 from hf_capsule_mt import CapsNMTConfig, dynamic_routing
-from hf_capsule_mt.modeling.layers.sentence_capsules import (
-    SentenceCapsules,
-    SentencePooling,
-    SentenceProjection,
-    build_sentence_aggregation,
-    sinusoids,
-)
+from hf_capsule_mt.modeling.layers.sentence_capsules import SentencePooling, sinusoids
+from hf_capsule_mt.modeling.recurrent_seq2seq import build_sentence_aggregation, build_sentence_projection
 
 WIDTH = 8
 # Table 2, row by row, and each strategy alone.
@@ -37,7 +32,7 @@ def make_config(strategy="all", **fields):
 
 def make_module(config, dtype=torch.float64, std=0.5):
     """A module whose every parameter is random."""
-    module = SentenceCapsules(config).to(dtype)
+    module = build_sentence_aggregation(config).to(dtype)
     torch.manual_seed(0)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=std)
@@ -218,7 +213,7 @@ def test_parameters_of_the_strategies():
 @pytest.mark.parametrize("fields", [{}, {"sentence_aggregation": "pooling"}], ids=["capsule", "pooling"])
 def test_the_sentence_starts_as_large_as_a_word(fields):
     config = CapsNMTConfig(d_model=256, **fields)
-    aggregation, projection = build_sentence_aggregation(config), SentenceProjection(config)
+    aggregation, projection = build_sentence_aggregation(config), build_sentence_projection(config)
     torch.manual_seed(0)
     for module in (*aggregation.modules(), projection):
         if hasattr(module, "init_weights"):

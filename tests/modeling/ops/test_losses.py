@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.modeling.ops.cross_entropy import label_smoothed_cross_entropy
+from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy
 
 
 def reference(logits, labels, label_smoothing):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import routing as reference
 
-from hf_capsule_mt.modeling.ops import routing
+from hf_capsule_mt import modeling as routing
 
 ALGORITHMS = ["dynamic_routing", "simple_routing", "em_routing"]
 

@@ -1,6 +1,7 @@
-"""EM routing with a hand-written backward pass: the forward keeps only its inputs, the backward recomputes the rest.
+"""EM routing (Dou et al. 2019, Algorithm 2, Eq. 10-16; Hinton et al. 2018), with a hand-written backward pass.
 
-Every function works on flat tensors of one dtype: P positions, I input capsules, N output capsules of width D.
+The forward keeps only its inputs, the backward recomputes the rest. All but [`em_routing`] work on flat tensors of one
+dtype: P positions, I input capsules, N output capsules of width D.
 """
 
 import math
@@ -10,9 +11,88 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-EPSILON = 1e-8  # added to what is divided by, and to the variance
+from .routing import EPSILON, RoutingOutput, check_votes, hide_missing, in_compute_dtype
+
+VARIANCE_FLOOR = 0.01
+"""Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.
+
+A capsule can otherwise collapse onto a single vote, there being more capsules than votes, and its gradient, as
+1 / sigma, drowns all others. A fraction keeps the assignment free of the votes' scale, as Eq. 11-16 are.
+"""
+
 _CPU_CHUNK = 1 << 17  # votes in a chunk: its temporaries stay in a core's cache
 _ENTROPY_CONSTANT = 0.5 * (1 + math.log(2 * math.pi))
+
+
+def em_routing(
+    votes: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    num_iterations: int = 3,
+    input_activations: Tensor | None = None,
+    inverse_temperature: float = 0.01,
+    mask: Tensor | None = None,
+    return_all_coefficients: bool = False,
+) -> RoutingOutput:
+    """EM routing (Dou et al. 2019, Algorithm 2, Eq. 10-16; Hinton et al. 2018).
+
+    Args:
+        votes: `[..., I, N, D]`, any floating dtype.
+        beta_a: `[N]`, the cost of activating an output capsule.
+        beta_u: `[N]`, the cost of an input capsule when the output capsule is not active.
+        num_iterations: iterations, at least 1.
+        input_activations: probabilities `[..., I, 1]`, or `[..., I, N]` where an input capsule has one for every output
+            capsule; 1 by default.
+        inverse_temperature: lambda's limit; iteration t = 1, 2, ... uses `inverse_temperature * (1 - 0.95**t)`.
+        mask: `[..., I]` bool, True where the input capsule exists; all exist by default.
+        return_all_coefficients: whether to return the assignment of every iteration too.
+
+    Raises:
+        ValueError: if the shapes do not fit or `num_iterations` is not positive.
+    """
+    check_votes(votes, num_iterations, mask)
+    *batch, num_inputs, num_outputs, width = votes.shape
+    for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
+        if beta.shape != (num_outputs,):
+            raise ValueError(f"{name} has shape {tuple(beta.shape)}; votes for {num_outputs} capsules need one each")
+    if input_activations is None:
+        input_activations = votes.new_ones(*batch, num_inputs, 1)
+    elif input_activations.shape not in ((*batch, num_inputs, 1), (*batch, num_inputs, num_outputs)):
+        raise ValueError(
+            f"input_activations has shape {tuple(input_activations.shape)}; votes of shape {tuple(votes.shape)} need "
+            f"{(*batch, num_inputs, 1)} or {(*batch, num_inputs, num_outputs)}"
+        )
+    dtype = votes.dtype
+    votes, input_activations, beta_a, beta_u = in_compute_dtype(votes, input_activations, beta_a, beta_u)
+    if mask is not None:
+        votes = votes.masked_fill(~mask[..., None, None], 0.0)
+        input_activations = input_activations.masked_fill(~mask[..., None], 0.0)
+    votes = votes.reshape(-1, num_inputs, num_outputs, width)
+    input_activations = input_activations.reshape(-1, *input_activations.shape[-2:])
+    schedule = tuple(inverse_temperature * (1 - 0.95**t) for t in range(1, num_iterations + 1))
+    arguments = votes, input_activations, _variance_floor(votes, mask), beta_a, beta_u, schedule
+    capsules, coefficients, activations = EMRoutingFunction.apply(*arguments)
+    every = None
+    if return_all_coefficients:
+        with torch.no_grad():
+            every = torch.stack([state.coefficients for state in em_iterations(*arguments)]).to(dtype)
+        every = hide_missing(every.view(num_iterations, *batch, num_inputs, num_outputs), mask)
+    return RoutingOutput(
+        capsules.view(*batch, num_outputs, width).to(dtype),
+        hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask).to(dtype),
+        activations.view(*batch, num_outputs).to(dtype),
+        every,
+    )
+
+
+def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:
+    """The floor `[P]` for votes `[P, I, N, D]`, from the input capsules that exist."""
+    mean_square = votes.square().mean((-1, -2))
+    if mask is None:
+        mean_square = mean_square.mean(-1)
+    else:
+        mean_square = mean_square.sum(-1) / mask.reshape(mean_square.shape).sum(-1).clamp(min=1)
+    return VARIANCE_FLOOR * mean_square + EPSILON
 
 
 class EMState(NamedTuple):
@@ -51,7 +131,7 @@ def _m_step(
     floor: Tensor,
     beta_a: Tensor,
     beta_u: Tensor,
-    temperature: float,
+    inverse_temperature: float,
 ) -> EMState:
     """Eq. 11-14: mean, variance and activation of every output capsule."""
     assigned = coefficients * input_activations
@@ -62,7 +142,7 @@ def _m_step(
     squared_deviation = deviation.square()
     variance = (assigned.unsqueeze(-1) * squared_deviation).sum(-3) / divisor + floor[:, None, None]
     cost = _cost_per_assignment(variance) * assigned_sum
-    logits = temperature * (beta_a - beta_u * assigned_sum - cost)
+    logits = inverse_temperature * (beta_a - beta_u * assigned_sum - cost)
     return EMState(coefficients, assigned, assigned_sum, mean, variance, deviation, squared_deviation, logits)
 
 
@@ -223,3 +303,6 @@ def _chunks(votes: Tensor) -> list[slice]:
 
 def _concatenate(results: list) -> list[Tensor]:
     return list(results[0]) if len(results) == 1 else [torch.cat(tensors) for tensors in zip(*results)]
+
+
+__all__ = ["VARIANCE_FLOOR", "em_routing"]

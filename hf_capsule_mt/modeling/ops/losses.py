@@ -1,8 +1,10 @@
-"""Losses of the models."""
+"""Losses of target words and of capsules; bag_of_words.py has that of bags."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from .routing import in_compute_dtype
 
 
 def label_smoothed_cross_entropy(
@@ -28,3 +30,15 @@ def label_smoothed_cross_entropy(
     if num_items_in_batch is None:
         return loss
     return loss / torch.as_tensor(num_items_in_batch, device=loss.device)
+
+
+def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:
+    """The sum over all positions of the mean squared error between capsules and contents.
+
+    Args:
+        capsules: `[B, T, d]`.
+        contents: targets of the capsules, `[B, T, d]`.
+        mask: `[B, T]`, True where there is a target word.
+    """
+    capsules, contents = in_compute_dtype(capsules, contents)
+    return (capsules - contents).square().mean(-1).masked_fill(~mask, 0.0).sum()

@@ -1,0 +1,43 @@
+"""The parts of guided routing that a configuration with [`GuidedRoutingFields`] describes: None if it has none."""
+
+from transformers import PreTrainedConfig
+
+from .layers.guided_losses import GuidedLosses
+from .layers.guided_routing import GuidedCapsules, GuidedRouting, GuidedVotes
+
+
+def build_guided_votes(config: PreTrainedConfig) -> GuidedVotes | None:
+    """Build the votes of the encoder's states."""
+    if config.guided_routing is None:
+        return None
+    return GuidedVotes(config.guided_routing, config.d_model, _capsules(config))
+
+
+def build_guided_routing(config: PreTrainedConfig, hidden_width: int) -> GuidedRouting | None:
+    """Build the routing for the decoder's states, whose feed-forward network has `hidden_width` units."""
+    if config.guided_routing is None:
+        return None
+    return GuidedRouting(
+        config.guided_routing,
+        config.d_model,
+        _capsules(config),
+        hidden_width,
+        config.dropout,
+        config.guided_routing_iterations,
+    )
+
+
+def build_guided_losses(config: PreTrainedConfig) -> GuidedLosses | None:
+    """Build the losses of the capsules."""
+    if config.guided_routing is None:
+        return None
+    return GuidedLosses(config.d_model, _capsules(config), config.bow_loss_weight, config.bca_loss_weight)
+
+
+def _capsules(config: PreTrainedConfig) -> GuidedCapsules:
+    return GuidedCapsules(
+        past=config.num_past_capsules,
+        future=config.num_future_capsules,
+        redundant=config.num_redundant_capsules,
+        dim=config.guided_capsule_dim,
+    )

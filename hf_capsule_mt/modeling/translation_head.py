@@ -1,0 +1,120 @@
+"""The language model head of a translation model: logits, and the loss of given translations."""
+
+from typing import Any
+
+from torch import Tensor
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+
+from .forced_decoding import ForcedDecoding
+from .ops.losses import label_smoothed_cross_entropy
+from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+
+
+class TranslationHead(ForcedDecoding):
+    """For a model that has an encoder-decoder as `model` and an output projection as `lm_head`."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqLMOutput:
+        """Run the model; with labels, compute the loss.
+
+        Args:
+            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
+                right, if there are no others.
+            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
+
+        The other arguments are those of the encoder-decoder's forward.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: RoutedSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing,
+            **({} if labels is None else self._outputs_for_losses()),
+            **kwargs,
+        )
+        logits = self._logits(outputs.last_hidden_state)
+        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch)
+        return RoutedSeq2SeqLMOutput(
+            **losses,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            encoder_layer_routing=outputs.encoder_layer_routing,
+            decoder_layer_routing=outputs.decoder_layer_routing,
+            head_routing=outputs.head_routing,
+            guided_routing=outputs.guided_routing,
+            sentence_routing=outputs.sentence_routing,
+        )
+
+    def _logits(self, states: Tensor) -> Tensor:
+        """Scores of the words `[batch, target, vocabulary]` by the decoder's states `[batch, target, d]`."""
+        return self.lm_head(states)
+
+    def _losses(
+        self,
+        logits: Tensor,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+    ) -> dict[str, Tensor]:
+        """The loss and its parts: each part but that of the words has its weight in the configuration."""
+        lm_loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
+        weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
+        return {"loss": sum(weighted, start=lm_loss), "lm_loss": lm_loss, **parts}
+
+    def _outputs_for_losses(self) -> dict[str, bool]:
+        """Arguments by which the encoder-decoder returns what the auxiliary losses read."""
+        return {}
+
+    def _auxiliary_losses(
+        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> dict[str, Tensor]:
+        """Losses beside that of the words, by name."""
+        return {}
+
+
+class GuidedTranslationHead(TranslationHead):
+    """For a model that may have [`GuidedLosses`] as `guided_losses`, or None there."""
+
+    def _outputs_for_losses(self) -> dict[str, bool]:
+        return {} if self.guided_losses is None else {"output_guided_capsules": True}
+
+    def _auxiliary_losses(
+        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> dict[str, Tensor]:
+        if self.guided_losses is None:
+            return {}
+        states, capsules = outputs.guided_states, outputs.guided_capsules
+        return self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
