@@ -189,6 +189,8 @@ class EvaluationRecord(Record):
     by_length: dict[str, Any] | None = None
     adequacy: dict[str, Any] | None = None
     settings: ScoreSettings
+    translation: dict[str, Any] | None = None
+    """Model and options by which the command itself translated the sources."""
     hypotheses: DataFile | None = None
     systems: list[DataFile] | None = None
     sources: DataFile | None = None
