@@ -126,7 +126,7 @@ class TranslationPipeline(Pipeline):
                     f"tgt_lang={tgt_lang!r} do nothing"
                 )
             encoding = self.tokenizer(self._task_settings().get("prefix", "") + inputs, **options)
-        # Some tokenizers make them, and generate() refuses them.
+        # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
         return encoding
 
@@ -159,7 +159,7 @@ class TranslationPipeline(Pipeline):
         return {token for token in special if re.fullmatch(r"[a-z]{2,3}_[A-Za-z]{2,4}", token)}
 
     def _task_settings(self) -> dict[str, Any]:
-        """What the configurations of T5 and its like say of this task: a prefix, and arguments of `generate()`."""
+        """Task settings in the configurations of T5 and its like: a prefix, and arguments of `generate()`."""
         return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
 
     def _forward(self, model_inputs: dict[str, Tensor], **generate_kwargs: Any) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""What importing the package adds to Transformers: our models in its Auto classes, and the translation pipeline."""
+"""Registration with Transformers: our models in its Auto classes, and the translation pipeline."""
 
 import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines

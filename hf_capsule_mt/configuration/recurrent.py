@@ -1,4 +1,4 @@
-"""What the configurations of the recurrent families have in common."""
+"""Fields that the configurations of the recurrent families share."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
     """
 
     sentence_aggregations: ClassVar[tuple[str | None, ...]] = ("capsule", "pooling")
-    """What `sentence_aggregation` may be."""
+    """Allowed values of `sentence_aggregation`."""
     positive_integers: ClassVar[tuple[str, ...]] = (
         "vocab_size",
         "d_model",

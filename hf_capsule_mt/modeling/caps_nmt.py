@@ -32,7 +32,7 @@ from .translation_head import TranslationHead
 
 
 class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):
-    """What the models of the family have in common."""
+    """Configuration class and undivided modules of the family."""
 
     config: CapsNMTConfig
     config_class = CapsNMTConfig

@@ -34,18 +34,18 @@ class RoutedEncoderOutput(BaseModelOutput):
 
 @dataclass
 class SentenceEncoderOutput(ModelOutput):
-    """What the encoder of CapsNMT returns.
+    """Output of CapsNMT's encoder.
 
     Args:
         last_hidden_state: states of the words, `[batch, source, d]`.
-        sentence_state: what the decoder reads at every step, W_c [c_1, ..., c_M], `[batch, d]`.
+        sentence_state: read by the decoder at every step, W_c [c_1, ..., c_M], `[batch, d]`.
         sentence_vectors: c_1, ..., c_M, `[batch, M, d]`.
         sentence_routing: as in [`RoutedSeq2SeqModelOutput`].
         hidden_states: of the words before the first layer and after each, `[batch, source, d]`, if asked for.
     """
 
     last_hidden_state: Tensor | None = None
-    # In front of what may be missing, so that a tuple has them at the same places.
+    # In front of optional fields, so that a tuple has it at the same place.
     sentence_state: Tensor | None = None
     sentence_vectors: Tensor | None = None
     sentence_routing: Tensor | None = None
@@ -54,11 +54,11 @@ class SentenceEncoderOutput(ModelOutput):
 
 @dataclass
 class AttendedEncoderOutput(ModelOutput):
-    """What the encoder of RNMT returns.
+    """Output of RNMT's encoder.
 
     Args:
         last_hidden_state: states of the words, `[batch, source, d]`.
-        attention_keys: what the decoder compares its states with, `[batch, source, d]`.
+        attention_keys: compared with the decoder's states, `[batch, source, d]`.
         sentence_state: as in [`SentenceEncoderOutput`], with `sentence_vectors` and `sentence_routing`, if the sentence
             is aggregated.
         guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`, if routing is guided.

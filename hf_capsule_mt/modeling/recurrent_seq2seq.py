@@ -1,4 +1,4 @@
-"""Encoder-decoders of recurrent layers: what the families have in common."""
+"""Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
 
 from collections.abc import Sequence
 from typing import Any

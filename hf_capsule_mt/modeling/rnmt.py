@@ -42,7 +42,7 @@ from .translation_head import GuidedTranslationHead
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):
-    """What the models of the family have in common."""
+    """Configuration class and undivided modules of the family."""
 
     config: RNMTConfig
     config_class = RNMTConfig

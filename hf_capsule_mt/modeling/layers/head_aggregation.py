@@ -92,7 +92,7 @@ RECORDED_HEADS = {
     "head_routing": OutputRecorder(HeadRouting, index=1),
     "head_votes": OutputRecorder(HeadRouting, index=2),
 }
-"""What Transformers records of a stack that is asked for it, as it does with hidden states and attentions."""
+"""Outputs of the heads' routing that Transformers can record, as it records hidden states and attentions."""
 
 
 def record_heads(output_routing: OutputRouting) -> dict[str, bool]:

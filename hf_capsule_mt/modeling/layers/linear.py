@@ -1,11 +1,11 @@
-"""How the weights of linear maps and of words start."""
+"""Initial weights of linear maps and of word embeddings."""
 
 from torch import nn
 from transformers import initialization as init
 
 
 def init_unit_gain(linear: nn.Linear) -> None:
-    """Let outputs start as large as inputs, and zero the bias, unless they were loaded."""
+    """Draw weights whose outputs are as large as the inputs, and zero the bias, unless they were loaded."""
     init.normal_(linear.weight, mean=0.0, std=linear.in_features**-0.5)
     if linear.bias is not None:
         init.zeros_(linear.bias)
@@ -20,7 +20,7 @@ class UnitGainLinear(nn.Linear):
 
 
 class GateLinear(nn.Linear):
-    """What the gates of a recurrent network get of a vector; it starts as Transformers starts a recurrent network."""
+    """Linear map of a vector to the gates of a recurrent network, initialised as Transformers does for LSTMs."""
 
     def init_weights(self) -> None:
         """Draw the weights and zero the bias, unless they were loaded."""

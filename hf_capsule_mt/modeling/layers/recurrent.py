@@ -66,7 +66,7 @@ class OneWayRNN(nn.RNNBase):
             init.zeros_(bias)
 
     def _options(self) -> tuple:
-        """What torch's fused functions take after the inputs and the first state."""
+        """Arguments of torch's fused functions after the inputs and the first state."""
         weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         # There is no dropout inside; without this flag cuDNN cannot run backward.
         return weights, True, 1, 0.0, torch.is_grad_enabled(), False, True

@@ -88,7 +88,7 @@ class SentenceCapsules(nn.Module):
         return capsules.to(states.dtype), routing if output_routing else None
 
     def _children(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """What is routed: the states, with their places among the words of the sentence."""
+        """Input capsules: the states, with their places among the words of the sentence."""
         if self.position_aware:
             table = sinusoids(states.shape[1], states).to(states.dtype)
             states = states + (table if mask is None else table[(mask.long().cumsum(-1) - 1).clamp(min=0)])
@@ -100,7 +100,7 @@ class SentenceCapsules(nn.Module):
         return torch.relu(children @ weight).unflatten(-1, (self.num_capsules, -1))
 
     def _score(self, capsules: Tensor, messages: Tensor, scored: Tensor | None) -> Tensor:
-        """What the logits `[batch, source, M]` change by (Eq. 12 or 14)."""
+        """Agreement that is added to the logits `[batch, source, M]` (Eq. 12 or 14)."""
         parents = capsules
         if self.position_aware:
             parents = capsules + sinusoids(self.num_capsules, capsules) * (capsules.shape[-1] / 2) ** -0.5

@@ -20,22 +20,22 @@ def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """As [`words_before`], with the position's own word."""
+    """Shares as those of [`words_before`], of the words before every position and its own."""
     return _shares(_pairs(mask).tril(), dtype)
 
 
 def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """As [`words_before`], of the position's own word and those after it."""
+    """Shares as those of [`words_before`], of every position's own word and those after it."""
     return _shares(_pairs(mask).triu(), dtype)
 
 
 def _pairs(mask: Tensor) -> Tensor:
-    """Where both positions have a word, `[B, T, T]`."""
+    """Mask `[B, T, T]` of the pairs of positions that both have a word."""
     return mask.unsqueeze(1) & mask.unsqueeze(2)
 
 
 def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of equal size, of the members of every row."""
+    """Shares of equal size for the members of every row."""
     members = members.to(dtype)
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from .routing import EPSILON, RoutingOutput, check_votes, hide_missing, in_compute_dtype
 
 VARIANCE_FLOOR = 0.01
-"""What EM routing adds to the variance of the votes, as a fraction of the mean square of a position's votes.
+"""Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.
 
 A capsule can otherwise collapse onto a single vote, there being more capsules than votes, and its gradient, as
 1 / sigma, drowns all others. A fraction keeps the assignment free of the votes' scale, as Eq. 11-16 are.

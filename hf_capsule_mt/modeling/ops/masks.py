@@ -1,20 +1,20 @@
-"""Where there is a word, and means over words."""
+"""Masks of words, and means over words."""
 
 import torch
 from torch import Tensor
 
 
 def reading_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor:
-    """Where words `[batch, length, d]` are read, `[batch, length]` bool: everywhere by default."""
+    """Return the mask `[batch, length]`, bool, of words `[batch, length, d]`: True everywhere by default."""
     if attention_mask is not None:
         return attention_mask.bool()
     return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
 
 
 def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean `[batch, d]` of states `[batch, length, d]` where the mask `[batch, length]` is True, or everywhere.
+    """Return the mean `[batch, d]` of states `[batch, length, d]` where a mask `[batch, length]` is True.
 
-    It is zero where there is no word.
+    Without a mask it is that of all states; for a sentence without words it is zero.
     """
     if mask is None:
         return states.mean(1)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-8
-"""What is added to that by which routing divides, and to the variance of EM routing."""
+"""Added to every divisor, and to the variance of EM routing."""
 
 
 class RoutingOutput(NamedTuple):
-    """What routing returns.
+    """Result of routing.
 
     Attributes:
         capsules: the output capsules, `[..., N, D]`.
