@@ -1,4 +1,4 @@
-"""Measure how the time of an update and of decoding grows with the length of the sentences.
+"""Measure how the time of training and of decoding grows with sentence length.
 
     hf-capsule-mt growth --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
 
@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .parser import CommandParser
 from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.growth import Measurement
+    from hf_capsule_mt.evaluation.time_by_length import Measurement
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, ["transformer", "capsnmt"])
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
     parser.add_argument(
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from tqdm import tqdm
 
-    from hf_capsule_mt.evaluation.growth import KINDS, measure_growth
+    from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length
 
     from .output import write_json
 
@@ -57,16 +58,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
     total = args.rounds * len(configs) * len(args.lengths) * len(KINDS)
     with quiet_transformers():
-        found = measure_growth(configs, args.lengths, device=device, **options)
+        found = measure_time_by_length(configs, args.lengths, device=device, **options)
         measurements = list(tqdm(found, total=total, unit=" times"))
     record = _record(args, measurements, device.type)
     print(report(record))
     if args.output_file is not None:
         write_json(args.output_file, record)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.growth_figure import draw_growth
+        from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
 
-        draw_growth(record, args.figure_file)
+        draw_time_by_length(record, args.figure_file)
 
 
 def _configs(args: argparse.Namespace) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], device_type: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent, medians_of
+    from hf_capsule_mt.evaluation.time_by_length import KINDS, fit_exponent, medians_of
 
     medians = medians_of(measurements)
     lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)

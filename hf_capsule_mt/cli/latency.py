@@ -1,4 +1,4 @@
-"""Measure how many milliseconds the translation of one sentence takes, over a real test set.
+"""Measure the milliseconds that the translation of one sentence takes.
 
     hf-capsule-mt latency --tokenizer_name tokenizer --input_file test.en --reference_file test.de --size base
 
@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from .errors import report_user_errors
+from .parser import CommandParser
 from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, _ROWS)
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one a line, plain or .gz")
@@ -60,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
     """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
+    from hf_capsule_mt.checkpoints import load_tokenizer
     from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-    from hf_capsule_mt.data.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(args.tokenizer_name)
     if args.reference_file is None:

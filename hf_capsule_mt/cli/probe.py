@@ -1,4 +1,6 @@
-"""Train and test the probing classifiers of Li et al. 2019, Table 1: an encoder with heads aggregated in three ways.
+"""Train probing classifiers on encoders that aggregate their heads in three ways.
+
+These are the classifiers of Li et al. 2019, Table 1.
 
     hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_runs
     hf-capsule-mt probe --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
+from .output import check_output_folder
+from .parser import CommandParser
 from .report import markdown_table, quiet_transformers
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ _SETTINGS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
     parser.add_argument("--tasks", nargs="+", default=[], help="names of files without .txt (default: all there are)")
@@ -73,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.evaluation.probing import ProbingSettings
     from hf_capsule_mt.files import replace_text
 
+    check_output_folder(args.output_dir)
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
     for run in runs:
@@ -90,12 +95,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
-    import hashlib
     from dataclasses import asdict
     from itertools import product
 
     from hf_capsule_mt.configuration.checks import check_choice
     from hf_capsule_mt.data.probing import find_tasks, read_probing_data
+    from hf_capsule_mt.files import hash_file
 
     for aggregation in args.aggregations:
         check_choice("aggregations has an entry that", aggregation, AGGREGATIONS)
@@ -105,7 +110,7 @@ def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     runs = []
     for task in find_tasks(args.data_dir, args.tasks):
         file = args.data_dir / task.file_name
-        data, digest = read_probing_data(file), hashlib.sha256(file.read_bytes()).hexdigest()
+        data, digest = read_probing_data(file), hash_file(file)
         for aggregation, seed in product(dict.fromkeys(args.aggregations), dict.fromkeys(args.seeds)):
             chosen = {"task": task.name, "aggregation": aggregation, "seed": seed, **asdict(settings)}
             folder = args.output_dir / f"{task.name}-{aggregation}-{seed}"
@@ -134,11 +139,11 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     import time
 
     from hf_capsule_mt.evaluation.probing import probe
-    from hf_capsule_mt.training.record import environment
+    from hf_capsule_mt.records import Environment
 
     from .output import write_json
 
-    started, made_by = time.time(), environment()
+    started, made_by = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
     # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.

@@ -1,8 +1,12 @@
 """What commands that measure have in common: quiet libraries, tables in Markdown, and what it was measured on."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from hf_capsule_mt.markdown import markdown_table, table_in_markdown
+
+__all__ = ["dated_environment", "describe_environment", "markdown_table", "quiet_transformers", "table_in_markdown"]
 
 
 @contextmanager
@@ -19,29 +23,14 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def dated_environment(device_type: str) -> dict[str, Any]:
-    """Today, and what the work was done with: see [`~hf_capsule_mt.training.record.environment`]."""
-    from datetime import date
+    """An [`~hf_capsule_mt.records.Environment`] as a dictionary."""
+    from hf_capsule_mt.records import Environment, encode
 
-    from hf_capsule_mt.training.record import environment
-
-    return {"date": date.today().isoformat(), **environment(device_type)}
+    return encode(Environment.here(device_type))
 
 
 def describe_environment(made_by: Mapping[str, Any]) -> str:
     """A [`dated_environment`] in a line."""
-    packages = made_by["packages"]
-    return (
-        f"{made_by['device']}, {made_by['cpu_threads']} thread(s), torch {packages['torch']}, "
-        f"transformers {packages['transformers']}, {made_by['date']}"
-    )
+    from hf_capsule_mt.records import Environment
 
-
-def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose second row is its alignment."""
-    return [f"| {' | '.join(row)} |" for row in rows]
-
-
-def table_in_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row names the columns, and whose first column names the rows."""
-    columns, *others = rows
-    return "\n".join(markdown_table([columns, ["---", *["---:"] * (len(columns) - 1)], *others]))
+    return str(Environment(**made_by))

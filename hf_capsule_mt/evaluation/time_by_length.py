@@ -1,4 +1,4 @@
-"""How the time of training and decoding grows with the length of sentences (Wang et al. 2019, section 3.4)."""
+"""Time of training and decoding by the length of sentences (Wang et al. 2019, section 3.4)."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Measurement:
     seconds: float
 
 
-def measure_growth(
+def measure_time_by_length(
     configs: Mapping[str, PreTrainedConfig],
     lengths: Sequence[int],
     *,
