@@ -32,9 +32,14 @@ def test_the_scores_of_the_readme_are_those_of_the_benchmark():
         assert f"| {row} | {parameters} | 3000 | 1 | {' | '.join(scores)} |" in measured
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", *(f"docs/papers/{path.name}" for path in ROOT.glob("docs/papers/*.md"))])
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", *(f"docs/papers/{path.name}" for path in ROOT.glob("docs/papers/*.md"))]
+)
 def test_files_that_pages_name_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    files = re.findall(r"\b((?:hf_capsule_mt|tests|benchmarks|docs|space|model_cards)/[\w/.-]*\w\.(?:py|md|sh|yaml)|\w+_command\.py)\b", text)
+    files = re.findall(
+        r"\b((?:hf_capsule_mt|tests|benchmarks|docs|space|model_cards)/[\w/.-]*\w\.(?:py|md|sh|yaml)|\w+_command\.py)\b",
+        text,
+    )
     assert files
     assert [file for file in files if not (ROOT / file).is_file()] == []
