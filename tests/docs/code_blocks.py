@@ -34,7 +34,7 @@ _SMALLER = {
     r"routing_iterations: \[1, 3\]": "routing_iterations: [1]",
     # Without checkpoints, into which the report would look: tests/ablation has that.
     r"ablation_report study.yaml": "ablation_report study.yaml --runs_dir none --records_dir outputs/study/records",
-    r"hf-capsule-mt benchmark": "hf-capsule-mt benchmark --vocab_size 99 --max_tokens 64 --batch_size 2 --new_tokens 2",
+    r"hf-capsule-mt benchmark": "hf-capsule-mt benchmark --vocab_size 99 --max_tokens 96 --batch_size 2 --new_tokens 2",
     r"hf-capsule-mt growth": "hf-capsule-mt growth --vocab_size 99",
     r"--lengths 32 64 128 --fit_from 32": "--lengths 4 8 16 --fit_from 4",
     r"--rounds 3": "--rounds 1",

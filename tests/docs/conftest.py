@@ -1,4 +1,4 @@
-"""What a reader has in the folder: a corpus, a Marian checkpoint, a run and its scores, under the names of the pages."""
+"""The folder of a reader: a corpus, a Marian checkpoint, a run and its scores, under the names of the pages."""
 
 import json
 import random
