@@ -16,10 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hf_capsule_mt.markdown import table_in_markdown
+
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
-from .report import table_in_markdown
 
 if TYPE_CHECKING:
     from hf_capsule_mt.ablation.steps import Job, Plan

@@ -13,10 +13,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.markdown import table_in_markdown
+
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
 from .parser import CommandParser
-from .report import table_in_markdown
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -27,10 +27,8 @@ from .decoding import (
     process_state,
 )
 from .errors import report_user_errors
-from .output import check_new_folder, new_folder
+from .output import check_new_folder, new_folder, write_json
 from .parser import CommandParser
-from .report import dated_environment
-from .routing_report import report, write_report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_arguments(args)
 
     from hf_capsule_mt.analysis.routing_record import record_routing
+    from hf_capsule_mt.analysis.routing_report import report, write_report
     from hf_capsule_mt.data.parallel_text import read_lines
+    from hf_capsule_mt.records import Environment
 
     lines = read_lines(args.input_file)
     _check_config(args)
@@ -98,11 +98,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         **record_routing(statistics, tokenizer),
-        "environment": dated_environment(model.device.type),
+        "environment": Environment.here(model.device.type),
     }
     sentences = {f"line {index + 1}": _read(model, tokenizer, corpus, index) for index in drawn}
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
+        write_json(folder / "routing.json", record)
     print("\n".join(report(record)))
     print(f"\nThe report: {args.output_dir / 'index.html'}")
 

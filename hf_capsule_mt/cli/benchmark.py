@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from .errors import report_user_errors
 from .parser import CommandParser
-from .report import quiet_transformers
+from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ are random, which changes no time; the vocabulary is the tokenizer's. The models
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .errors import report_user_errors
 from .parser import CommandParser
-from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
+from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
@@ -40,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
 
-    from hf_capsule_mt.evaluation.latency import measure_latency
+    from hf_capsule_mt.evaluation.latency import measure_latency, report
+    from hf_capsule_mt.records import Environment
 
     from .output import check_output_file, write_json
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
     with quiet_transformers():
         times = measure_latency(configs, sentences, device=device, **options)
-    made_by = dated_environment(device.type)
+    made_by = Environment.here(device.type)
     record = {"settings": vars(args), "sentences": len(sentences), "seconds": times, "environment": made_by}
     record["words"] = {"source": sum(len(words) for words, _ in sentences), "target": sum(new for _, new in sentences)}
     print(report(record))
@@ -77,22 +77,6 @@ def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], i
     words = tokenizer(sources)["input_ids"]
     lengths = [len(ids) for ids in tokenizer(text_target=targets)["input_ids"]]
     return list(zip(words, lengths, strict=True)), len(tokenizer)
-
-
-def report(record: dict[str, Any]) -> str:
-    """The table in Markdown, and under it how it was measured."""
-    settings, times, words = record["settings"], record["seconds"], record["words"]
-    means = {row: 1000 * sum(found) / len(found) for row, found in times.items()}
-    first = next(iter(means))
-    rows = [["model", "milliseconds a sentence", f"times as fast as {first}"], ["---", "---:", "---:"]]
-    rows += [[row, f"{mean:.1f}", f"{means[first] / mean:.2f}"] for row, mean in means.items()]
-    search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
-    caption = (
-        f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
-        f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
-        f"{settings['vocab_size']}, float32, {describe_environment(record['environment'])}."
-    )
-    return "\n".join([*markdown_table(rows), "", caption])
 
 
 if __name__ == "__main__":
