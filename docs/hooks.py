@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, f"commands/{name}.md", content=_command(name)))
     for pattern in _BENCHMARKS:
         for path in sorted((_REPOSITORY / "benchmarks").glob(pattern)):
-            uri = path.relative_to(_REPOSITORY).as_posix()
+            uri = path.relative_to(_REPOSITORY).as_posix().replace("ablations/README", "studies")
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 
