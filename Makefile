@@ -7,17 +7,21 @@ OLDEST_TORCH ?= torch==2.8.0
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
 
-.PHONY: quickstart test test-oldest lint clean
+.PHONY: quickstart test test-oldest lint docs clean
 
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
-test: .venv/.installed-test lint
+test: .venv/.installed-test lint docs
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# The site, into build/site; a warning is an error. Looks at nothing outside, so it needs no network.
+docs: .venv/.installed-docs
+	HF_HUB_OFFLINE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed
@@ -31,6 +35,10 @@ test-oldest: .venv-oldest/.installed
 
 .venv/.installed-test: .venv/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+.venv/.installed-docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 .venv-oldest/.installed: pyproject.toml tests/oldest.txt

@@ -18,3 +18,19 @@ def default_verbosity():
     from transformers.utils import logging
 
     logging.set_verbosity_warning()
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A new Hub on loopback, which this process may talk to."""
+    from huggingface_hub import constants
+    from loopback_hub import serve
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with serve() as running:
+        monkeypatch.setattr(constants, "ENDPOINT", running.url)
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", running.url + "".join(template[1:]))
+        yield running
