@@ -6,6 +6,7 @@ seconds that `hf-capsule-mt --help` need not wait for.
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -20,38 +21,64 @@ GROUPS = {
 }
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
-_MODULES = Path(__file__).parent / "hf_capsule_mt" / "cli"
+_PACKAGE = Path(__file__).parent / "hf_capsule_mt"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command that the first word names, with the words after it; without one, list the commands."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help"):
-        print(usage())
-        return
-    name, *options = words
+    try:
+        if not words or words[0] in ("-h", "--help"):
+            print(usage(), flush=True)
+        elif words[0] == "--version":
+            print(f"hf-capsule-mt {version()}", flush=True)
+        else:
+            _run(words[0], words[1:])
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        # The interpreter writes what is left when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+
+
+def _run(name: str, options: list[str]) -> None:
     if name not in COMMANDS:
         near = "".join(f", did you mean {command}?" for command in get_close_matches(name, COMMANDS, n=1))
         print(f"error: {name} is not a command{near or '; see hf-capsule-mt --help'}", file=sys.stderr)
         raise SystemExit(2)
-    # What a command calls itself in its usage and in its records.
+    # The command's name in its usage and in its records.
     sys.argv = [f"hf-capsule-mt {name}", *options]
     importlib.import_module(f"hf_capsule_mt.cli.{name}").main(options)
 
 
 def usage() -> str:
-    """The list of commands by group, each with the first line of its description."""
+    """Return the list of commands by group, each with the first line of its description."""
     width = max(map(len, COMMANDS))
-    lines = ["usage: hf-capsule-mt COMMAND [options]", "", "Capsule-routing machine translation in Transformers."]
+    lines = [
+        "usage: hf-capsule-mt COMMAND [options]",
+        "       hf-capsule-mt --version",
+        "",
+        "Capsule-routing machine translation in Transformers.",
+    ]
     for group, names in GROUPS.items():
         lines += ["", f"{group}:", *(f"  {name:<{width}}  {summary(name)}" for name in names)]
     return "\n".join([*lines, "", "hf-capsule-mt COMMAND --help describes a command."])
 
 
 def summary(name: str) -> str:
-    """The first line of a command's description, read without importing it."""
-    docstring = ast.get_docstring(ast.parse((_MODULES / f"{name}.py").read_text(encoding="utf-8")))
-    return docstring.partition("\n")[0]
+    """Return the first line of a command's description, read without importing it."""
+    return (ast.get_docstring(_parse("cli", f"{name}.py")) or "").partition("\n")[0]
+
+
+def version() -> str:
+    """Return the version of the package, read without importing it."""
+    assignment = _parse("version.py").body[-1]
+    return ast.literal_eval(assignment.value)
+
+
+def _parse(*path: str) -> ast.Module:
+    return ast.parse(_PACKAGE.joinpath(*path).read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

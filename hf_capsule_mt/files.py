@@ -1,7 +1,9 @@
-"""Files that are written whole or not at all, and records that are read."""
+"""Files that are written whole or not at all, files of JSON, and hashes of text and files."""
 
+import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,17 @@ def replace_text(path: Path, text: str) -> None:
 def replace_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`; an interruption leaves the old file, or none."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # The error names the temporary file, which nobody knows.
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a record.
+    """Read a file of one JSON object.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -34,3 +41,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"{path} holds no JSON object")
     return record
+
+
+def hash_text(lines: Iterable[str]) -> str:
+    """Return the SHA-256 of lines, each ended by a newline."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

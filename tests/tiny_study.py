@@ -1,9 +1,13 @@
 """A study for tests: two rows and their shared settings, to be changed and written as YAML; and records of it."""
 
 import json
+from pathlib import Path
 
 import yaml
 
+from hf_capsule_mt.records import EvaluationRecord, RunRecord, encode, read
+
+STORED = Path(__file__).parents[1] / "benchmarks" / "records"
 SMALL = {"d_model": 16, "dropout": 0.1}
 
 
@@ -41,21 +45,18 @@ def write_study(path, study):
 
 def write_record(folder, name, bleu, *, method, tests=("test",), config=None, log=None, **changes):
     """The records of one run, as the commands leave them."""
-    config = config or {}
-    run = {
-        "model": {
-            **{"method": method, "size": "tiny", "label_smoothing": 0.1},
-            "config_overrides": [f"{field}={value}" for field, value in config.items()],
-        },
-        "training": {"seed": 1, "max_steps": 8, "resume_from_checkpoint": "None", **changes.pop("training", {})},
-        "config": {"d_model": 128, **config},
-        **{"parameters": 2_605_056, "updates": 8, "seconds_of_this_call": 4.0},
-        "environment": {"device": "a machine", "cpu_threads": 1, "packages": {"torch": "2"}},
-        **changes,
-    }
+    config, run = config or {}, encode(read(RunRecord, STORED / "multi30k_transformer-3000_run_record.json"))
+    run["model"] |= {"method": method, "config_overrides": [f"{field}={value}" for field, value in config.items()]}
+    run["data"] |= {**study_of_two(folder.parent)["data"], **changes.pop("data", {})}
+    run["training"] |= {"max_steps": 8, "learning_rate": 1e-3, "save_steps": 2, "max_tokens_per_batch": 200}
+    run["training"] |= {"warmup_steps": 4, "logging_steps": 2, **changes.pop("training", {})}
+    run["config"] = {"d_model": 128, **config}
+    run["environment"] |= {"device": "a machine", "packages": {"torch": "2"}}
+    run |= {"parameters": 2_605_056, "updates": 8, "seconds_of_this_call": 4.0, **changes}
     (folder / f"{name}_run_record.json").write_text(json.dumps(run))
     for test in tests:
-        scores = {"scores": {"bleu": {"score": bleu, "signature": "nrefs:1"}}}
-        (folder / f"{name}_{test}.json").write_text(json.dumps(scores))
+        evaluation = encode(read(EvaluationRecord, STORED / "multi30k_transformer_test_2016_flickr.json"))
+        evaluation |= {"scores": {"bleu": {"score": bleu, "signature": "nrefs:1"}}, "hypotheses": None}
+        (folder / f"{name}_{test}.json").write_text(json.dumps(evaluation))
     if log is not None:
         (folder / f"{name}_trainer_state.json").write_text(json.dumps({"log_history": log}))

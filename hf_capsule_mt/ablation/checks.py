@@ -13,9 +13,9 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
 from hf_capsule_mt.configuration import preset_config
-from hf_capsule_mt.files import read_json
+from hf_capsule_mt.records import RunRecord, read
 
-from .records import OF_TRAINING, check_run
+from .results import OF_TRAINING, check_run
 from .steps import SET_HERE, Job, Plan, Step
 from .study import SECTIONS, Row, Study
 
@@ -63,7 +63,7 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
         _check_teacher(plan, job, jobs)
         record = plan.run_folder(job.row, job.seed) / OF_TRAINING[0]
         if record.is_file():
-            check_run(read_json(record), job.row, job.seed, study.data, record)
+            check_run(read(RunRecord, record), job.row, job.seed, study.data, record)
 
 
 def _check_file(file: Path, where: str) -> None:

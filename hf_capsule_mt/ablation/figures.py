@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.analysis.curves_figure import draw_learning_curves
-from hf_capsule_mt.analysis.growth_figure import draw_growth
 from hf_capsule_mt.analysis.sweep_figure import draw_sweep
+from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
 from hf_capsule_mt.files import read_json
 
-from .records import Result, mean_and_spread
+from .results import Result, mean_and_spread
 from .study import Study
 from .table import learning_curve
 
@@ -44,7 +44,7 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
             captions[name] = f"BLEU on {figure['test']} against {figure['x']}."
     if study.growth is not None:
         record = read_json(Path(study.growth))
-        draw_formats(folder, "growth", lambda path: draw_growth(record, path))
+        draw_formats(folder, "growth", lambda path: draw_time_by_length(record, path))
         captions["growth"] = "Time against the length of sentences."
     return captions
 
@@ -72,7 +72,7 @@ def _series(figure: Mapping[str, Any], results: Sequence[Result]) -> dict[str, d
 
 
 def _field(result: Result, name: str) -> float:
-    config = result.seeds[0].run["config"]
+    config = result.seeds[0].run.config
     if name not in config:
         raise ValueError(f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure")
     # The one field whose default is another's value.

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.analysis.pages import Section, report_page
-from hf_capsule_mt.files import read_json, replace_text
+from hf_capsule_mt.files import replace_text
 
 from .figures import draw_figures
-from .records import Result, read_results, read_speed
+from .results import Result, read_results, read_scores, read_speed
 from .sections import Material, examples, gather, lengths, missing, routing, significance
 from .steps import Plan
 from .table import Table, caption, curve_table, score_table
@@ -78,7 +78,7 @@ def render_page(plan: Plan, markdown: Callable[[Table], str]) -> str:
         path = plan.records / f"{study.name}_{name}_{test}.json"
         if not path.is_file():
             raise ValueError(f"{study.page} asks for BLEU of {name!r} on {test!r}, but {path} is not a file")
-        return read_json(path)["scores"]["bleu"]["score"]
+        return read_scores(path).scores["bleu"].score
 
     tables = {"scores": score_table(study, results, read_speed(study)), "curves": curve_table(results)}
     known = {name: markdown(table) for name, table in tables.items()}

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from hf_capsule_mt.checkpoints import checkpoints, is_whole
 from hf_capsule_mt.files import replace_bytes
 
-from .records import OF_TRAINING
-from .steps import LAUNCHED, Job, Step, checkpoints, is_whole
+from .results import OF_TRAINING
+from .steps import LAUNCHED, Job, Step
 
 COMMANDS = "hf_capsule_mt.cli"
 

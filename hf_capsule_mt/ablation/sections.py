@@ -1,24 +1,24 @@
 """The parts of a report that come from the translations and the checkpoints of the runs, as far as they are here."""
 
-import hashlib
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from hf_capsule_mt.analysis.kinds import kinds_of_routing
 from hf_capsule_mt.analysis.length_figure import draw_lengths
 from hf_capsule_mt.analysis.pages import Section
+from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, compare_systems, significance_mark
 from hf_capsule_mt.evaluation.streams import Streams
+from hf_capsule_mt.files import hash_file
+from hf_capsule_mt.records import EvaluationRecord
 
 from .figures import draw_formats
-from .records import Result
+from .results import Result
 from .runner import command_environment, command_line
 from .steps import Plan, Step
 from .study import Test
@@ -149,16 +149,16 @@ def _translated(plan: Plan, results: Sequence[Result]) -> Iterator[tuple[Test, S
             first = result.seeds[0]
             file = plan.translations(result.row, first.seed, test)
             if file.is_file():
-                _check_scored(file, first.scores[test.name])
+                _check_scored(file, first.evaluations[test.name])
                 systems[result.row.name] = read_lines(file)
         source, *references = plan.test_files(test)
         if systems and all(file.is_file() for file in (source, *references)):
             yield test, Streams(systems, [read_lines(file) for file in references], read_lines(source))
 
 
-def _check_scored(file: Path, record: Mapping[str, Any]) -> None:
-    scored = record.get("hypotheses", {}).get("sha256")
-    if scored not in (None, hashlib.sha256(file.read_bytes()).hexdigest()):
+def _check_scored(file: Path, evaluation: EvaluationRecord) -> None:
+    scored = evaluation.hypotheses
+    if scored is not None and scored.sha256 not in (None, hash_file(file)):
         raise ValueError(f"{file} is not what its record scored; score it again, or remove it")
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .records import OF_TRAINING, record_name
+from hf_capsule_mt.checkpoints import last_checkpoint
+
+from .results import OF_TRAINING, record_name
 from .study import Row, Study, Test
 
 # Commands whose processes share the work.
@@ -200,35 +202,3 @@ class Plan:
             if source and target and source != target:
                 return source, target
         return "source", "target"
-
-
-def last_checkpoint(run: Path, before: int | None = None) -> Path | None:
-    """The newest checkpoint of a run that was saved to its end, if there is one.
-
-    Args:
-        run: its folder.
-        before: an update that it must be of before. The Trainer makes one more update than it should when it goes on
-            from the last.
-    """
-    whole = [folder for folder in checkpoints(run) if is_whole(folder)]
-    early = [folder for folder in whole if before is None or before < 1 or _update(folder) < before]
-    return early[-1] if early else None
-
-
-def checkpoints(run: Path) -> list[Path]:
-    """The folders of a run's checkpoints, the oldest first."""
-    folders = [folder for folder in run.glob("checkpoint-*") if folder.name.removeprefix("checkpoint-").isdecimal()]
-    return sorted(folders, key=_update)
-
-
-def _update(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
-
-
-def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was saved to its end: the trainer's state comes last."""
-    try:
-        json.loads((checkpoint / OF_TRAINING[1]).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True

@@ -1,15 +1,16 @@
 """The tables of a study, made from records alone: lists of rows of cells, of which the first row names the columns."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from .records import Result, mean_and_spread
+from hf_capsule_mt.records import Environment, SpeedRecord
+
+from .results import Result, mean_and_spread
 from .study import Study
 
 Table = list[list[str]]
 
 
-def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]] = ()) -> Table:
+def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRecord] = ()) -> Table:
     """Parameters, updates, BLEU and speed of every row.
 
     BLEU is the mean over seeds and, of more than one, the standard deviation of the sample. Updates per second are
@@ -18,7 +19,7 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping
     Args:
         study: it says which test sets there are, and what was published.
         results: a line for each.
-        speed: records of hf-capsule-mt benchmark.
+        speed: benchmarks of the rows.
     """
     tests = [test.name for test in study.tests]
     published = [test for test in tests if any(test in result.row.published for result in results)]
@@ -29,7 +30,7 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping
     for result, ratio in zip(results, ratios, strict=True):
         cells = [result.row.name, *_run_cells(result), *(bleu_cell(result.bleu(test)) for test in tests)]
         cells += [_published(result.row.published.get(test)) for test in published]
-        cells += [f"{mean_and_spread([one.updates_per_second for one in result.seeds])[0]:.2f}"]
+        cells += [f"{mean_and_spread([one.run.updates_per_second for one in result.seeds])[0]:.2f}"]
         table.append([*cells, *(ratio if any(map(any, ratios)) else [])])
     return table
 
@@ -64,8 +65,8 @@ def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
 def caption(study: Study, results: Sequence[Result]) -> str:
     """How the scores were made: their signatures, the machines, and the rows that have no records yet."""
     runs = [records for result in results for records in result.seeds]
-    signatures = {scores["scores"]["bleu"]["signature"] for records in runs for scores in records.scores.values()}
-    machines = {_machine(records.run["environment"]) for records in runs}
+    signatures = {one.scores["bleu"].signature for records in runs for one in records.evaluations.values()}
+    machines = {_machine(records.run.environment) for records in runs}
     done = {result.row.name for result in results}
     missing = [row.name for row in study.rows if row.name not in done]
     text = f"BLEU: {_listed(signatures)}. Trained on {_listed(machines)}."
@@ -75,8 +76,8 @@ def caption(study: Study, results: Sequence[Result]) -> str:
 
 
 def _run_cells(result: Result) -> list[str]:
-    parameters = {records.run["parameters"] for records in result.seeds}
-    updates = {records.run["updates"] for records in result.seeds}
+    parameters = {records.run.parameters for records in result.seeds}
+    updates = {records.run.updates for records in result.seeds}
     shown = ", ".join(f"{number / 1e6:.2f}M" for number in sorted(parameters))
     return [shown, ", ".join(map(str, sorted(updates))), str(len(result.seeds))]
 
@@ -85,20 +86,20 @@ def _published(score: float | None) -> str:
     return "" if score is None else f"{score:.2f}"
 
 
-def _speed_cells(result: Result, speed: Sequence[Mapping[str, Any]]) -> list[str]:
+def _speed_cells(result: Result, speed: Sequence[SpeedRecord]) -> list[str]:
     """The ratios of a benchmark with this row: by its method and overrides, its size and its parameters."""
     run = result.seeds[0].run
-    name = " ".join([run["model"]["method"], *run["model"]["config_overrides"]])
+    name = " ".join([run.model.method, *run.model.config_overrides])
     for record in speed:
-        found = record["results"].get(name)
-        same_size = record["settings"]["size"] == result.row.size
-        if found is not None and same_size and found["parameters"] == run["parameters"]:
-            return [f"{found['training_ratio']:.2f}", f"{found['decoding_ratio']:.2f}"]
+        found = record.results.get(name)
+        same_size = record.settings.size == result.row.size
+        if found is not None and same_size and found.parameters == run.parameters:
+            return [f"{found.training.ratio:.2f}", f"{found.decoding.ratio:.2f}"]
     return ["", ""]
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
-    return f"{environment['device']}, {environment['cpu_threads']} thread(s), torch {environment['packages']['torch']}"
+def _machine(environment: Environment) -> str:
+    return f"{environment.device}, {environment.cpu_threads} thread(s), torch {environment.packages['torch']}"
 
 
 def _listed(values: set[str]) -> str:

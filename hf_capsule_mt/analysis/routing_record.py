@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from .pieces import source_pieces
 from .statistics import RoutingStatistics
+from .subwords import source_subwords
 
 
 class Table(NamedTuple):
@@ -43,7 +43,7 @@ def record_routing(
         "words": {
             name: [
                 [
-                    {"piece": source_pieces(tokenizer, [word])[0], "share": share, "count": count}
+                    {"piece": source_subwords(tokenizer, [word])[0], "share": share, "count": count}
                     for word, share, count in one
                 ]
                 for one in shares.largest(most_words, least_count)

@@ -6,11 +6,11 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.forced import evaluating, force_batch
+from hf_capsule_mt.evaluation.teacher_forcing import evaluating, teacher_force
 from hf_capsule_mt.evaluation.translator import encode_lines, generate_batches, source_limit
 
-from .kinds import guided_groups, kinds_of_routing
-from .pieces import source_pieces, target_pieces
+from .routing_kinds import guided_groups, kinds_of_routing
+from .subwords import source_subwords, target_subwords
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def read_sentence(
     translation: str | None = None,
     **generate_options: Any,
 ) -> SentenceRouting:
-    """Translate a sentence, unless its translation is given, and read the routing by forced decoding.
+    """Translate a sentence, unless its translation is given, and read the routing by teacher forcing.
 
     Args:
         model: any encoder-decoder; one without routing has only the words and the translation.
@@ -87,8 +87,8 @@ def read_encoded(
     if translation is None:
         translation = tokenizer.decode(target_ids, skip_special_tokens=True)
     return SentenceRouting(
-        source_words=source_pieces(tokenizer, source_ids),
-        target_words=target_pieces(tokenizer, target_ids),
+        source_words=source_subwords(tokenizer, source_ids),
+        target_words=target_subwords(tokenizer, target_ids),
         translation=translation,
         **_read_routing(model, source_ids, target_ids),
     )
@@ -111,7 +111,7 @@ def _read_routing(model: PreTrainedModel, source_ids: list[int], target_ids: lis
     if not kinds_of_routing(model.config) or not target_ids:
         return {}
     with evaluating(model):
-        output = force_batch(model, [source_ids], [target_ids], output_routing="all").output
+        output = teacher_force(model, [source_ids], [target_ids], output_routing="all").output
     num_past, num_future = guided_groups(model.config)
     return {
         "encoder_layers": _first(output.encoder_layer_routing),

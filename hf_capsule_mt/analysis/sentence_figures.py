@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .figures import COLOURS
 from .heat_maps import HeatMap, HeatMapNames, draw_heat_maps
-from .kinds import guided_names
+from .routing_kinds import guided_names
 from .sentence import SentenceRouting
 from .shaded_words import draw_shaded_words
 

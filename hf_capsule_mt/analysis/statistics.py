@@ -1,4 +1,4 @@
-"""What is measured of routing over a corpus, batch by batch, by forced decoding."""
+"""Statistics of routing over a corpus, added up batch by batch, by teacher forcing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.evaluation.forced import ForcedPass, attending, evaluating, force_batch
+from hf_capsule_mt.evaluation.teacher_forcing import TeacherForcedPass, attending, evaluating, teacher_force
 
 from .assignment import AssignmentSums
 from .bag_overlap import bag_overlaps
 from .corpus import Corpus
-from .kinds import guided_groups, guided_names
 from .past_and_future import PastAndFutureSums
+from .routing_kinds import guided_groups, guided_names
 from .word_alignment import attended_words
 from .word_shares import WordShares
 
@@ -45,7 +45,7 @@ class RoutingStatistics:
         past, future = torch.cat(self._overlaps).nanmean(0).tolist()
         return past, future
 
-    def add(self, model: PreTrainedModel, forced: ForcedPass, aligned: Tensor | None = None) -> None:
+    def add(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None = None) -> None:
         """Add a batch.
 
         Args:
@@ -72,11 +72,11 @@ class RoutingStatistics:
         if assignment is not None:
             self._sums_of(name, keep_inputs=True).add(assignment[mask])
 
-    def _add_words(self, name: str, model: PreTrainedModel, forced: ForcedPass, shares: Tensor) -> None:
+    def _add_words(self, name: str, model: PreTrainedModel, forced: TeacherForcedPass, shares: Tensor) -> None:
         shares_of_all = self.word_shares.setdefault(name, WordShares(model.config.vocab_size, shares.shape[-1]))
         shares_of_all.add(forced.sources, shares, forced.source_mask)
 
-    def _add_guided(self, model: PreTrainedModel, forced: ForcedPass, aligned: Tensor | None) -> None:
+    def _add_guided(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None) -> None:
         assignment, written = forced.output.guided_routing, forced.target_mask
         last = assignment[:, :, -1]
         num_past, num_future = guided_groups(model.config)
@@ -128,7 +128,7 @@ def measure_routing(
             stack.enter_context(attending(model))
         for batch in corpus.batches(max_tokens_per_batch):
             sources, targets = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
-            forced = force_batch(model, sources, targets, output_routing="all", output_attentions=attend, **options)
+            forced = teacher_force(model, sources, targets, output_routing="all", output_attentions=attend, **options)
             aligned = None
             if guided:
                 given = None if attend else [alignments[index] for index in batch]
@@ -139,7 +139,7 @@ def measure_routing(
     return statistics
 
 
-def _align(forced: ForcedPass, given: Sequence[Tensor] | None, layer: int | None) -> Tensor:
+def _align(forced: TeacherForcedPass, given: Sequence[Tensor] | None, layer: int | None) -> Tensor:
     """The alignments that are given, filled up to the longest sides of the batch, or those of attention."""
     if given is None:
         return attended_words(forced.output.cross_attentions, forced.source_mask, forced.target_mask, layer)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.evaluation.forced import attended_positions
+from hf_capsule_mt.evaluation.teacher_forcing import attended_positions
 
-from .pieces import WORD_START
+from .subwords import WORD_START
 
 Links = frozenset[tuple[int, int]]
 """The (source, target) words that translate each other, from 0 on."""
@@ -61,12 +61,12 @@ def _split(line: str) -> list[list[str]]:
     return [link.split("-") for link in line.split()]
 
 
-def align_pieces(links: Links, source: Sequence[str], target: Sequence[str]) -> Tensor:
+def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -> Tensor:
     """Align every piece of a word with every piece of each word that it is linked with, `[target, source]` bool.
 
     Args:
         links: of words.
-        source: pieces of [`source_pieces`], the last of which ends the sentence.
+        source: pieces of [`source_subwords`], the last of which ends the sentence.
         target: likewise.
 
     Raises:

@@ -16,8 +16,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hf_capsule_mt.markdown import table_in_markdown
+
 from .errors import report_user_errors
-from .report import table_in_markdown
+from .output import check_output_folder
+from .parser import CommandParser
 
 if TYPE_CHECKING:
     from hf_capsule_mt.ablation.steps import Job, Plan
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_study_options(parser)
     parser.add_argument(
         "--rows", nargs="+", metavar="NAME", help='rows to train, also as patterns in quotes: "em-*" (default: all)'
@@ -57,11 +60,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.dry_run:
         _print_plan(plan, jobs, launcher)
         return
+    check_output_folder(plan.runs, "--runs_dir")
+    check_output_folder(plan.records, "--records_dir")
     check_files(plan, [job for job in jobs if not job.done()])
     failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True))
     print_table(plan)
     if failures:
-        raise ChildProcessError("these commands failed; the same call of ablate.py tries again: " + "; ".join(failures))
+        raise ChildProcessError("these commands failed; the same call of ablate tries again: " + "; ".join(failures))
 
 
 def read_plan(args: argparse.Namespace) -> "Plan":
@@ -114,7 +119,7 @@ def _print_plan(plan: "Plan", jobs: Sequence["Job"], launcher: str) -> None:
 
 def print_table(plan: "Plan") -> None:
     """Print the table of the rows that have records."""
-    from hf_capsule_mt.ablation.records import read_results, read_speed
+    from hf_capsule_mt.ablation.results import read_results, read_speed
     from hf_capsule_mt.ablation.table import caption, score_table
 
     results = read_results(plan.study, plan.records)

@@ -1,25 +1,28 @@
-"""Make a report from the records of a study: tables, figures, examples, and a page, index.html, that shows them.
+"""Make a report from the records of a study: tables, figures and examples.
 
     hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --output_dir outputs/report
     hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md
 
-The figures need matplotlib. Significance, lengths and examples come from the translations in the folder of runs, and
-hf-capsule-mt analyze looks into its checkpoints, as far as they are there. --page writes the study's own page, from the
-template that it names. Nothing is trained; hf-capsule-mt ablate does that.
+The report's page is index.html; its figures need matplotlib: pip install "hf-capsule-mt[figures]". Significance,
+lengths and examples come from the translations in the folder of runs, and hf-capsule-mt analyze looks into its
+checkpoints, as far as they are there. --page writes the study's own page, from the template that it names. Nothing is
+trained; hf-capsule-mt ablate does that.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.markdown import table_in_markdown
+
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
-from .report import table_in_markdown
+from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_study_options(parser)
     parser.add_argument("--output_dir", type=Path, help="a new folder for the report")
     parser.add_argument("--page", type=Path, help="the file of the study's own page")

@@ -1,4 +1,4 @@
-"""Look inside a model: statistics and pictures of its routing over a corpus.
+"""Report statistics and pictures of a model's routing over a corpus.
 
     hf-capsule-mt analyze --model outputs/run --input_file test.en --output_dir report
     hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --output_dir report \\
@@ -27,9 +27,8 @@ from .decoding import (
     process_state,
 )
 from .errors import report_user_errors
-from .output import check_new_folder, new_folder
-from .report import dated_environment
-from .routing_report import report, write_report
+from .output import check_new_folder, new_folder, write_json
+from .parser import CommandParser
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +43,7 @@ _DRAWN = 3
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_decoding_options(parser)
     # Of assignments, a position of a big model has a hundred kilobytes.
     parser.set_defaults(max_tokens_per_batch=1024)
@@ -80,7 +79,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_arguments(args)
 
     from hf_capsule_mt.analysis.routing_record import record_routing
+    from hf_capsule_mt.analysis.routing_report import report, write_report
     from hf_capsule_mt.data.parallel_text import read_lines
+    from hf_capsule_mt.records import Environment
 
     lines = read_lines(args.input_file)
     _check_config(args)
@@ -97,11 +98,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         **record_routing(statistics, tokenizer),
-        "environment": dated_environment(model.device.type),
+        "environment": Environment.here(model.device.type),
     }
     sentences = {f"line {index + 1}": _read(model, tokenizer, corpus, index) for index in drawn}
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
+        write_json(folder / "routing.json", record)
     print("\n".join(report(record)))
     print(f"\nThe report: {args.output_dir / 'index.html'}")
 
@@ -125,7 +127,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _check_config(args: argparse.Namespace) -> None:
     """Find what the options ask of a model that is not of this kind."""
-    from hf_capsule_mt.analysis.kinds import kinds_of_routing
+    from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 
     config = pin_revision(args)
     kinds = kinds_of_routing(config)
@@ -176,8 +178,8 @@ def _alignments(
     args: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus"
 ) -> "dict[int, Tensor] | None":
     """By the index of a line, for those with both sides."""
-    from hf_capsule_mt.analysis.pieces import source_pieces, target_pieces
-    from hf_capsule_mt.analysis.word_alignment import align_pieces, read_alignments
+    from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
+    from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
 
     if args.alignments is None:
         return None
@@ -186,9 +188,9 @@ def _alignments(
         raise ValueError(f"--alignments {args.alignments} has {len(links)} lines for {len(corpus.sources)} sources")
     aligned = {}
     for index in corpus.lines:
-        source = source_pieces(tokenizer, corpus.sources[index])
+        source = source_subwords(tokenizer, corpus.sources[index])
         try:
-            aligned[index] = align_pieces(links[index], source, target_pieces(tokenizer, corpus.targets[index]))
+            aligned[index] = align_subwords(links[index], source, target_subwords(tokenizer, corpus.targets[index]))
         except ValueError as error:
             raise ValueError(f"--alignments {args.alignments}, line {index + 1}: {error}") from error
     return aligned

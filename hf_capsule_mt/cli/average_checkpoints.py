@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .output import check_output_folder
+from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoints", type=Path, nargs="+", help="folders to average")
     source.add_argument("--run_dir", type=Path, help="a training run's output folder, with --last or --best")
@@ -39,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError("--run_dir needs --last N or --best N, and --checkpoints takes neither")
     if args.best is None and (args.metric is not None or args.greater_is_better is not None):
         raise ValueError("--metric and --greater_is_better belong to --best N")
+    check_output_folder(args.output_dir)
 
     from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 

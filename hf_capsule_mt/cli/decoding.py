@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .device import usable_device
+
 if TYPE_CHECKING:
     from accelerate import PartialState
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -53,6 +55,7 @@ def check_decoding_options(args: argparse.Namespace) -> None:
 
 def check_model(model: str, revision: str | None) -> None:
     """Raise FileNotFoundError or ValueError if this can be no checkpoint, as [`check_decoding_options`] says."""
+    from hf_capsule_mt.checkpoints import check_folder
     from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
     folder = Path(model)
@@ -61,22 +64,11 @@ def check_model(model: str, revision: str | None) -> None:
         if folder.is_dir():
             raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
     if folder.is_dir():
-        _check_folder(folder)
+        check_folder(folder)
     elif folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
-        raise FileNotFoundError(f"--model {model} is not a folder")
+        raise FileNotFoundError(f"{model} is not a folder; name that of a checkpoint, or a model of the Hub")
     else:
         check_repo_id(model)
-
-
-def _check_folder(folder: Path) -> None:
-    parts = {
-        "config": ["config.json"],
-        "weights": ["*.safetensors"],
-        "tokenizer": ["tokenizer_config.json", "tokenizer.json"],
-    }
-    for part, patterns in parts.items():
-        if not any(file for pattern in patterns for file in folder.glob(pattern)):
-            raise FileNotFoundError(f"--model {folder} holds no {part} ({' or '.join(patterns)})")
 
 
 def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
@@ -88,14 +80,11 @@ def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
         OSError: if the Hub does not give it.
         ValueError: if it is no encoder-decoder.
     """
-    from transformers import AutoConfig
+    from hf_capsule_mt.checkpoints import load_config
 
-    try:
-        config = AutoConfig.from_pretrained(args.model, **_where(args))
-    except OSError as error:
-        raise OSError(f"--model {args.model} is no folder here, and the Hub does not give it: {error}") from error
+    config = load_config(args.model, args.revision or "main")
     if not config.is_encoder_decoder:
-        raise ValueError(f"--model {args.model} is of type {config.model_type}, which is not an encoder-decoder")
+        raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder")
     args.revision = getattr(config, "_commit_hash", None) or args.revision
     return config
 
@@ -133,42 +122,36 @@ def process_state(device: str | None) -> "PartialState":
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The process that finishes first waits for the others, however long that takes.
     state = PartialState(cpu=cpu, timeout=timedelta(days=7))
-    try:
-        torch.empty(0, device=device or state.device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {device} cannot be used: {error}") from error
+    usable_device(device or state.device)
     return state
 
 
 def load_tokenizer(args: argparse.Namespace) -> "PreTrainedTokenizerBase":
     """The tokenizer of the model, without remote code."""
-    from transformers import AutoTokenizer
+    from hf_capsule_mt import checkpoints
 
-    return AutoTokenizer.from_pretrained(args.model, **_where(args))
+    return checkpoints.load_tokenizer(args.model, args.revision or "main")
 
 
 def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedModel":
     """The model on this process's device, from safetensors and without remote code.
 
     Raises:
-        OSError: if it has none, or they are damaged or do not fit its configuration.
+        OSError: if weights are missing, damaged or of another shape.
+        ValueError: if tensors are missing or superfluous.
     """
     from transformers import AutoModelForSeq2SeqLM
 
-    from hf_capsule_mt.hub.weights import explained_weights
+    from hf_capsule_mt.checkpoints import load_weights
 
-    options = {**_where(args), "dtype": args.dtype, "use_safetensors": True}
-    with explained_weights(args.model):
-        try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(args.model, **options)
-        except OSError as error:
-            raise OSError(
-                f"--model {args.model} cannot be loaded from safetensors at {_where(args)['revision']}: {error} A "
-                "model of the Hub without them may have a conversion: pin the commit of its refs/pr/N; or convert it "
-                "yourself"
-            ) from error
+    where = {"revision": args.revision or "main", "trust_remote_code": False}
+    try:
+        model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=args.dtype)
+    except OSError as error:
+        if Path(args.model).is_dir():
+            raise
+        raise OSError(
+            f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
+            "without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
+        ) from error
     return model.to(args.device or state.device)
-
-
-def _where(args: argparse.Namespace) -> dict[str, Any]:
-    return {"revision": args.revision or "main", "trust_remote_code": False}

@@ -1,4 +1,4 @@
-"""Serve the Explorer: a page that shows how checkpoints translate a sentence, and how they route it.
+"""Serve the Explorer, a page that shows how checkpoints translate and route.
 
     hf-capsule-mt demo --models outputs/quickstart/model
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
@@ -12,11 +12,13 @@ MODELS names the checkpoints, with spaces between them.
 """
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .decoding import check_model, load_model, load_tokenizer, pin_revision, process_state
 from .errors import report_user_errors
+from .parser import CommandParser
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -27,7 +29,7 @@ _KEPT_MODELS = 4
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--models", nargs="+", default=[], help="checkpoints' folders, or names on the Hub, to offer")
     parser.add_argument(
         "--fixed_models", action="store_true", help="offer no others: for a page that strangers can open"
@@ -48,7 +50,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from hf_capsule_mt.explorer.page import launch_page
 
-    launch_page(page, args.host, args.port)
+    try:
+        launch_page(page, args.host, args.port)
+    except OSError as error:
+        # Gradio names parameters of its own.
+        port = args.port or os.environ.get("GRADIO_SERVER_PORT") or "7860 and the 99 after it"
+        raise OSError(
+            f"the page cannot be served at port {port}, which may be in use: name a free one as --port, and with "
+            "--host an address of this machine"
+        ) from error
 
 
 def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str | None = None) -> "gr.Blocks":
@@ -88,12 +98,8 @@ def _loader(device: str | None) -> Callable[[str], "tuple[PreTrainedModel, PreTr
     @lru_cache(_KEPT_MODELS)
     def load(model: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
         which = _which(model, device)
-        try:
-            _check(which)
-            return load_model(which, state).eval(), load_tokenizer(which)
-        except (ValueError, OSError) as error:
-            # Who reads this has a page before them, and no options.
-            raise OSError(str(error).removeprefix("--model ")) from error
+        _check(which)
+        return load_model(which, state).eval(), load_tokenizer(which)
 
     return load
 

@@ -1,19 +1,21 @@
-"""Translate a whole training corpus with a teacher, for a student to train on (sequence-level distillation).
+"""Translate a training corpus with a teacher, for a student to train on.
 
     accelerate launch -m hf_capsule_mt.cli.distill --model runs/transformer/average --num_beams 4 \\
         --train_file train.en train.de --output_file distilled.en distilled.de
     hf-capsule-mt distill --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
 
-The corpus is what `train` reads (its targets are not looked at), or one plain text file of sources. The output is what
-`train` reads: two text files, or one .tsv or .jsonl file. Sentences that the teacher could not translate are left
-out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
+This is sequence-level distillation. The corpus is what `train` reads (its targets are not looked at), or one plain text
+file of sources. The output is what `train` reads: two text files, or one .tsv or .jsonl file. Sentences that the
+teacher could not translate are left out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the
+hashes of the data.
 
 Finished shards are kept in OUTPUT.shards until all are done, and the same command continues after an interruption.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +31,18 @@ from .decoding import (
 )
 from .errors import report_user_errors
 from .output import check_output_file, write_json
+from .parser import CommandParser
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
     from accelerate import PartialState
 
-    from hf_capsule_mt.training.distillation import Shards
+    from hf_capsule_mt.training.distillation import Distilled, Shards
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_decoding_options(parser)
     parser.add_argument(
         "--train_file", nargs="+", default=[], help="the corpus: files as of train.py, or one of sources"
@@ -61,8 +64,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from accelerate.utils import broadcast_object_list
 
-    from hf_capsule_mt.training.distillation import Shards
-    from hf_capsule_mt.training.record import environment, text_hash
+    from hf_capsule_mt.files import hash_text
+    from hf_capsule_mt.records import Environment
+    from hf_capsule_mt.training.distillation import Shards, distill
 
     started = time.time()
     state = process_state(args.device)
@@ -70,20 +74,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         pin_revision(args)
     [args.revision] = broadcast_object_list([args.revision])
     sources = _read_sources(args)
+    # Before anything is written, for it may be damaged.
+    model, tokenizer = load_model(args, state), load_tokenizer(args)
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
     if state.is_main_process:
-        settings = {"data": text_hash(sources), **decoding_settings(args)}
+        settings = {"data": hash_text(sources), **decoding_settings(args)}
         shards.open(settings)
     state.wait_for_everyone()
-    _make_shards(args, shards, sources, state)
+    _make_shards(args, shards, partial(distill, model, tokenizer), sources, state)
     state.wait_for_everyone()
     if state.is_main_process:
         manifest = _finish(args, shards, sources)
         manifest |= {"settings": settings, "processes": state.num_processes}
         manifest |= {
             "seconds_of_this_call": round(time.time() - started, 1),
-            "environment": environment(state.device.type),
+            "environment": Environment.here(state.device.type),
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
@@ -121,28 +127,30 @@ def _read_sources(args: argparse.Namespace) -> list[str]:
     return read_parallel_text(args.train_file, *languages).sources
 
 
-def _make_shards(args: argparse.Namespace, shards: "Shards", sources: list[str], state: "PartialState") -> None:
+def _make_shards(
+    args: argparse.Namespace,
+    shards: "Shards",
+    translate: Callable[..., "list[Distilled]"],
+    sources: list[str],
+    state: "PartialState",
+) -> None:
     """Make those of this process that are missing, with the progress of all."""
     from tqdm import tqdm
 
-    from hf_capsule_mt.training.distillation import distill
-
     # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
     own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
     done = len(shards) - len(shards.missing())
     with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
         for shard in own:
             texts = [sources[index] for index in shards.sentences(shard)]
-            shards.write(shard, distill(model, tokenizer, texts, args.max_tokens_per_batch, **generate_options(args)))
+            shards.write(shard, translate(texts, args.max_tokens_per_batch, **generate_options(args)))
             bar.update(len(shards) - len(shards.missing()) - bar.n)
 
 
 def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> dict[str, Any]:
     """Write the corpus, and return what the manifest says of it."""
-    import hashlib
-
     from hf_capsule_mt.data.parallel_text import write_parallel_text
+    from hf_capsule_mt.files import hash_file
 
     results = list(shards.read())
     kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
@@ -154,7 +162,7 @@ def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> d
     return {
         "teacher": args.model,
         "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": len(sources)},
-        "output": {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in args.output_file},
+        "output": {file: hash_file(Path(file)) for file in args.output_file},
         "kept": len(kept),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }

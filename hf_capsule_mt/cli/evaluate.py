@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length
 from .errors import report_user_errors
+from .parser import CommandParser
 
 if TYPE_CHECKING:
     from hf_capsule_mt.evaluation.streams import Streams
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     systems = parser.add_mutually_exclusive_group(required=True)
     systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
     systems.add_argument("--compare", type=Path, nargs="+", help="several: of a baseline, then of each other system")
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
 
-    from .output import write_json
+    from hf_capsule_mt.records import EvaluationRecord, Score, ScoreSettings, write
 
     streams = _read(args)
     settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
@@ -61,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"\n{table}" if record else table, flush=True)
         record[name] = found
     if args.output_file is not None:
-        write_json(args.output_file, {**record, "settings": settings, **_provenance(args)})
+        if "scores" in record:
+            record["scores"] = {metric: Score(**found) for metric, found in record["scores"].items()}
+        write(EvaluationRecord(**record, settings=ScoreSettings(**settings), **_provenance(args)), args.output_file)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -130,25 +133,20 @@ def _table(scores: Mapping[str, Mapping[str, float | str]]) -> str:
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
-    import hashlib
-    import platform
-    from importlib.metadata import version
+    """Return the fields of a record that say what was judged, and by what."""
+    from hf_capsule_mt.files import hash_file
+    from hf_capsule_mt.records import DataFile, Environment
 
-    def describe(path: Path) -> dict[str, str]:
-        return {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    def describe(path: Path) -> DataFile:
+        return DataFile(str(path), hash_file(path))
 
-    files = {"hypotheses": args.hypotheses, "systems": args.compare, "sources": args.sources}
     return {
-        **{
-            name: [describe(path) for path in given] if isinstance(given, list) else describe(given)
-            for name, given in files.items()
-            if given is not None
-        },
+        "hypotheses": None if args.hypotheses is None else describe(args.hypotheses),
+        "systems": None if args.compare is None else [describe(path) for path in args.compare],
+        "sources": None if args.sources is None else describe(args.sources),
         "references": [describe(path) for path in args.references],
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("hf-capsule-mt", "sacrebleu")},
-        },
+        # Without a model, the CPU does all the work.
+        "environment": Environment.here("cpu" if args.model is None else args.device and args.device.partition(":")[0]),
     }
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .report import markdown_table
+from hf_capsule_mt.markdown import markdown_table
 
 if TYPE_CHECKING:
     from hf_capsule_mt.evaluation.alignment import Alignment

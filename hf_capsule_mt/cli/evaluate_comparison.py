@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .report import markdown_table
+from hf_capsule_mt.markdown import markdown_table
 
 if TYPE_CHECKING:
     from hf_capsule_mt.evaluation.streams import Streams

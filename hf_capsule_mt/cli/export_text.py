@@ -1,4 +1,4 @@
-"""Write a split of a data set of the Hub as text files, which translate.py and evaluate.py read.
+"""Write a split of a data set of the Hub as text files.
 
     hf-capsule-mt export_text --dataset_name wmt/wmt14 --dataset_config_name de-en --split test \\
         --source_lang en --target_lang de --output_file newstest2014.en newstest2014.de
@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--dataset_name", required=True, help="data set of the Hub, or a local folder")
     parser.add_argument("--dataset_config_name", help="configuration of the data set")
     parser.add_argument("--split", required=True, help="train, validation, test, ...")

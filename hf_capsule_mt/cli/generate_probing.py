@@ -1,9 +1,9 @@
-"""Make SentLen, WordContent and BigramShift, the probing tasks that need no parser, from any tokenised text.
+"""Make the probing tasks that need no parser from any tokenised text.
 
     hf-capsule-mt generate_probing --text_file books.tok.en.gz --data_dir probing
 
-That makes files of the size of SentEval's and needs millions of sentences. A small text gives smaller ones, and fewer
-words to ask for:
+That makes SentLen, WordContent and BigramShift, in files of the size of SentEval's, and needs millions of sentences. A
+small text gives smaller ones, and fewer words to ask for:
 
     hf-capsule-mt generate_probing --text_file train.tok.en --data_dir probing --tasks word_content \\
         --num_train 4000 --num_validation 1000 --num_test 1000 --num_words 100
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .parser import CommandParser
 
 TASKS = ("sentence_length", "word_content", "bigram_shift")
 # Option: default, what it is.
@@ -31,7 +32,7 @@ _NUMBERS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument(
         "--text_file", type=Path, required=True, help="a tokenised sentence a line, spaces between tokens; plain or .gz"
     )
@@ -50,11 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.data.parallel_text import read_lines
     from hf_capsule_mt.data.probing import format_probing_data
     from hf_capsule_mt.data.probing_generators import SplitSizes, generate_task, unique_sentences
-    from hf_capsule_mt.files import replace_text
-    from hf_capsule_mt.training.record import environment, text_hash
+    from hf_capsule_mt.files import hash_text, replace_text
+    from hf_capsule_mt.records import Environment
 
-    from .output import write_json
+    from .output import check_output_folder, write_json
 
+    check_output_folder(args.data_dir, "--data_dir")
     files = {name: args.data_dir / f"{name}.txt" for name in args.tasks}
     for file in files.values():
         if file.exists():
@@ -65,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     generated = {
         name: generate_task(name, sentences, sizes, num_words=args.num_words, seed=args.seed) for name in files
     }
-    made_from = {"settings": vars(args), "text_sha256": text_hash(lines), "environment": environment("cpu")}
+    made_from = {"settings": vars(args), "text_sha256": hash_text(lines), "environment": Environment.here("cpu")}
     args.data_dir.mkdir(parents=True, exist_ok=True)
     for name, (data, choice) in generated.items():
         write_json(args.data_dir / f"{name}.json", {"choice": choice, **made_from})

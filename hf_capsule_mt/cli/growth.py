@@ -1,4 +1,4 @@
-"""Measure how the time of an update and of decoding grows with the length of the sentences.
+"""Measure how the time of training and of decoding grows with sentence length.
 
     hf-capsule-mt growth --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
 
@@ -9,19 +9,17 @@ Markdown, has medians in seconds and, in its last row, the exponent k of time = 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import report_user_errors
-from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
-
-if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.growth import Measurement
+from .parser import CommandParser
+from .quiet import quiet_transformers
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, ["transformer", "capsnmt"])
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
     parser.add_argument(
@@ -47,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from tqdm import tqdm
 
-    from hf_capsule_mt.evaluation.growth import KINDS, measure_growth
+    from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
+    from hf_capsule_mt.records import Environment
 
     from .output import write_json
 
@@ -57,16 +56,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
     total = args.rounds * len(configs) * len(args.lengths) * len(KINDS)
     with quiet_transformers():
-        found = measure_growth(configs, args.lengths, device=device, **options)
+        found = measure_time_by_length(configs, args.lengths, device=device, **options)
         measurements = list(tqdm(found, total=total, unit=" times"))
-    record = _record(args, measurements, device.type)
+    record = record_times(vars(args), measurements, Environment.here(device.type))
     print(report(record))
     if args.output_file is not None:
         write_json(args.output_file, record)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.growth_figure import draw_growth
+        from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
 
-        draw_growth(record, args.figure_file)
+        draw_time_by_length(record, args.figure_file)
 
 
 def _configs(args: argparse.Namespace) -> dict[str, Any]:
@@ -90,46 +89,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
         check_output_file(args.figure_file)
         check_figure_file(args.figure_file)
-
-
-def _record(args: argparse.Namespace, measurements: Sequence["Measurement"], device_type: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from hf_capsule_mt.evaluation.growth import KINDS, fit_exponent, medians_of
-
-    medians = medians_of(measurements)
-    lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)
-    exponents = {
-        kind: {row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths]) for row in args.methods}
-        for kind in KINDS
-    }
-    return {
-        "settings": vars(args),
-        "measurements": [asdict(measurement) for measurement in measurements],
-        "medians": [
-            {"kind": kind, "row": row, "length": length, "seconds": found}
-            for (kind, row, length), found in medians.items()
-        ],
-        "exponents": exponents,
-        "environment": dated_environment(device_type),
-    }
-
-
-def report(record: dict[str, Any]) -> str:
-    """The table in Markdown, and under it how it was measured."""
-    settings = record["settings"]
-    columns = [(kind, row) for kind in record["exponents"] for row in settings["methods"]]
-    times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
-    rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
-    for length in settings["lengths"]:
-        rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
-    rows.append(["exponent", *(f"{record['exponents'][kind][row]:.2f}" for kind, row in columns)])
-    caption = (
-        f"Seconds, medians of {settings['rounds']} rounds over all lengths in which the models take turns; exponents "
-        f"from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
-        f"{settings['batch_size']} sentence(s) at a time, float32, {describe_environment(record['environment'])}."
-    )
-    return "\n".join([*markdown_table(rows), "", caption])
 
 
 if __name__ == "__main__":

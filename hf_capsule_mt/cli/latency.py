@@ -1,4 +1,4 @@
-"""Measure how many milliseconds the translation of one sentence takes, over a real test set.
+"""Measure the milliseconds that the translation of one sentence takes.
 
     hf-capsule-mt latency --tokenizer_name tokenizer --input_file test.en --reference_file test.de --size base
 
@@ -10,18 +10,18 @@ are random, which changes no time; the vocabulary is the tokenizer's. The models
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .errors import report_user_errors
-from .report import dated_environment, describe_environment, markdown_table, quiet_transformers
-from .rows import add_row_options, configs_of_rows, device_of
+from .parser import CommandParser
+from .quiet import quiet_transformers
+from .speed_options import add_row_options, configs_of_rows, device_of
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_row_options(parser, _ROWS)
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one a line, plain or .gz")
@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
 
-    from hf_capsule_mt.evaluation.latency import measure_latency
+    from hf_capsule_mt.evaluation.latency import measure_latency, report
+    from hf_capsule_mt.records import Environment
 
     from .output import check_output_file, write_json
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
     with quiet_transformers():
         times = measure_latency(configs, sentences, device=device, **options)
-    made_by = dated_environment(device.type)
+    made_by = Environment.here(device.type)
     record = {"settings": vars(args), "sentences": len(sentences), "seconds": times, "environment": made_by}
     record["words"] = {"source": sum(len(words) for words, _ in sentences), "target": sum(new for _, new in sentences)}
     print(report(record))
@@ -60,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
     """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
+    from hf_capsule_mt.checkpoints import load_tokenizer
     from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-    from hf_capsule_mt.data.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(args.tokenizer_name)
     if args.reference_file is None:
@@ -76,22 +77,6 @@ def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], i
     words = tokenizer(sources)["input_ids"]
     lengths = [len(ids) for ids in tokenizer(text_target=targets)["input_ids"]]
     return list(zip(words, lengths, strict=True)), len(tokenizer)
-
-
-def report(record: dict[str, Any]) -> str:
-    """The table in Markdown, and under it how it was measured."""
-    settings, times, words = record["settings"], record["seconds"], record["words"]
-    means = {row: 1000 * sum(found) / len(found) for row, found in times.items()}
-    first = next(iter(means))
-    rows = [["model", "milliseconds a sentence", f"times as fast as {first}"], ["---", "---:", "---:"]]
-    rows += [[row, f"{mean:.1f}", f"{means[first] / mean:.2f}"] for row, mean in means.items()]
-    search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
-    caption = (
-        f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
-        f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
-        f"{settings['vocab_size']}, float32, {describe_environment(record['environment'])}."
-    )
-    return "\n".join([*markdown_table(rows), "", caption])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Train and test the probing classifiers of Li et al. 2019, Table 1: an encoder with heads aggregated in three ways.
+"""Train probing classifiers on encoders that aggregate their heads in three ways.
+
+These are the classifiers of Li et al. 2019, Table 1.
 
     hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_runs
     hf-capsule-mt probe --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
@@ -16,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import report_user_errors
-from .report import markdown_table, quiet_transformers
+from .output import check_output_folder
+from .parser import CommandParser
+from .quiet import quiet_transformers
 
 if TYPE_CHECKING:
     from hf_capsule_mt.data.probing import ProbingData
@@ -35,7 +39,7 @@ _SETTINGS = {
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
     parser.add_argument("--tasks", nargs="+", default=[], help="names of files without .txt (default: all there are)")
@@ -71,8 +75,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     import sys
 
     from hf_capsule_mt.evaluation.probing import ProbingSettings
+    from hf_capsule_mt.evaluation.probing_report import report
     from hf_capsule_mt.files import replace_text
 
+    check_output_folder(args.output_dir)
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
     for run in runs:
@@ -90,12 +96,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
-    import hashlib
     from dataclasses import asdict
     from itertools import product
 
     from hf_capsule_mt.configuration.checks import check_choice
     from hf_capsule_mt.data.probing import find_tasks, read_probing_data
+    from hf_capsule_mt.files import hash_file
 
     for aggregation in args.aggregations:
         check_choice("aggregations has an entry that", aggregation, AGGREGATIONS)
@@ -105,7 +111,7 @@ def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
     runs = []
     for task in find_tasks(args.data_dir, args.tasks):
         file = args.data_dir / task.file_name
-        data, digest = read_probing_data(file), hashlib.sha256(file.read_bytes()).hexdigest()
+        data, digest = read_probing_data(file), hash_file(file)
         for aggregation, seed in product(dict.fromkeys(args.aggregations), dict.fromkeys(args.seeds)):
             chosen = {"task": task.name, "aggregation": aggregation, "seed": seed, **asdict(settings)}
             folder = args.output_dir / f"{task.name}-{aggregation}-{seed}"
@@ -134,11 +140,11 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     import time
 
     from hf_capsule_mt.evaluation.probing import probe
-    from hf_capsule_mt.training.record import environment
+    from hf_capsule_mt.records import Environment
 
     from .output import write_json
 
-    started, made_by = time.time(), environment()
+    started, made_by = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
     # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.
@@ -147,53 +153,6 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     seconds = round(time.time() - started, 1)
     record = {"settings": run.settings, **result, "seconds_of_this_call": seconds, "environment": made_by}
     write_json(run.record_file, record)
-
-
-def report(records: Sequence[Mapping[str, Any]]) -> str:
-    """Table 1 in Markdown from the records of its runs, and under it how it was made."""
-    from hf_capsule_mt.data.probing import TASKS
-
-    names = {record["settings"]["task"] for record in records}
-    tasks = [task for name, task in TASKS.items() if name in names]
-    groups = [task.group for task in tasks]
-    rows = [
-        ["", *(group if group not in groups[:place] else "" for place, group in enumerate(groups))],
-        ["---", *["---:"] * len(tasks)],
-        ["model", *(task.column for task in tasks)],
-        ["majority class", *(_cell(records, "majority_accuracy", task=task.name) for task in tasks)],
-    ]
-    for aggregation in dict.fromkeys(record["settings"]["aggregation"] for record in records):
-        cells = (_cell(records, "test_accuracy", task=task.name, aggregation=aggregation) for task in tasks)
-        rows.append([aggregation.upper(), *cells])
-    return "\n".join([*markdown_table(rows), "", _caption(records)])
-
-
-def _cell(records: Sequence[Mapping[str, Any]], measure: str, **settings: str) -> str:
-    """Mean and standard deviation of a measure, in percent, over the records with these settings."""
-    from statistics import mean, stdev
-
-    values = [100 * record[measure] for record in records if settings.items() <= record["settings"].items()]
-    spread = f" ± {stdev(values):.2f}" if len(values) > 1 and measure == "test_accuracy" else ""
-    return f"{mean(values):.2f}{spread}"
-
-
-def _caption(records: Sequence[Mapping[str, Any]]) -> str:
-    settings = records[0]["settings"]
-    seeds = list(dict.fromkeys(str(record["settings"]["seed"]) for record in records))
-    sentences = {record["settings"]["task"]: "/".join(map(str, record["sentences"].values())) for record in records}
-    made_by = dict.fromkeys(
-        "{device}, torch {torch}, transformers {transformers}".format(
-            device=record["environment"]["device"], **record["environment"]["packages"]
-        )
-        for record in records
-    )
-    return (
-        "Test accuracy in percent, of the epoch with the best validation accuracy; mean ± standard deviation over "
-        f"seeds {', '.join(seeds)}. `{settings['size']}`, three encoder layers, at most {settings['vocab_size']} "
-        f"words, {settings['epochs']} epochs, batches of {settings['batch_size']}, learning rate "
-        f"{settings['learning_rate']:g}. Sentences (train/validation/test): "
-        f"{', '.join(f'{task} {counts}' for task, counts in sentences.items())}. {'; '.join(made_by)}."
-    )
 
 
 if __name__ == "__main__":

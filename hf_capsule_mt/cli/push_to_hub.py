@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="the checkpoint's folder")
     parser.add_argument("--repo_id", required=True, help="user/name or organisation/name")
     parser.add_argument("--private", action="store_true", help="make a new repository private")

@@ -1,4 +1,4 @@
-"""Train a small EM-routing model on the built-in corpus, and show what it translates.
+"""Train a small model on the built-in corpus, and show what it translates.
 
     hf-capsule-mt quickstart --output_dir outputs/quickstart
 
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .output import check_output_folder
+from .parser import CommandParser
 
 VOCABULARY = 1500
 SHOWN = 8
@@ -19,7 +21,7 @@ SHOWN = 8
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument(
         "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"
     )
@@ -32,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the whole way from text to scores."""
     args = build_parser().parse_args(argv)
+    check_output_folder(args.output_dir)
 
     from hf_capsule_mt.quickstart.corpus import write_corpus
 

@@ -1,4 +1,4 @@
-"""Learn a joint byte-level BPE tokenizer from parallel text and save it for AutoTokenizer.
+"""Learn a joint byte-level BPE tokenizer from parallel text.
 
     hf-capsule-mt train_tokenizer --train_file train.en train.de --vocab_size 10000 --output_dir tokenizer
     hf-capsule-mt train_tokenizer --train_file train.tsv.gz --output_dir tokenizer
@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_capsule_mt.cli.errors import report_user_errors
+from .errors import report_user_errors
+from .output import check_output_folder
+from .parser import CommandParser
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument(
         "--train_file",
@@ -61,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_output_dir(folder: Path, overwrite: bool) -> None:
+    check_output_folder(folder)
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise ValueError(f"--output_dir {folder} is not empty. Choose another, or add --overwrite_output_dir.")
 

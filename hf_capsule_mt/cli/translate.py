@@ -31,6 +31,7 @@ from .decoding import (
 )
 from .errors import report_user_errors
 from .output import check_output_file
+from .parser import CommandParser
 from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class _Job:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     add_decoding_options(parser)
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
     parser.add_argument("--output_file", type=Path, help="default: standard output")

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import report_user_errors
+from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = CommandParser(__doc__)
     parser.add_argument("--run_record", type=Path, required=True, help="run_record.json of the training run")
     parser.add_argument("--output_file", type=Path, required=True, help="README.md in the checkpoint's folder")
     parser.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of hf-capsule-mt evaluate")
@@ -41,17 +42,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from dataclasses import fields
 
-    from hf_capsule_mt.files import read_json, replace_text
+    from hf_capsule_mt.files import replace_text
     from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
+    from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 
     from .output import check_output_file
 
     check_output_file(args.output_file)
     given = {field.name: getattr(args, field.name) for field in fields(CardDetails)}
     card = make_model_card(
-        read_json(args.run_record),
-        [read_json(path) for path in args.evaluations],
-        read_json(args.speed) if args.speed is not None else None,
+        read(RunRecord, args.run_record),
+        [read(EvaluationRecord, path) for path in args.evaluations],
+        read(SpeedRecord, args.speed) if args.speed is not None else None,
         CardDetails(**{name: value for name, value in given.items() if value is not None}),
     )
     replace_text(args.output_file, str(card))

@@ -61,14 +61,15 @@ def read_parallel_text(
         name: what error messages call the data.
 
     Raises:
-        ValueError: another number or kind of files, files of different length, a line that is not what its
-            format asks for, or no pair left.
+        ValueError: another number or kind of files, the same file twice, files of different length, a line that is
+            not what its format asks for, or no pair left.
         OSError: a file that is missing or unreadable.
     """
     paths = [Path(file) for file in files]
     listed = ", ".join(map(str, paths))
     match [_format(path) for path in paths]:
         case ["text", "text"]:
+            _check_two_files(*paths, name)
             pairs = _aligned_pairs(*paths, name)
         case ["tsv"]:
             pairs = _tsv_pairs(paths[0])
@@ -194,6 +195,11 @@ def _decode(line: bytes) -> str | None:
         return line.decode()
     except UnicodeDecodeError:
         return None
+
+
+def _check_two_files(source: Path, target: Path, name: str) -> None:
+    if source.is_file() and target.is_file() and source.samefile(target):
+        raise ValueError(f"{name}: {source} and {target} are the same file; name the sources, then their translations.")
 
 
 def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterable[RawPair]:

@@ -14,7 +14,6 @@ from tokenizers import (
     trainers,
 )
 from transformers import (
-    AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -84,23 +83,6 @@ def _check_vocab_size(vocab_size: int, num_codes: int) -> None:
             f"vocab_size is {vocab_size}; it must be at least {smallest}: {PAD}, {UNK}, {EOS}, 256 bytes and "
             f"{num_codes} language codes."
         )
-
-
-def load_tokenizer(name_or_path: str, revision: str = "main") -> PreTrainedTokenizerBase:
-    """Load any tokenizer of Transformers: one of `train_joint_bpe`, of an OPUS-MT checkpoint, of the Hub at `revision`.
-
-    No remote code is run.
-
-    Raises:
-        ValueError: no tokenizer there.
-    """
-    try:
-        return AutoTokenizer.from_pretrained(name_or_path, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{str(name_or_path)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes "
-            f"one) nor the name of one on the Hub: {error}"
-        ) from error
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

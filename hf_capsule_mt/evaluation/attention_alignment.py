@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .alignment import Alignment
-from .forced import ForcedPass, attended_positions, attending, evaluating, force_batch
+from .teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
 from .translator import batch_by_tokens, encode_lines, source_limit
 
 
@@ -48,7 +48,7 @@ def align_by_attention(
     with evaluating(model), attending(model):
         _check_attention(model)
         for batch in batch_by_tokens(lengths, max_tokens_per_batch):
-            forced = force_batch(model, *zip(*(pairs[index] for index in batch)), output_attentions=True)
+            forced = teacher_force(model, *zip(*(pairs[index] for index in batch)), output_attentions=True)
             attended = attended_positions(_cross_attentions(forced), forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
                 aligned[index] = _alignment(*pairs[index], positions, special)
@@ -71,14 +71,14 @@ def _check_attention(model: PreTrainedModel) -> None:
     """Raise a ValueError if the model has no cross-attention."""
     ends = model.config.eos_token_id
     word = [ends[0] if isinstance(ends, list) else ends]
-    if not _cross_attentions(force_batch(model, [word], [word], output_attentions=True)):
+    if not _cross_attentions(teacher_force(model, [word], [word], output_attentions=True)):
         raise ValueError(
             f"a {model.config.model_type} model has no cross-attention to align words by; use eflomal (--aligner "
             "eflomal), or name another model of the same languages"
         )
 
 
-def _cross_attentions(forced: ForcedPass) -> list[Tensor]:
+def _cross_attentions(forced: TeacherForcedPass) -> list[Tensor]:
     """Of each layer the attention of the steps that write targets; or none."""
     return [weights for weights in forced.output.cross_attentions or () if weights is not None]
 

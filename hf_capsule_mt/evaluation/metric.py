@@ -1,19 +1,11 @@
 """The scores as a metric of the `evaluate` library; importing this module imports that library."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
-from .scores import METRICS, score_translations
+import datasets
+import evaluate
 
-# `python scripts/NAME.py` puts scripts/ first on sys.path, where `evaluate` is our command and not the library.
-_search_path = sys.path[:]
-sys.path[:] = [folder for folder in _search_path if not Path(folder, "evaluate.py").is_file()]
-try:
-    import datasets
-    import evaluate
-finally:
-    sys.path[:] = _search_path
+from .scores import METRICS, score_translations
 
 _DESCRIPTION = "sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus of translations, with their signatures."
 _INPUTS = f"""

@@ -24,6 +24,7 @@ from transformers import (
 )
 from transformers.trainer_callback import ProgressCallback
 
+from hf_capsule_mt.checkpoints import count_parameters, last_checkpoint
 from hf_capsule_mt.configuration import SIZES, preset_config
 from hf_capsule_mt.configuration.checks import check_choice
 from hf_capsule_mt.data.probing import Example, ProbingData
@@ -108,7 +109,8 @@ def probe(data: ProbingData, aggregation: str, seed: int, settings: ProbingSetti
     )
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(_Progress())
-    trainer.train(resume_from_checkpoint=last_whole_checkpoint(run_dir))
+    last = last_checkpoint(run_dir)
+    trainer.train(resume_from_checkpoint=None if last is None else str(last))
     _check_best(trainer.state.best_model_checkpoint, run_dir)
     return {
         "test_accuracy": trainer.predict(test).metrics["test_accuracy"],
@@ -117,7 +119,7 @@ def probe(data: ProbingData, aggregation: str, seed: int, settings: ProbingSetti
         "majority_accuracy": majority_accuracy(data),
         "sentences": {name: len(split) for name, split in data.splits.items()},
         "labels": len(label_ids),
-        "parameters": trainer.model.num_parameters(),
+        "parameters": count_parameters(trainer.model),
         "config": fields,
     }
 
@@ -129,13 +131,6 @@ def train_word_tokenizer(sentences: Sequence[str], vocab_size: int) -> PreTraine
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=_SPECIAL_TOKENS, show_progress=False)
     tokenizer.train_from_iterator(sentences, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="</s>")
-
-
-def last_whole_checkpoint(run_dir: str | Path) -> str | None:
-    """The last checkpoint in `run_dir` whose writing was not interrupted; None if there is none."""
-    # The Trainer writes its state last.
-    folders = [state.parent for state in Path(run_dir).glob("checkpoint-*/trainer_state.json")]
-    return str(max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]))) if folders else None
 
 
 def _check_best(checkpoint: str | None, run_dir: str | Path) -> None:

@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, PreTrainedConfig, PreTrainedModel
 
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.records import Comparison, Rates
 
 from .memory import peak_memory
 
@@ -41,7 +43,7 @@ def check_numbers(numbers: Mapping[str, int], least: Mapping[str, int] = Mapping
 
 @dataclass(frozen=True)
 class Workload:
-    """What is timed.
+    """Work that is timed.
 
     Attributes:
         max_tokens: padded tokens of a training batch, see [`TokenBudgetBatchSampler`].
@@ -67,40 +69,6 @@ class Workload:
     def __post_init__(self) -> None:
         least = {"max_tokens": LENGTH_LIMITS[1], "warmup_rounds": 0, "seed": 0}
         check_numbers(dataclasses.asdict(self), least)
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Work done per second, round by round, by the plain model and by the other right after it."""
-
-    plain: list[float]
-    method: list[float]
-
-    @property
-    def ratios(self) -> list[float]:
-        """The method's rate over the plain model's, of every round."""
-        return [method / plain for plain, method in zip(self.plain, self.method)]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A plain model and one with routing.
-
-    Attributes:
-        plain_parameters: trainable parameters of the plain model.
-        parameters: trainable parameters of the other.
-        training: target tokens, without padding, trained on per second.
-        decoding: sentences decoded per second.
-        plain_memory: bytes of tensors at the height of an update of the plain model: see [`update_memory`].
-        memory: the same of the other.
-    """
-
-    plain_parameters: int
-    parameters: int
-    training: Rates
-    decoding: Rates
-    plain_memory: int
-    memory: int
 
 
 def plain_config(config: PreTrainedConfig) -> MarianConfig | RNMTConfig:
@@ -145,7 +113,7 @@ def compare_with_plain(
     counts = [workload.batch_size] * len(batches)
     seconds = _take_turns(_decoder(plain, dtype, workload), _decoder(method, dtype, workload), batches, device)
     decoding = _rates(seconds, counts, workload.warmup_rounds)
-    sizes = [model.num_parameters(only_trainable=True) for model in (plain, method)]
+    sizes = [count_parameters(model) for model in (plain, method)]
     return Comparison(*sizes, training, decoding, *memory)
 
 

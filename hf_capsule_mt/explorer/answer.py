@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.evaluation.translator import source_limit, tokenize_lines
 from hf_capsule_mt.hub.architecture import describe_architecture
 
@@ -63,4 +64,4 @@ def _check_length(text: str, model: PreTrainedModel, tokenizer: PreTrainedTokeni
 
 
 def _describe(model: PreTrainedModel) -> str:
-    return f"{describe_architecture(model.config)} {model.num_parameters():,} parameters."
+    return f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."

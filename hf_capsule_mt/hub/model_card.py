@@ -3,14 +3,15 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, PreTrainedConfig
+
+from hf_capsule_mt.records import DataOptions, Environment, EvaluationRecord, Rates, RunRecord, SpeedRecord
 
 from .architecture import describe_architecture
 from .names import PLACEHOLDER, check_repo_id
@@ -19,16 +20,15 @@ from .papers import papers_of
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 _METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
 VALIDATION = "validation"
-"""What stands for the reference file where a run was scored on its validation data."""
+"""Name in the place of the reference file where a run was scored on its validation data."""
 
-_OF_A_RUN = {"command", "model", "data", "training", "config", "parameters", "data_report", "pairs", "environment"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _FILE_ENDING = re.compile(r"\.([^.]+?)(?:\.gz)?$")
 
 
 @dataclass(frozen=True)
 class CardDetails:
-    """What no record says.
+    """Details that no record has.
 
     Args:
         repo_id: where the model will be on the Hub.
@@ -69,26 +69,25 @@ class CardDetails:
 
 
 def make_model_card(
-    record: Mapping[str, Any],
-    evaluations: Sequence[Mapping[str, Any]] = (),
-    speed: Mapping[str, Any] | None = None,
+    record: RunRecord,
+    evaluations: Sequence[EvaluationRecord] = (),
+    speed: SpeedRecord | None = None,
     details: CardDetails | None = None,
 ) -> ModelCard:
     """Write a card, with `model-index` metadata.
 
     Args:
-        record: `run_record.json` of a training run.
-        evaluations: records of `hf-capsule-mt evaluate`, of translations by the very weights that the card is of.
-        speed: record of `hf-capsule-mt benchmark` with this model among its rows.
-        details: what no record says.
+        record: of the training run.
+        evaluations: of translations by the very weights that the card is of.
+        speed: a benchmark with this model among its rows.
+        details: those that no record has.
 
     Raises:
-        ValueError: if a record is none, or `speed` has no row of this model.
+        ValueError: if an evaluation has no scores, or `speed` no row of this model.
     """
-    _check_records(record, evaluations)
     details = details or CardDetails()
     config = _config(record)
-    languages = _languages(record["data"], details)
+    languages = _languages(record.data, details)
     results = _results(record, evaluations)
     papers = papers_of(config)
     title = _title(record, languages)
@@ -102,55 +101,42 @@ def make_model_card(
         example=json.dumps(details.example, ensure_ascii=False),
         results=[_row(result) for result in results],
         note=details.note,
-        size=f"{record['parameters']:,} parameters, {record['parameters'] * 4 / 1e6:.1f} MB in float32.",
+        size=f"{record.parameters:,} parameters, {record.parameters * 4 / 1e6:.1f} MB in float32.",
         speed=_benchmark(record, speed, config) if speed is not None else None,
         data=_data(record, details),
         hyperparameters=_hyperparameters(record, config),
-        command=_without_folders(record["command"]),
+        command=_without_folders(record.command),
         limitations=_limitations(record, details, languages),
         bibtex="\n\n".join(paper.bibtex for paper in papers),
     )
 
 
-def _check_records(record: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> None:
-    missing = _OF_A_RUN - set(record)
-    if missing:
-        raise ValueError(f"the run record lacks {', '.join(sorted(missing))}; give a run's run_record.json")
-    for evaluation in evaluations:
-        missing = {"scores", "references"} - set(evaluation)
-        if missing:
-            raise ValueError(
-                f"an evaluation lacks {', '.join(sorted(missing))}; give what `evaluate --hypotheses` wrote"
-            )
-
-
-def _config(record: Mapping[str, Any]) -> PreTrainedConfig:
-    """The whole configuration, of which a record has the fields that differ from the defaults."""
-    fields = dict(record["config"])
+def _config(record: RunRecord) -> PreTrainedConfig:
+    """Return the whole configuration, of which a record has the fields that differ from the defaults."""
+    fields = dict(record.config)
     return AutoConfig.for_model(fields.pop("model_type"), **fields)
 
 
-def _languages(data: Mapping[str, Any], details: CardDetails) -> tuple[str | None, str | None]:
-    """Source and target, each None if nothing tells."""
-    endings = [match[1] for file in data["train_file"] if (match := _FILE_ENDING.search(file))]
+def _languages(data: DataOptions, details: CardDetails) -> tuple[str | None, str | None]:
+    """Return source and target language, each None if nothing tells."""
+    endings = [match[1] for file in data.train_file if (match := _FILE_ENDING.search(file))]
     # train.en and train.de, but not train.src and train.tgt.
     told = len(endings) == 2 and endings[0] != endings[1] and all(re.fullmatch("[a-z]{2}", code) for code in endings)
     guesses = endings if told else [None, None]
-    source = details.source_lang or data["source_lang"] or guesses[0]
-    target = details.target_lang or data["target_lang"] or guesses[1]
+    source = details.source_lang or data.source_lang or guesses[0]
+    target = details.target_lang or data.target_lang or guesses[1]
     return source, target
 
 
-def _title(record: Mapping[str, Any], languages: tuple[str | None, str | None]) -> str:
-    model = record["model"]
-    name = model["method"] or record["config"]["model_type"]
-    size = f" ({model['size']})" if model["size"] else ""
+def _title(record: RunRecord, languages: tuple[str | None, str | None]) -> str:
+    name = record.model.method or record.config["model_type"]
+    size = f" ({record.model.size})" if record.model.size else ""
     pair = f", {languages[0]} to {languages[1]}" if None not in languages else ""
     return f"{name}{size}{pair}"
 
 
 def _metadata(
-    record: Mapping[str, Any],
+    record: RunRecord,
     details: CardDetails,
     title: str,
     languages: tuple[str | None, str | None],
@@ -158,44 +144,46 @@ def _metadata(
 ) -> ModelCardData:
     # Data may call its languages en_XX, which the Hub refuses.
     known = [language for language in languages if language is not None and _LANGUAGE.fullmatch(language)]
-    dataset, base = record["data"]["dataset_name"], record.get("base_model")
+    dataset, base = record.data.dataset_name, record.base_model
     return ModelCardData(
         language=known or None,
         license=details.license,
         license_name=details.license_name,
         library_name="transformers",
         pipeline_tag="translation",
-        tags=["translation", "hf-capsule-mt", record["config"]["model_type"]],
+        tags=["translation", "hf-capsule-mt", record.config["model_type"]],
         datasets=[dataset] if dataset is not None else None,
-        base_model=base["name"] if base is not None else None,
+        base_model=base.name if base is not None else None,
         metrics=sorted({result.metric_type for result in results}) or None,
         model_name=title,
         eval_results=results or None,
     )
 
 
-def _results(record: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
+def _results(record: RunRecord, evaluations: Sequence[EvaluationRecord]) -> list[EvalResult]:
+    if any(evaluation.scores is None for evaluation in evaluations):
+        raise ValueError("an evaluation has no scores; give what hf-capsule-mt evaluate --hypotheses wrote")
     return [
         EvalResult(
             task_type="translation",
             task_name="Translation",
             dataset_type=_evaluated_on(evaluation, record),
             dataset_name=_evaluated_on(evaluation, record),
-            dataset_split=_without_ending(evaluation["references"][0]["file"]),
+            dataset_split=_without_ending(evaluation.references[0].file),
             metric_type=metric,
             metric_name=_METRICS[metric],
-            metric_value=round(entry["score"], 2),
-            metric_args={"signature": entry["signature"]},
+            metric_value=round(found.score, 2),
+            metric_args={"signature": found.signature},
         )
         for evaluation in evaluations
-        for metric, entry in evaluation["scores"].items()
+        for metric, found in evaluation.scores.items()
     ]
 
 
-def _evaluated_on(evaluation: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """The data set of the Hub, of which only the validation data is known to be a part, or the file."""
-    name = _without_ending(evaluation["references"][0]["file"])
-    return record["data"]["dataset_name"] or name if name == VALIDATION else name
+def _evaluated_on(evaluation: EvaluationRecord, record: RunRecord) -> str:
+    """Return the data set of the Hub, of which only the validation data is known to be a part, or the file."""
+    name = _without_ending(evaluation.references[0].file)
+    return record.data.dataset_name or name if name == VALIDATION else name
 
 
 def _row(result: EvalResult) -> dict[str, str]:
@@ -207,92 +195,85 @@ def _row(result: EvalResult) -> dict[str, str]:
     }
 
 
-def _machine(environment: Mapping[str, Any]) -> str:
-    packages = environment["packages"]
-    threads = f" ({environment['cpu_threads']} CPU threads)"
-    return f"{environment['device']}{threads}, torch {packages['torch']}, transformers {packages['transformers']}"
+def _machine(environment: Environment) -> str:
+    packages = environment.packages
+    threads = f" ({environment.cpu_threads} CPU threads)"
+    return f"{environment.device}{threads}, torch {packages['torch']}, transformers {packages['transformers']}"
 
 
-def _benchmark(record: Mapping[str, Any], speed: Mapping[str, Any], config: PreTrainedConfig) -> str:
-    method, size = record["model"]["method"], record["model"]["size"] or "base"
-    settings, result = speed.get("settings", {}), speed.get("results", {}).get(method)
-    if result is None or settings["size"] != size or result["parameters"] != record["parameters"]:
+def _benchmark(record: RunRecord, speed: SpeedRecord, config: PreTrainedConfig) -> str:
+    method, size = record.model.method, record.model.size or "base"
+    settings, result = speed.settings, speed.results.get(method)
+    if result is None or settings.size != size or result.parameters != record.parameters:
         raise ValueError(
-            f"the speed record has no row {method!r} of size {size!r} with {record['parameters']:,} parameters; give "
-            "what hf-capsule-mt benchmark wrote for this model"
+            f"the speed record has no row {method!r} of size {size!r} with {record.parameters:,} parameters; give "
+            f"what {speed.COMMAND} wrote for this model"
         )
     plain = "RNMT without capsules" if config.model_type == "rnmt" else "plain Marian"
-    training, decoding = (
-        (median(result[part]["method"]), _ratios(result[part], plain)) for part in ("training", "decoding")
-    )
+    training, decoding = ((median(rates.method), _ratios(rates, plain)) for rates in (result.training, result.decoding))
     return (
         f"In turns with {plain}, on random sentences of {config.vocab_size:,} words, it trains on "
-        f"{training[0]:.0f} target tokens a second ({training[1]}, batches of up to {settings['max_tokens']:,} padded "
-        f"tokens) and decodes {decoding[0]:.1f} sentences a second ({decoding[1]}, {settings['batch_size']} at a time, "
-        f"{settings['num_beams']} beams, {settings['new_tokens']} tokens each). These are medians of "
-        f"{settings['rounds']} rounds, {settings['dtype']}, on {_machine(speed['environment'])}."
+        f"{training[0]:.0f} target tokens a second ({training[1]}, batches of up to {settings.max_tokens:,} padded "
+        f"tokens) and decodes {decoding[0]:.1f} sentences a second ({decoding[1]}, {settings.batch_size} at a time, "
+        f"{settings.num_beams} beams, {settings.new_tokens} tokens each). These are medians of "
+        f"{settings.rounds} rounds, {settings.dtype}, on {_machine(speed.environment)}."
     )
 
 
-def _ratios(rates: Mapping[str, Sequence[float]], plain: str) -> str:
-    ratios = [method / plain for plain, method in zip(rates["plain"], rates["method"])]
-    return f"{median(ratios):.2f} of {plain}, from {min(ratios):.2f} to {max(ratios):.2f}"
+def _ratios(rates: Rates, plain: str) -> str:
+    return f"{rates.ratio:.2f} of {plain}, from {min(rates.ratios):.2f} to {max(rates.ratios):.2f}"
 
 
-def _data_name(record: Mapping[str, Any], details: CardDetails) -> str:
-    names = [Path(file).name for file in record["data"]["train_file"]]
-    return details.data_name or record["data"]["dataset_name"] or ", ".join(names)
+def _data_name(record: RunRecord, details: CardDetails) -> str:
+    names = [Path(file).name for file in record.data.train_file]
+    return details.data_name or record.data.dataset_name or ", ".join(names)
 
 
-def _data(record: Mapping[str, Any], details: CardDetails) -> dict[str, str]:
-    report = record["data_report"]
+def _data(record: RunRecord, details: CardDetails) -> dict[str, str]:
+    report = record.data_report
     lines = {
         "Data": _data_name(record, details),
         "Licence of the data": details.data_license or "not stated",
-        "Sentence pairs": f"{record['pairs']['trained_on']:,} of {report['read']:,} read; left out: "
-        f"{report['empty'] + report['invalid_utf8']:,} unusable, {record['pairs']['too_long']:,} of more than "
-        f"{record['data']['max_source_length']} source or {record['data']['max_target_length']} target tokens",
+        "Sentence pairs": f"{record.pairs.trained_on:,} of {report.read:,} read; left out: "
+        f"{report.empty + report.invalid_utf8:,} unusable, {record.pairs.too_long:,} of more than "
+        f"{record.data.max_source_length} source or {record.data.max_target_length} target tokens",
     }
-    if record["data"]["train_file"] and details.data_name is not None:
-        lines["Files"] = ", ".join(Path(file).name for file in record["data"]["train_file"])
-    digests = record.get("data_sha256", {})
-    return lines | {f"SHA-256 of the {side} text": f"`{digest}`" for side, digest in digests.items()}
+    if record.data.train_file and details.data_name is not None:
+        lines["Files"] = ", ".join(Path(file).name for file in record.data.train_file)
+    return lines | {f"SHA-256 of the {side} text": f"`{digest}`" for side, digest in record.data_sha256.items()}
 
 
-def _hyperparameters(record: Mapping[str, Any], config: PreTrainedConfig) -> dict[str, str]:
-    training, base, best = record["training"], record.get("base_model"), record["best_checkpoint"]
-    precision = record.get("mixed_precision", "no")
-    batch = training["max_tokens_per_batch"]
-    pairs = training["per_device_train_batch_size"]
+def _hyperparameters(record: RunRecord, config: PreTrainedConfig) -> dict[str, str]:
+    training, base, best = record.training, record.base_model, record.best_checkpoint
+    batch, pairs = training.max_tokens_per_batch, training.per_device_train_batch_size
     lines = {
-        "Updates": f"{record['updates']:,}",
+        "Updates": f"{record.updates:,}",
         "Batch": f"{f'{batch:,} padded tokens' if batch else f'{pairs} pairs'} a device and step, "
-        f"{record['processes']} device(s), {training['gradient_accumulation_steps']} step(s) an update",
-        "Optimizer": f"{training['optim']}, betas {training['adam_beta1']} and {training['adam_beta2']}, "
-        f"epsilon {training['adam_epsilon']}, weight decay {training['weight_decay']}",
-        "Learning rate": f"{training['learning_rate']}, {training['lr_scheduler_type']}, "
-        f"warm-up {training['warmup_steps']:g}",
+        f"{record.processes} device(s), {training.gradient_accumulation_steps} step(s) an update",
+        "Optimizer": f"{training.optim}, betas {training.adam_beta1} and {training.adam_beta2}, "
+        f"epsilon {training.adam_epsilon}, weight decay {training.weight_decay}",
+        "Learning rate": f"{training.learning_rate}, {training.lr_scheduler_type}, warm-up {training.warmup_steps:g}",
         "Dropout": str(config.dropout),
         "Label smoothing": str(config.label_smoothing),
-        "Precision": {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(precision, precision),
-        "Seed": str(training["seed"]),
-        "Machine": _machine(record["environment"]),
+        "Precision": {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(
+            record.mixed_precision, record.mixed_precision
+        ),
+        "Seed": str(training.seed),
+        "Machine": _machine(record.environment),
     }
     if base is not None:
-        lines = {"Started from": f"`{base['name']}`, revision `{base['revision']}`", **lines}
-    if training["load_best_model_at_end"] is True and best is not None:
-        lines["Weights"] = f"of {Path(best).name}, the best in {training['metric_for_best_model']}"
+        lines = {"Started from": f"`{base.name}`, revision `{base.revision}`", **lines}
+    if training.load_best_model_at_end and best is not None:
+        lines["Weights"] = f"of {Path(best).name}, the best in {training.metric_for_best_model}"
     return lines
 
 
-def _limitations(
-    record: Mapping[str, Any], details: CardDetails, languages: tuple[str | None, str | None]
-) -> list[str]:
+def _limitations(record: RunRecord, details: CardDetails, languages: tuple[str | None, str | None]) -> list[str]:
     direction = f" from {languages[0]} to {languages[1]}" if None not in languages else " in one direction"
-    base, pairs = record.get("base_model"), record["pairs"]
-    trained = f"trained on {pairs['trained_on']:,} pairs of {_data_name(record, details)}"
+    base = record.base_model
+    trained = f"trained on {record.pairs.trained_on:,} pairs of {_data_name(record, details)}"
     if base is not None:
-        trained = f"{trained}, after {base['name']} had been trained on other text"
+        trained = f"{trained}, after {base.name} had been trained on other text"
     limits = [
         f"It translates{direction}, sentence by sentence, and was {trained}. How well it translates text of another "
         "kind was not measured.",

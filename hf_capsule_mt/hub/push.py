@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights
 from hf_capsule_mt.configuration.portable import PortableConfig
 
 from .names import PLACEHOLDER, check_repo_id, check_revision
-from .weights import explained_weights
 
 logger = logging.get_logger(__name__)
 
@@ -102,9 +102,10 @@ def push_checkpoint(
 
 def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write what is to be sent: the model, saved anew, its tokenizer and its card."""
-    model = _load(folder)
+    check_folder(folder)
+    model = load_weights(_model_class(folder), folder, dtype="auto")
     model.save_pretrained(target)
-    AutoTokenizer.from_pretrained(folder, trust_remote_code=False).save_pretrained(target)
+    load_tokenizer(folder).save_pretrained(target)
     if (folder / CARD).is_file():
         card = (folder / CARD).read_text(encoding="utf-8").replace(PLACEHOLDER, repo_id)
         (target / CARD).write_text(card, encoding="utf-8")
@@ -113,19 +114,8 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     return model
 
 
-def _load(folder: Path) -> PreTrainedModel:
-    with explained_weights(folder):
-        model, report = _model_class(folder).from_pretrained(folder, dtype="auto", output_loading_info=True)
-    strange = sorted([*report["missing_keys"], *report["unexpected_keys"]])
-    if strange:
-        raise ValueError(f"the weights in {folder} do not fit its configuration: {', '.join(strange)}")
-    return model
-
-
 def _model_class(folder: Path) -> type[PreTrainedModel]:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} holds no config.json; name the folder of a checkpoint")
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    config = load_config(folder)
     if not isinstance(config, PortableConfig):
         raise ValueError(
             f"{folder} holds a model of type {config.model_type!r}, which is not of this package; push it with the "

@@ -12,6 +12,8 @@ from transformers import Seq2SeqTrainingArguments
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
+from .resuming import check_whole
+
 
 @dataclass
 class ModelArguments:
@@ -59,6 +61,12 @@ class ModelArguments:
             raise ValueError(
                 f"model_revision is {self.model_revision!r}, but {self.model_name_or_path} is a folder, which has none"
             )
+
+    def tokenizer(self) -> tuple[str, str]:
+        """Return the name or folder of the tokenizer, and the revision."""
+        if self.tokenizer_name is not None:
+            return self.tokenizer_name, "main"
+        return self.model_name_or_path, self.model_revision
 
     def config_fields(self) -> dict[str, Any]:
         """The fields that the command line sets in the model's configuration."""
@@ -176,6 +184,24 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         super().__post_init__()
         # Pinned memory without an accelerator does nothing but warn, every time a loader is made.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+
+    def check_with(self, data_args: DataArguments) -> None:
+        """Check what can be wrong with these arguments and those of the data together.
+
+        Raises:
+            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or the best model
+                is to be that of a metric that is not computed.
+        """
+        if self.resume_from_checkpoint is not None:
+            check_whole(self.resume_from_checkpoint)
+        if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
+            raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
+        metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
+        if self.metric_for_best_model.removeprefix("eval_") not in metrics:
+            raise ValueError(
+                f"metric_for_best_model is {self.metric_for_best_model!r}; with predict_with_generate "
+                f"{self.predict_with_generate} there is {' and '.join(metrics)}"
+            )
 
     def _check_numbers(self) -> None:
         for name in ("gradient_accumulation_steps", "generation_num_beams", "early_stopping_patience"):

@@ -1,21 +1,30 @@
 """Average the weights of several checkpoints of a run, tensor by tensor."""
 
 import json
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
-WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
+from hf_capsule_mt.checkpoints import (
+    TRAINER_STATE,
+    check_folder,
+    checkpoints,
+    explained_weights,
+    read_config,
+    step_of,
+    tensor_files,
+    tensor_shapes,
+)
+from hf_capsule_mt.files import read_json
+
 RECORD = "averaging.json"
 # The weights, which are averaged, and the state of the run they were taken from.
-_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", "trainer_state.json", RECORD)
+_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
 
 
 def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Path) -> None:
@@ -31,10 +40,10 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         output_dir: the folder to make; it appears when complete, with the list of checkpoints in `averaging.json`.
 
     Raises:
-        FileNotFoundError: if a folder or a file in it is missing.
+        OSError: if a folder or a file in it is missing, or weights are damaged.
         FileExistsError: if `output_dir` exists.
-        ValueError: if there is no checkpoint, one is damaged, or they differ in model type or in a tensor's name or
-            shape.
+        ValueError: if there is no checkpoint, a file should hold JSON and does not, or they differ in model type or in
+            a tensor's name or shape.
     """
     folders = _oldest_first([Path(folder) for folder in checkpoints])
     output_dir = Path(output_dir)
@@ -42,8 +51,10 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         raise ValueError("there are no checkpoints to average")
     if output_dir.exists():
         raise FileExistsError(f"{output_dir} exists; name another folder, or delete it first")
+    for folder in folders:
+        check_folder(folder, "config")
     _check_model_types(folders)
-    files = [_files_of_tensors(folder) for folder in folders]
+    files = [tensor_files(folder) for folder in folders]
     _check_tensors(folders, files)
     with _finished_folder(output_dir) as temporary:
         _copy_model_files(folders[-1], temporary)
@@ -59,8 +70,7 @@ def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
     Raises:
         ValueError: if the run has fewer.
     """
-    folders = [folder for folder in Path(run_dir).glob("checkpoint-*") if _step(folder) is not None]
-    return _oldest_first(_at_least(count, folders, f"checkpoints in {run_dir}"))[-count:]
+    return _at_least(count, checkpoints(run_dir), f"checkpoints in {run_dir}")[-count:]
 
 
 def best_checkpoints(
@@ -78,22 +88,17 @@ def best_checkpoints(
         FileNotFoundError: if the newest checkpoint has no `trainer_state.json`.
         ValueError: if fewer checkpoints were evaluated, or the run tracked no best model and no metric is named.
     """
-    state = json.loads((last_checkpoints(run_dir, 1)[0] / "trainer_state.json").read_text(encoding="utf-8"))
+    state = read_json(last_checkpoints(run_dir, 1)[0] / TRAINER_STATE)
     metric, greater_is_better = _ranking(state, metric, greater_is_better)
     values = _values(state, metric)
-    folders = [folder for folder in Path(run_dir).glob("checkpoint-*") if _step(folder) in values]
+    folders = [folder for folder in checkpoints(run_dir) if step_of(folder) in values]
     _at_least(count, folders, f"checkpoints with {metric} in {run_dir}")
-    folders.sort(key=lambda folder: (values[_step(folder)], _step(folder)), reverse=greater_is_better)
+    folders.sort(key=lambda folder: (values[step_of(folder)], step_of(folder)), reverse=greater_is_better)
     return folders[:count]
 
 
-def _step(folder: Path) -> int | None:
-    match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-    return int(match[1]) if match else None
-
-
 def _oldest_first(folders: list[Path]) -> list[Path]:
-    return folders if None in map(_step, folders) else sorted(folders, key=_step)
+    return folders if None in map(step_of, folders) else sorted(folders, key=step_of)
 
 
 def _at_least(count: int, folders: list[Path], what: str) -> list[Path]:
@@ -133,52 +138,22 @@ def _tracked_metric(state: Mapping) -> str | None:
 
 
 def _check_model_types(folders: Sequence[Path]) -> None:
-    types = [json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type") for folder in folders]
+    types = [read_config(folder).get("model_type") for folder in folders]
     for folder, model_type in zip(folders, types):
         if model_type != types[-1]:
             raise ValueError(f"{folder} is a {model_type} model, but {folders[-1]} is a {types[-1]} model")
 
 
-def _files_of_tensors(folder: Path) -> dict[str, Path]:
-    """The file that holds each tensor of a checkpoint."""
-    if (folder / WEIGHTS).is_file():
-        with _open(folder / WEIGHTS) as file:
-            return dict.fromkeys(file.keys(), folder / WEIGHTS)
-    if not (folder / WEIGHTS_INDEX).is_file():
-        raise FileNotFoundError(f"{folder} has neither {WEIGHTS} nor {WEIGHTS_INDEX}; only safetensors are averaged")
-    weight_map = json.loads((folder / WEIGHTS_INDEX).read_text(encoding="utf-8"))["weight_map"]
-    return {tensor: folder / name for tensor, name in weight_map.items()}
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[safe_open]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing")
-    try:
-        with safe_open(path, "pt") as file:
-            yield file
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-
-
 def _check_tensors(folders: Sequence[Path], files: Sequence[Mapping[str, Path]]) -> None:
-    newest = _shapes(files[-1])
+    newest = tensor_shapes(files[-1])
     for folder, checkpoint in zip(folders[:-1], files):
-        shapes = _shapes(checkpoint)
+        shapes = tensor_shapes(checkpoint)
         for tensor in sorted(shapes.keys() | newest.keys()):
             if shapes.get(tensor) != newest.get(tensor):
                 raise ValueError(
                     f"{tensor} has shape {shapes.get(tensor, 'none')} in {folder} but {newest.get(tensor, 'none')} in "
                     f"{folders[-1]}"
                 )
-
-
-def _shapes(files: Mapping[str, Path]) -> dict[str, list[int]]:
-    shapes = {}
-    for path in set(files.values()):
-        with _open(path) as file:
-            shapes.update({tensor: file.get_slice(tensor).get_shape() for tensor in file.keys()})  # noqa: SIM118
-    return shapes
 
 
 @contextmanager
@@ -219,5 +194,5 @@ def _average(paths: Sequence[Path], tensor: str) -> torch.Tensor:
 
 
 def _read(path: Path, tensor: str) -> torch.Tensor:
-    with _open(path) as file:
+    with explained_weights(path), safe_open(path, "pt") as file:
         return file.get_tensor(tensor)

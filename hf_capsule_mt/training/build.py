@@ -1,16 +1,18 @@
 """The model that a training run starts from."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoModelForSeq2SeqLM,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
+from hf_capsule_mt.checkpoints import explained_weights, load_weights, read_config
 from hf_capsule_mt.configuration import (
     CapsuleAggregatedMarianConfig,
     decoding_fields,
@@ -38,18 +40,26 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
     Raises:
         ValueError: if the method, the size or a field is unknown, a field's value is impossible or does not fit the
             checkpoint, or the checkpoint is of another type or, being one of this package, is to become another method.
-        OSError: if there is no such checkpoint.
+        OSError: if there is no such checkpoint, or its weights are missing, damaged or of another shape.
     """
+    if args.model_name_or_path is None:
+        with _explained_overrides(args.config_overrides):
+            return _from_scratch(args, tokenizer)
+    with explained_weights(args.model_name_or_path), _explained_overrides(args.config_overrides):
+        return _from_checkpoint(args)
+
+
+@contextmanager
+def _explained_overrides(overrides: Sequence[str]) -> Iterator[None]:
+    """Around the making of a model: where fields were overridden, what goes wrong is said to be of these."""
     try:
-        return _from_scratch(args, tokenizer) if args.model_name_or_path is None else _from_checkpoint(args)
+        yield
     # A field of another type, an activation function that does not exist, weights of another shape.
     except (StrictDataclassError, KeyError, RuntimeError) as error:
-        if not args.config_overrides:
+        if not overrides:
             raise
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise ValueError(
-            f"no model can be made with config_overrides {' '.join(args.config_overrides)}: {reason}"
-        ) from error
+        raise ValueError(f"no model can be made with config_overrides {' '.join(overrides)}: {reason}") from error
 
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -71,7 +81,7 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
 
 def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     path, revision, fields = args.model_name_or_path, args.model_revision, args.config_fields()
-    model_type = PreTrainedConfig.get_config_dict(path, revision=revision)[0].get("model_type")
+    model_type = read_config(path, revision).get("model_type")
     if model_type not in ("marian", *_CONFIGURATIONS):
         raise ValueError(
             f"{path} holds a model of type {model_type!r}; training starts from a Marian model or one of this "
@@ -82,7 +92,8 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     if args.method is not None:
         raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
     check_overrides(_CONFIGURATIONS[model_type], fields)
-    return _load(path, revision, fields)
+    how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False}
+    return load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
 
 
 def _from_marian(path: str, revision: str, method: str, fields: dict[str, Any]) -> PreTrainedModel:
@@ -94,14 +105,3 @@ def _from_marian(path: str, revision: str, method: str, fields: dict[str, Any]) 
     # Many OPUS-MT checkpoints are in float16, in which Adam fails.
     marian = load_marian(path, revision=revision, dtype=torch.float32)
     return CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **{**method_fields(method), **fields})
-
-
-def _load(path: str, revision: str, fields: dict[str, Any]) -> PreTrainedModel:
-    how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False, "output_loading_info": True}
-    model, report = AutoModelForSeq2SeqLM.from_pretrained(path, **how, **fields)
-    strange = [*report["missing_keys"], *report["unexpected_keys"]]
-    if strange:
-        raise ValueError(
-            f"the weights in {path} do not fit its configuration with {fields}: {', '.join(sorted(strange))}"
-        )
-    return model

@@ -12,6 +12,7 @@ from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import (
+    DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
     PreTrainedModel,
     Seq2SeqTrainer,
@@ -27,7 +28,8 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 from .arguments import TranslationTrainingArguments
 from .loss_terms import log_loss_terms
-from .run import Run
+from .metrics import bleu_metric
+from .run_recorder import RunRecorder
 
 logger = logging.get_logger(__name__)
 
@@ -109,22 +111,34 @@ class _CardCallback(TrainerCallback):
 class TranslationTrainer(Seq2SeqTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
-    It logs the parts of a loss that has several.
+    It logs the parts of a loss that has several. With the tokenizer as `processing_class` it pads pairs of token ids,
+    labels too, and with `args.predict_with_generate` its evaluation scores BLEU, unless a `data_collator` or a
+    `compute_metrics` is given:
+
+        data = load_data(data_args, args, tokenizer, model.config)
+        TranslationTrainer(
+            model, args, processing_class=tokenizer, train_dataset=data.train, eval_dataset=data.validation
+        ).train()
 
     Its training data set has `lengths`: a (source, target) pair of token counts for each item, as
-    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card tells of `run`; without one it is the
-    Trainer's own.
+    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card is made by `recorder`; without one it is
+    the Trainer's own.
     """
 
     def __init__(
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TranslationTrainingArguments | None = None,
-        run: Run | None = None,
+        recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
+        tokenizer = kwargs.get("processing_class")
+        if tokenizer is not None and kwargs.get("data_collator") is None:
+            kwargs["data_collator"] = DataCollatorForSeq2Seq(tokenizer, model=model)
+        if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
+            kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model=model, args=args, **kwargs)
-        self.run = run
+        self.recorder = recorder
         log_loss_terms(self)
         self.add_callback(SourceCallback())
         self.add_callback(_CardCallback(self.create_model_card))
@@ -175,10 +189,10 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` into the output folder."""
-        if self.run is None:
+        if self.recorder is None:
             super().create_model_card(*args, **kwargs)
         elif self.is_world_process_zero():
-            self.run.model_card(self).save(Path(self.args.output_dir) / "README.md")
+            self.recorder.model_card(self).save(Path(self.args.output_dir) / "README.md")
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

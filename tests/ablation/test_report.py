@@ -127,7 +127,7 @@ def test_translations_that_nobody_scored(study, tmp_path, capsys):
         (folder / "test.de").write_text("A\n")
     (tmp_path / "test.en").write_text("a\n")
     path = tmp_path / "records" / "two_plain_test.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "hypotheses": {"sha256": "0" * 64}}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hypotheses": {"file": "test.de", "sha256": "0" * 64}}))
     with pytest.raises(SystemExit):
         report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
     assert "plain/seed1/test.de is not what its record scored; score it again, or remove it" in capsys.readouterr().err

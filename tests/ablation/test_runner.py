@@ -9,7 +9,7 @@ from tiny_study import study_of_two, write_record, write_study
 
 from hf_capsule_mt.ablation import runner
 from hf_capsule_mt.ablation.runner import run_jobs
-from hf_capsule_mt.ablation.steps import Job, Plan, Step, last_checkpoint
+from hf_capsule_mt.ablation.steps import Job, Plan, Step
 from hf_capsule_mt.ablation.study import Row, read_study
 from hf_capsule_mt.cli import ablate
 
@@ -92,18 +92,6 @@ def test_commands():
     assert evaluate == ["python", "-m", "hf_capsule_mt.cli.evaluate"]
     assert runner.command_environment()["PATH"].startswith(str(Path(sys.executable).parent))
     assert runner.command_environment()["MALLOC_MMAP_MAX_"] == "0"
-
-
-def test_the_last_checkpoint_that_is_whole(tmp_path):
-    assert last_checkpoint(tmp_path) is None
-    for name, state in (("checkpoint-9", "{}"), ("checkpoint-10", "{}"), ("checkpoint-11", '{"a'), ("best", "{}")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "trainer_state.json").write_text(state)
-    (tmp_path / "checkpoint-12").mkdir()
-    assert last_checkpoint(tmp_path) == last_checkpoint(tmp_path, before=-1) == tmp_path / "checkpoint-10"
-    # From its last update a run would go on to one more.
-    assert last_checkpoint(tmp_path, before=10) == tmp_path / "checkpoint-9"
-    assert last_checkpoint(tmp_path, before=9) is None
 
 
 @pytest.fixture

@@ -1,14 +1,15 @@
 """Tables are made from records alone: their numbers are those that one gets by hand."""
 
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from tiny_study import study_of_two, write_record, write_study
+from tiny_study import STORED, study_of_two, write_record, write_study
 
-from hf_capsule_mt.ablation.records import mean_and_spread, read_results
+from hf_capsule_mt.ablation.results import mean_and_spread, read_results
 from hf_capsule_mt.ablation.study import read_study
 from hf_capsule_mt.ablation.table import caption, curve_table, score_table
+from hf_capsule_mt.records import Comparison, Rates, SpeedRecord, read
 
 SMALL = {"d_model": 16, "dropout": 0.1}
 
@@ -43,13 +44,13 @@ def test_scores(study, records):
 
 
 def test_speed_ratios_are_those_of_the_same_model(study, records):
-    found = {"parameters": 1_234_567, "training_ratio": 0.756, "decoding_ratio": 0.884}
+    found = Comparison(2_605_056, 1_234_567, Rates([1000.0], [756.0]), Rates([1000.0], [884.0]))
     name = "capsnmt d_model=16 dropout=0.1"
-    speed = {"settings": {"size": "tiny"}, "results": {name: found}}
+    speed = replace(read(SpeedRecord, STORED / "speed_tiny.json"), results={name: found})
     columns, plain, student = score_table(study, read_results(study, records), [speed])
     assert columns[-2:] == ["training, of plain", "decoding, of plain"]
     assert (plain[-2:], student[-2:]) == (["", ""], ["0.76", "0.88"])
-    speed["results"][name] = {**found, "parameters": 1}
+    speed.results[name] = replace(found, parameters=1)
     assert len(score_table(study, read_results(study, records), [speed])[0]) == 7
 
 
@@ -94,7 +95,7 @@ def test_records_of_another_run(study, records, changes, message):
         read_results(study, records)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "holds no JSON"), ("[]", "no JSON object"), ("{}", "lacks 'mod")])
+@pytest.mark.parametrize(("text", "message"), [("{", "holds no JSON"), ("[]", "no JSON object"), ("{}", "lacks comm")])
 def test_records_that_are_none(study, records, text, message):
     (records / "two_plain_run_record.json").write_text(text)
     with pytest.raises(ValueError, match=message):
@@ -103,8 +104,7 @@ def test_records_that_are_none(study, records, text, message):
 
 def test_what_a_run_records_of_itself_is_its_row(tmp_path):
     """The options of a stored record, as the Trainer writes them, are those that a row would name."""
-    root = Path(__file__).parents[2]
-    record = json.loads((root / "benchmarks/records/multi30k_em-routing_run_record.json").read_text())
+    record = json.loads((STORED / "multi30k_em-routing_run_record.json").read_text())
     study = study_of_two(tmp_path)
     study["train"] = {"learning_rate": "5e-3", "use_cpu": True, "report_to": "tensorboard", "eval_strategy": "steps"}
     study["train"] |= {"data_seed": None, "max_source_length": 256, "label_smoothing": 0.1}

@@ -5,8 +5,8 @@ import torch
 from routed_models import KINDS, TOKENIZER, routed
 from tiny_marian import marian_tokenizer, tiny_model
 
-from hf_capsule_mt.analysis.pieces import source_pieces, target_pieces
 from hf_capsule_mt.analysis.sentence import read_sentence, written_words
+from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.evaluation.translator import translate_lines
 
@@ -100,7 +100,7 @@ def test_what_was_written(sequence, words):
 
 def test_pieces_of_bytes():
     tokenizer = train_joint_bpe(["an old house", "the old house"], 280)
-    pieces = source_pieces(tokenizer, tokenizer("old hüte")["input_ids"])
+    pieces = source_subwords(tokenizer, tokenizer("old hüte")["input_ids"])
     assert pieces[0] == "▁old"
     assert pieces[-1] == "</s>"
     # Of a letter of two bytes, neither is a letter.
@@ -111,5 +111,5 @@ def test_pieces_of_bytes():
 def test_pieces_of_sentencepiece(tmp_path, separate_vocabs):
     tokenizer = marian_tokenizer(tmp_path, separate_vocabs)
     source, target = tokenizer("the old house")["input_ids"], tokenizer(text_target="das alte Haus")["input_ids"]
-    assert "".join(source_pieces(tokenizer, source)) == "▁the▁old▁house</s>"
-    assert "".join(target_pieces(tokenizer, target)) == "▁das▁alte▁Haus</s>"
+    assert "".join(source_subwords(tokenizer, source)) == "▁the▁old▁house</s>"
+    assert "".join(target_subwords(tokenizer, target)) == "▁das▁alte▁Haus</s>"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt.analysis.word_alignment import align_pieces, attended_words, read_alignments
+from hf_capsule_mt.analysis.word_alignment import align_subwords, attended_words, read_alignments
 
 SOURCE_MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
 TARGET_MASK = torch.tensor([[1, 1, 1], [1, 1, 0]]).bool()
@@ -42,18 +42,18 @@ def test_no_such_layer():
 
 def test_pieces_of_linked_words():
     source, target = ("▁the", "▁ho", "use", "▁is", "</s>"), ("▁das", "▁H", "aus", "</s>")
-    aligned = align_pieces(frozenset({(0, 0), (1, 1)}), source, target)
+    aligned = align_subwords(frozenset({(0, 0), (1, 1)}), source, target)
     assert aligned.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
 
 
 def test_pieces_of_a_tokenizer_of_whole_words():
-    aligned = align_pieces(frozenset({(1, 0)}), ("a", "b", "</s>"), ("x", "</s>"))
+    aligned = align_subwords(frozenset({(1, 0)}), ("a", "b", "</s>"), ("x", "</s>"))
     assert aligned.int().tolist() == [[0, 1, 0], [0, 0, 0]]
 
 
 def test_a_word_that_there_is_not():
     with pytest.raises(ValueError, match="0-2 links target word 2, and its words are 0 to 1"):
-        align_pieces(frozenset({(0, 2)}), ("▁a", "</s>"), ("▁b", "▁c", "</s>"))
+        align_subwords(frozenset({(0, 2)}), ("▁a", "</s>"), ("▁b", "▁c", "</s>"))
 
 
 def test_a_file(tmp_path):

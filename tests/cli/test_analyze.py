@@ -10,7 +10,7 @@ import torch
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration, RNMTConfig
-from hf_capsule_mt.analysis import pages
+from hf_capsule_mt.analysis import routing_report
 from hf_capsule_mt.cli import analyze
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
@@ -184,7 +184,7 @@ def test_what_a_model_has_not_is_refused_before_it_is_loaded(
 
 
 def test_an_interruption_leaves_nothing(corpus, monkeypatch):
-    monkeypatch.setattr(pages, "report_page", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(routing_report, "report_page", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     before = set(corpus.iterdir())
     with pytest.raises(KeyboardInterrupt):
         analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))

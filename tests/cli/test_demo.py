@@ -4,6 +4,7 @@ import json
 import os
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -39,12 +40,20 @@ def test_mistakes(tmp_path, capsys):
         (["--fixed_models"], "--fixed_models leaves nothing to choose; name checkpoints with --models"),
         (["--port", "0"], "--port is 0; it must be from 1 to 65535"),
         (["--models", str(CHECKPOINT), str(tmp_path / "absent")], "absent is not a folder"),
-        (["--models", "runs/absent"], "--model runs/absent is no folder here, and the Hub does not give it"),
+        (["--models", "runs/absent"], "runs/absent is no folder here, and the Hub does not give it"),
         (["--models", str(tmp_path / "tokenizer")], "tokenizer holds no config (config.json)"),
         (["--models", str(tmp_path / "encoder")], "is of type bert, which is not an encoder-decoder"),
         (["--models", str(CHECKPOINT), "--device", "cuda:99"], "--device cuda:99 cannot be used"),
     ):
         assert message in error_of(arguments, capsys)
+
+
+def test_a_port_in_use(capsys):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = error_of(["--port", str(port), "--device", "cpu"], capsys)
+    assert f"the page cannot be served at port {port}, which may be in use: name a free one as --port" in message
 
 
 def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):

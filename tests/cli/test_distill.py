@@ -135,7 +135,7 @@ def error_of(arguments, capsys):
         (["--output_file", "a.en", "a.en"], "name a source and a target file"),
         (["--output_file", "out.jsonl"], "needs source_lang and target_lang"),
         (["--output_file", "nowhere/out.tsv"], "the folder of nowhere/out.tsv does not exist"),
-        (["--model", "/nowhere"], "--model /nowhere is not a folder"),
+        (["--model", "/nowhere"], "/nowhere is not a folder"),
     ],
 )
 def test_mistakes(corpus, tmp_path, capsys, change, message):

@@ -11,6 +11,7 @@ import pytest
 
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.records import EvaluationRecord, read
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 HYPOTHESES = ["Ein Hund läuft .", "", "Zwei Männer sitzen auf einer Bank ."]
@@ -46,7 +47,10 @@ def test_table_and_record(files, tmp_path, capsys):
     assert record["settings"] == settings
     inputs = [record["hypotheses"], *record["references"]]
     assert inputs == [{"file": file, "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest()} for file in files]
-    assert {"python", "hf-capsule-mt", "sacrebleu"} <= record["versions"].keys()
+    environment = record["environment"]
+    assert {"hf-capsule-mt", "torch", "sacrebleu"} <= environment["packages"].keys()
+    assert {"device", "cpu_threads", "commit", "date"} <= environment.keys()
+    assert read(EvaluationRecord, record_file).scores["bleu"].score == scores["bleu"]["score"]
     assert {file.name for file in tmp_path.iterdir()} == {"out.de", "ref1.de", "ref2.de.gz", "record.json"}
 
 

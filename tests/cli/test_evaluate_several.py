@@ -226,7 +226,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
             "buckets are 3 3; they must rise",
         ),
         ([*ADEQUACY, "--aligner", "attention"], "--aligner attention needs --model"),
-        ([*ADEQUACY, "--aligner", "attention", "--model", "./absent"], "--model ./absent is not a folder"),
+        ([*ADEQUACY, "--aligner", "attention", "--model", "./absent"], "./absent is not a folder"),
         (
             [*ADEQUACY, "--model", "a/b", "--alignment_data", "a", "b"],
             "--alignment_data is of use with --aligner eflomal",

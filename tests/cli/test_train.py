@@ -2,18 +2,19 @@
 
 import hashlib
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_marian import marian_tokenizer, save_tiny_marian
-from tiny_run import SMALL, arguments, files, write_corpus
+from tiny_run import SMALL, arguments, files, small, write_corpus
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, MarianConfig, MarianMTModel
 
-from hf_capsule_mt import METHODS
+from hf_capsule_mt import METHODS, records
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.training import record
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
@@ -99,11 +100,11 @@ def test_the_model_card(run):
 
 
 def test_the_record_names_the_commit_the_run_was_started_from(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "_commit", lambda: "before")
+    monkeypatch.setattr(records, "_commit", lambda: "before")
     train = TranslationTrainer.train
 
     def train_while_somebody_commits(self, **options):
-        monkeypatch.setattr(record, "_commit", lambda: "after")
+        monkeypatch.setattr(records, "_commit", lambda: "after")
         return train(self, **options)
 
     monkeypatch.setattr(TranslationTrainer, "train", train_while_somebody_commits)
@@ -171,6 +172,38 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
     assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
     assert history(tmp_path / "killed", "loss") == history(tmp_path / "whole", "loss")
     assert not same(weights(tmp_path / "killed"), weights(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "dynamic-routing"}, "layer_aggregation is 'em_routing' there and 'dynamic_routing' here"),
+        ({"config_overrides": [*SMALL, "d_model=32"]}, "d_model is 16 there and 32 here"),
+        ({"config_overrides": [*SMALL, "decoder_attention_heads=4"]}, "decoder_attention_heads is 2 there and 4 here"),
+        ({"method": "rnmt"}, "model_type is 'capsule_aggregated_marian' there and 'rnmt' here"),
+        (None, "model.encoder.layers.0.fc1.bias has shape none there and [16] here; train with the options of its run"),
+        ({"resume_from_checkpoint": "cut"}, "'cut', which holds no trainer_state.json, or a part of one; name the"),
+        ({"resume_from_checkpoint": "unreadable"}, "config.json in unreadable is not valid JSON"),
+        ({"resume_from_checkpoint": "weightless"}, "weightless holds no weights (*.safetensors)"),
+    ],
+)
+def test_a_checkpoint_of_another_model(run, corpus, tmp_path, monkeypatch, capsys, changes, message):
+    """It is refused before data is read."""
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("resumed", "cut", "unreadable", "weightless"):
+        shutil.copytree(run / "checkpoint-2", name)
+    Path("cut/trainer_state.json").write_text('{"epoch"')
+    Path("unreadable/config.json").write_text('{"d_model"')
+    Path("weightless/model.safetensors").unlink()
+    if changes is None:
+        tensors = weights(Path("resumed"))
+        del tensors["model.encoder.layers.0.fc1.bias"]
+        save_file(tensors, "resumed/model.safetensors", {"format": "pt"})
+    changes = {"resume_from_checkpoint": "resumed", **(changes or {})}
+    if "method" in changes:
+        changes["config_overrides"] = small(changes["method"])
+    check_error(corpus, tmp_path, changes, message, capsys)
 
 
 def test_early_stopping(corpus, tmp_path):
@@ -294,15 +327,18 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"eval_strategy": "epoch"}, "eval_strategy is 'epoch', but there is no --validation_file"),
         ({"metric_for_best_model": "chrf"}, "metric_for_best_model is 'chrf'; with predict_with_generate True"),
         ({"predict_with_generate": False, "metric_for_best_model": "bleu"}, "predict_with_generate False there is"),
-        ({"resume_from_checkpoint": "absent"}, "resume_from_checkpoint is 'absent', which holds no trainer_state.json"),
+        (
+            {"resume_from_checkpoint": "absent"},
+            "'absent', which holds no trainer_state.json, or a part of one",
+        ),
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs an --eval_strategy and"),
         ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),
         ({"learning_rate": "high"}, "argument --learning_rate/--learning-rate: invalid float value: 'high'"),
-        ({"max_stepps": 3}, "['--max_stepps', '3']"),
+        ({"max_stepps": 3}, "unrecognized arguments: --max_stepps, did you mean --max_steps?"),
     ],
 )
 def test_wrong_arguments_are_found_before_the_data_is_read(corpus, tmp_path, monkeypatch, capsys, changes, message):
-    monkeypatch.setattr("hf_capsule_mt.data.parallel_text.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
     check_error(corpus, tmp_path, changes, message, capsys)
 
 
@@ -322,7 +358,7 @@ def test_wrong_arguments_are_found_before_the_data_is_read(corpus, tmp_path, mon
 def test_wrong_checkpoints_are_found_before_the_data_is_read(
     run, corpus, tmp_path, monkeypatch, capsys, changes, message
 ):
-    monkeypatch.setattr("hf_capsule_mt.data.parallel_text.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").symlink_to(run)
     save_tiny_marian(tmp_path / "marian")
@@ -337,8 +373,8 @@ def test_wrong_checkpoints_are_found_before_the_data_is_read(
     ("changes", "message"),
     [
         ({"train_file": ["three", "two"]}, "three has 3 lines and two has 2; line i of one must translate line i"),
-        ({"train_file": ["empty", "empty"]}, "(empty, empty) holds no usable pair: 0 pairs read"),
-        ({"train_file": ["blank", "blank"]}, "(blank, blank) holds no usable pair: 2 pairs read, 0 kept, 2 dropped"),
+        ({"train_file": ["empty", "void"]}, "(empty, void) holds no usable pair: 0 pairs read"),
+        ({"train_file": ["blank", "lines"]}, "(blank, lines) holds no usable pair: 2 pairs read, 0 kept, 2 dropped"),
         ({"train_file": ["three"]}, "give a source and a target file"),
         ({"train_file": ["x.jsonl"]}, "x.jsonl needs source_lang and target_lang"),
         ({"train_file": ["x.jsonl"], "source_lang": "en", "target_lang": "fr"}, 'x.jsonl:1: no language "fr"'),
@@ -349,7 +385,7 @@ def test_wrong_checkpoints_are_found_before_the_data_is_read(
 def test_wrong_data_is_found_before_training(corpus, tmp_path, monkeypatch, capsys, changes, message):
     monkeypatch.setattr(TranslationTrainer, "__init__", None)
     monkeypatch.chdir(tmp_path)
-    texts = {"three": "a\nb\nc\n", "two": "a\nb\n", "empty": "", "blank": "\n\n"}
+    texts = {"three": "a\nb\nc\n", "two": "a\nb\n", "empty": "", "void": "", "blank": "\n\n", "lines": "\n\n"}
     texts["x.jsonl"] = '{"translation": {"en": "a", "de": "b"}}\n'
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -360,7 +396,7 @@ def test_the_output_folder_is_a_file(corpus, tmp_path, capsys):
     (tmp_path / "file").write_text("text")
     with pytest.raises(SystemExit):
         main(arguments(corpus, tmp_path / "file"))
-    assert "which is a file; name a folder" in capsys.readouterr().err
+    assert "is a file; name a folder" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "text"
 
 

@@ -177,35 +177,6 @@ def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, 
     assert not target.exists()
 
 
-def cut_weights(folder):
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-4])
-
-
-def change_vocabulary(folder):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 30}))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message", "remedy"),
-    [
-        (cut_weights, "are damaged: ", "; copy or download them again"),
-        (change_vocabulary, "do not fit its configuration: ", "Put back the config.json that was saved with them"),
-    ],
-)
-def test_a_broken_checkpoint(source, tmp_path, capsys, spoil, message, remedy):
-    folder = save_tiny_marian(tmp_path / "checkpoint")
-    spoil(folder)
-    with pytest.raises(SystemExit) as exit_:
-        translate(str(folder), source, tmp_path / "out.de")
-    assert exit_.value.code == 2
-    shown = capsys.readouterr().err
-    assert f"error: the weights in {folder} {message}" in shown
-    assert remedy in shown
-    assert not list(tmp_path.glob("out.de*"))
-
-
 def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
     tokenizer_only, model_only, encoder_only = (tmp_path / name for name in ("tokenizer", "model", "encoder"))
     tiny_tokenizer().save_pretrained(tokenizer_only)
@@ -223,7 +194,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
     defaults = {"--model": checkpoint, "--input_file": source, "--output_file": tmp_path / "out.de"}
     for change, message in (
         ({"--model": tmp_path / "absent"}, "absent is not a folder"),
-        ({"--model": "runs/absent"}, "--model runs/absent is no folder here, and the Hub does not give it"),
+        ({"--model": "runs/absent"}, "runs/absent is no folder here, and the Hub does not give it"),
         ({"--model": tokenizer_only}, "tokenizer holds no config (config.json)"),
         ({"--model": model_only}, "model holds no tokenizer (tokenizer_config.json or tokenizer.json)"),
         ({"--model": encoder_only}, "is of type bert, which is not an encoder-decoder"),

@@ -109,6 +109,15 @@ def test_files_of_different_length(tmp_path):
         read_parallel_text([source, target], name="validation data")
 
 
+def test_one_file_for_both_sides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.en", "a\n")
+    (tmp_path / "link").symlink_to("a.en")
+    for other in ("a.en", tmp_path / "a.en", "link"):
+        with pytest.raises(ValueError, match=r"validation data: a\.en and .* are the same file; name the sources"):
+            read_parallel_text(["a.en", other], name="validation data")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

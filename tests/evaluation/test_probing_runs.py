@@ -128,16 +128,6 @@ def test_a_best_checkpoint_that_has_been_moved(tmp_path, monkeypatch):
         probe(SMALL_TASK, "base", 1, SHORT, tmp_path / "new")
 
 
-def test_last_whole_checkpoint(tmp_path):
-    assert probing.last_whole_checkpoint(tmp_path / "absent") is None
-    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11"):
-        (tmp_path / name).mkdir()
-    assert probing.last_whole_checkpoint(tmp_path) is None
-    for name in ("checkpoint-9", "checkpoint-10"):
-        (tmp_path / name / "trainer_state.json").write_text("{}")
-    assert probing.last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-
-
 def test_words_are_what_spaces_separate():
     tokenizer = probing.train_word_tokenizer(["don't , stop !", "stop , STOP", "stop"], 6)
     assert tokenizer.get_vocab() == {"<pad>": 0, "<unk>": 1, "</s>": 2, "stop": 3, ",": 4, "!": 5}

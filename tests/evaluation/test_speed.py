@@ -8,8 +8,9 @@ from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation import speed
-from hf_capsule_mt.evaluation.speed import Rates, Workload, compare_with_plain, decoding_batches, training_batches
+from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain, decoding_batches, training_batches
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration as AggregatedMarian
+from hf_capsule_mt.records import Rates
 
 CPU = torch.device("cpu")
 WORKLOAD = Workload(max_tokens=200, batch_size=3, num_beams=2, new_tokens=5, rounds=3, warmup_rounds=1, seed=7)

@@ -9,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.analysis.sentence_figures import draw_sentence, follows_step
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.explorer.answer import LONGEST_INPUT, answer
 from hf_capsule_mt.explorer.pictures import draw_picture, how_to_read, picture_titles
@@ -57,7 +58,7 @@ def test_translation_and_pictures(name, titles):
     model, tokenizer = load(name)
     assert not found.problem
     assert [found.routing.translation] == translate_lines(model, tokenizer, ["a b c d"])
-    assert found.architecture.endswith(f" {model.num_parameters():,} parameters.")
+    assert found.architecture.endswith(f" {count_parameters(model):,} parameters.")
     assert picture_titles(found.routing) == titles
     assert all(how_to_read(title) for title in titles)
 

@@ -12,7 +12,7 @@ import pytest
 from tiny_study import study_of_two, write_study
 
 from hf_capsule_mt.ablation import runner
-from hf_capsule_mt.ablation.steps import is_whole
+from hf_capsule_mt.checkpoints import is_whole
 from hf_capsule_mt.cli import ablate, ablation_report
 from hf_capsule_mt.quickstart.corpus import generate_corpus
 

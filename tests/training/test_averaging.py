@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_model
-from transformers import AutoTokenizer, MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import AutoTokenizer, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_capsule_mt.training import averaging
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
@@ -184,18 +184,11 @@ def test_mistakes_leave_nothing(tmp_path):
     other_type = write_checkpoint(tmp_path / "type", {"w": torch.zeros(2, 3)}, model_type="bart")
     other_shape = write_checkpoint(tmp_path / "shape", {"w": torch.zeros(3, 2)})
     other_names = write_checkpoint(tmp_path / "names", {"w": torch.zeros(2, 3), "v": torch.zeros(1)})
-    damaged = write_checkpoint(tmp_path / "damaged", {"w": torch.zeros(2, 3)})
-    content = (damaged / "model.safetensors").read_bytes()
-    (damaged / "model.safetensors").write_bytes(content[:-4])
-    no_weights = tmp_path / "no_weights"
-    MarianConfig().save_pretrained(no_weights)
     before = sorted(tmp_path.rglob("*"))
     for folder, error, message in (
         (other_type, ValueError, r"type is a bart model, but .*good is a marian"),
         (other_shape, ValueError, r"w has shape \[3, 2\] in .*shape but \[2, 3\] in .*good"),
         (other_names, ValueError, r"v has shape \[1\] in .*names but none in .*good"),
-        (damaged, ValueError, r"damaged.model.safetensors is damaged"),
-        (no_weights, FileNotFoundError, "no_weights has neither model.safetensors nor"),
         (tmp_path / "absent", FileNotFoundError, "absent"),
     ):
         with pytest.raises(error, match=message):

@@ -6,18 +6,20 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from tiny_marian import WORDS, save_tiny_marian, tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
-from transformers import DataCollatorForSeq2Seq, MarianMTModel, set_seed
+from transformers import DataCollatorForSeq2Seq, MarianConfig, MarianMTModel, set_seed
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.data.tokenized import tokenize_pairs
 from hf_capsule_mt.training import trainer as trainer_module
-from hf_capsule_mt.training.arguments import ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.data import load_data
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 README = Path(__file__).parents[2] / "README.md"
@@ -68,6 +70,29 @@ def assert_same(one, other):
     assert any(gradient.abs().max() > 1e-3 for gradient in one[1].values())
     for name, gradient in one[1].items():
         torch.testing.assert_close(gradient, other[1][name], rtol=1e-5, atol=1e-6, msg=lambda text, at=name: at + text)
+
+
+def test_data_and_validation_bleu_in_python(tmp_path):
+    """With the tokenizer a trainer needs neither a collator nor a metric."""
+    corpus, tokenizer = write_corpus(tmp_path), tiny_tokenizer()
+    data_args = DataArguments([str(file) for file in files(corpus, "train")], max_source_length=9)
+    data_args.validation_file = [str(file) for file in files(corpus, "validation")]
+    args = TranslationTrainingArguments(
+        tmp_path / "run", max_tokens_per_batch=60, max_steps=1, warmup_steps=0, report_to="none", use_cpu=True
+    )
+    model_args = ModelArguments("em-routing", "tiny", tokenizer_name="tokenizer", config_overrides=SMALL)
+    model = build_model(model_args, tokenizer)
+    data = load_data(data_args, args, tokenizer, model.config)
+    assert len(data.train) + data.train.too_long == len(data.text.sources) == 60
+    assert data.train.too_long > 0
+    sets = {"train_dataset": data.train, "eval_dataset": data.validation}
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, **sets)
+    trainer.train()
+    assert trainer.evaluate()["eval_bleu"] >= 0
+    ids = np.array([[3, 4, 5, 6, 2, -100]])
+    assert trainer.compute_metrics(SimpleNamespace(predictions=ids, label_ids=ids)) == {"bleu": pytest.approx(100)}
+    with pytest.raises(ValueError, match="pad_token_id is 0 in the tokenizer and 1 in the model's config"):
+        load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
 
 
 def test_batches_hold_the_budget_and_an_epoch_every_pair(pairs, tmp_path):

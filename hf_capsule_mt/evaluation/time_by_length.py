@@ -1,13 +1,17 @@
-"""How the time of training and decoding grows with the length of sentences (Wang et al. 2019, section 3.4)."""
+"""Time of training and decoding by the length of sentences (Wang et al. 2019, section 3.4)."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
+
+from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.records import Environment
 
 from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
 
@@ -26,7 +30,7 @@ class Measurement:
     seconds: float
 
 
-def measure_growth(
+def measure_time_by_length(
     configs: Mapping[str, PreTrainedConfig],
     lengths: Sequence[int],
     *,
@@ -90,6 +94,54 @@ def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y))
     return covariance / sum((a - mean_x) ** 2 for a in x)
+
+
+def record_times(
+    settings: Mapping[str, Any], measurements: Sequence[Measurement], environment: Environment
+) -> dict[str, Any]:
+    """Return the record of measurements: their medians, and the exponents of time against length.
+
+    Args:
+        settings: options of `hf-capsule-mt growth`.
+        measurements: of [`measure_time_by_length`].
+        environment: where they were taken.
+    """
+    medians = medians_of(measurements)
+    lengths = sorted(length for length in set(settings["lengths"]) if length >= settings["fit_from"])
+    exponents = {
+        kind: {
+            row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths])
+            for row in settings["methods"]
+        }
+        for kind in KINDS
+    }
+    return {
+        "settings": settings,
+        "measurements": [asdict(measurement) for measurement in measurements],
+        "medians": [
+            {"kind": kind, "row": row, "length": length, "seconds": found}
+            for (kind, row, length), found in medians.items()
+        ],
+        "exponents": exponents,
+        "environment": environment,
+    }
+
+
+def report(record: Mapping[str, Any]) -> str:
+    """Return the table of [`record_times`] in Markdown, and under it how it was measured."""
+    settings = record["settings"]
+    columns = [(kind, row) for kind in record["exponents"] for row in settings["methods"]]
+    times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
+    rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
+    for length in settings["lengths"]:
+        rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
+    rows.append(["exponent", *(f"{record['exponents'][kind][row]:.2f}" for kind, row in columns)])
+    caption = (
+        f"Seconds, medians of {settings['rounds']} rounds over all lengths in which the models take turns; exponents "
+        f"from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
+        f"{settings['batch_size']} sentence(s) at a time, float32, {record['environment']}."
+    )
+    return "\n".join([*markdown_table(rows), "", caption])
 
 
 def _check(configs: Mapping[str, PreTrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:

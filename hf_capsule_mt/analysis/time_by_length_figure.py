@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_growth(record: Mapping[str, Any], path: Path) -> None:
+def draw_time_by_length(record: Mapping[str, Any], path: Path) -> None:
     """Draw a panel for training and one for decoding, a line for each model, with its exponent."""
     from matplotlib.figure import Figure
 

@@ -1,38 +1,43 @@
-"""What hf-capsule-mt analyze leaves behind: a folder with tables, figures, pages and numbers."""
+"""The report of `hf-capsule-mt analyze`: a folder with tables, figures and pages."""
 
+import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .report import describe_environment, markdown_table
+import numpy as np
+from tqdm import tqdm
+
+from hf_capsule_mt.files import replace_bytes, replace_text
+from hf_capsule_mt.markdown import table_in_markdown
+
+from .figures import save_figure
+from .pages import Section, report_page, sentences_page
+from .routing_figures import draw_routing
+from .routing_record import routing_tables
+from .sentence import SentenceRouting
+from .sentence_figures import draw_sentence
+from .statistics import RoutingStatistics
 
 if TYPE_CHECKING:
-    from hf_capsule_mt.analysis.sentence import SentenceRouting
-    from hf_capsule_mt.analysis.statistics import RoutingStatistics
+    from matplotlib.figure import Figure
 
 
 def write_report(
     folder: Path,
-    statistics: "RoutingStatistics",
+    statistics: RoutingStatistics,
     record: Mapping[str, Any],
-    sentences: "Mapping[str, SentenceRouting]",
+    sentences: Mapping[str, SentenceRouting],
 ) -> None:
-    """Write every file of a report.
+    """Write every file of a report but that of the numbers, `routing.json`.
 
     Args:
         folder: an empty one.
         statistics: what was measured.
-        record: what `routing.json` has.
+        record: of [`record_routing`], with what it was measured on.
         sentences: those to draw, by what they are called.
     """
-    from hf_capsule_mt.analysis.pages import Section, report_page, sentences_page
-    from hf_capsule_mt.analysis.routing_figures import draw_routing
-    from hf_capsule_mt.analysis.routing_record import routing_tables
-    from hf_capsule_mt.analysis.sentence_figures import draw_sentence
-    from hf_capsule_mt.files import replace_text
-
-    from .output import write_json
-
     figures = draw_routing(statistics, record)
     for name, routing in sentences.items():
         figures |= {f"{name}: {title}": figure for title, figure in draw_sentence(routing).items()}
@@ -45,21 +50,14 @@ def write_report(
     if any(routing.sentence is not None or routing.guided is not None for routing in sentences.values()):
         replace_text(folder / "sentences.html", sentences_page(title, sentences))
         links.append(("sentences.html", "sentences, shaded by the capsules that take their words"))
-    write_json(folder / "routing.json", record)
     replace_text(folder / "report.md", "\n".join([f"# {title}", "", *report(record)]) + "\n")
     tables = [Section(table.title, table.note, [table.rows]) for table in routing_tables(record)]
     sections = [Section("Files", links=links), *tables, Section("Figures", figures=files)]
     replace_text(folder / "index.html", report_page(title, describe(record), sections))
 
 
-def _save_figures(folder: Path, figures: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Save each as .png and .svg; returns the files, without ending and seen from the folder above, and titles."""
-    import re
-
-    from tqdm import tqdm
-
-    from hf_capsule_mt.analysis.figures import save_figure
-
+def _save_figures(folder: Path, figures: "Mapping[str, Figure]") -> list[tuple[str, str]]:
+    """Save each as .png and .svg; return the files, without ending and seen from the folder above, and titles."""
     folder.mkdir()
     files = []
     for title, figure in tqdm(figures.items(), unit=" figures", desc="drawing"):
@@ -70,14 +68,8 @@ def _save_figures(folder: Path, figures: Mapping[str, Any]) -> list[tuple[str, s
     return files
 
 
-def _save_means(path: Path, statistics: "RoutingStatistics") -> None:
+def _save_means(path: Path, statistics: RoutingStatistics) -> None:
     """Write `[iterations, layers or heads, capsules]`, float32, of every place."""
-    import io
-
-    import numpy as np
-
-    from hf_capsule_mt.files import replace_bytes
-
     buffer = io.BytesIO()
     kept = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
     np.savez_compressed(buffer, **{name: means.float().numpy() for name, means in kept.items()})
@@ -85,22 +77,19 @@ def _save_means(path: Path, statistics: "RoutingStatistics") -> None:
 
 
 def report(record: Mapping[str, Any]) -> list[str]:
-    """The tables in Markdown, line by line."""
-    from hf_capsule_mt.analysis.routing_record import routing_tables
-
+    """Return the tables in Markdown, line by line."""
     lines = [describe(record)]
     for table in routing_tables(record):
-        head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in table.rows)
-        alignment = ["---", *["---:"] * (len(head) - 1)]
-        lines += ["", f"## {table.title}", "", *markdown_table([head, alignment, *rows]), "", table.note]
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
+        lines += ["", f"## {table.title}", "", table_in_markdown(rows), "", table.note]
     return lines
 
 
 def describe(record: Mapping[str, Any]) -> str:
-    """What was measured, on what, in a line."""
+    """Return a line that says what was measured, on what."""
     settings = record["settings"]
     written = f"made to write {settings['references']}" if settings["references"] else "and the model's translations"
     return (
         f"{settings['model']} ({record['architecture']}), {record['sentences']} sentences of {settings['input_file']}, "
-        f"{written}. {describe_environment(record['environment'])}."
+        f"{written}. {record['environment']}."
     )

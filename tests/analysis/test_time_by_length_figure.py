@@ -4,7 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from hf_capsule_mt.analysis.figures import check_figure_file
-from hf_capsule_mt.analysis.growth_figure import draw_growth
+from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
 
 LENGTHS = [32, 64, 128]
 
@@ -25,7 +25,7 @@ def record():
 def test_what_is_drawn(record, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
-    draw_growth(record, tmp_path / "growth.png")
+    draw_time_by_length(record, tmp_path / "growth.png")
     panels = drawn[0].axes
     assert [axes.get_title() for axes in panels] == ["One update", "Greedy decoding"]
     for axes in panels:
@@ -44,7 +44,7 @@ def test_every_row_is_drawn(record, tmp_path, monkeypatch):
     record["medians"] = [{"row": row, "kind": "decoding", "length": 32, "seconds": 1.0} for row in rows]
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
-    draw_growth(record, tmp_path / "growth.png")
+    draw_time_by_length(record, tmp_path / "growth.png")
     lines = drawn[0].axes[0].get_lines()
     assert [line.get_label() for line in lines] == [f"{row} (exponent 1.00)" for row in rows]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
@@ -53,7 +53,7 @@ def test_every_row_is_drawn(record, tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_formats(record, tmp_path, ending):
     for name in ("one", "two"):
-        draw_growth(record, tmp_path / f"{name}{ending}")
+        draw_time_by_length(record, tmp_path / f"{name}{ending}")
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [f"one{ending}", f"two{ending}"]
     assert files[0].stat().st_size > 1000

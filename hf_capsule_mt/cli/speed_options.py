@@ -1,9 +1,11 @@
-"""The rows of a speed table: which models, of which size, on which device."""
+"""Options of the commands that measure speed: which models, of which size, on which device."""
 
 import argparse
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from .device import usable_device
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +58,4 @@ def device_of(args: argparse.Namespace) -> "torch.device":
     """
     import torch
 
-    try:
-        device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {args.device} cannot be used: {error}") from error
-    return device
+    return usable_device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -1,4 +1,4 @@
-"""What a model routes, and what the columns of its guided routing are, by its configuration."""
+"""The kinds of routing that a model has, and the names of its guided capsules, by its configuration."""
 
 from transformers import PreTrainedConfig
 
@@ -6,7 +6,7 @@ _LAYER_ROUTINGS = ("dynamic_routing", "em_routing")
 
 
 def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
-    """What a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
+    """Return what a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
 
     It is empty for a model without routing, of this package or another.
     """

@@ -1,4 +1,4 @@
-"""What is known of a study's rows: the records of their runs and of their scores, checked against the study.
+"""The results of a study's rows: the records of their runs and of their scores, checked against the study.
 
 A folder of records is flat. For the row ROW of STUDY.yaml it has, of the run with seed 1,
 
@@ -18,12 +18,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from hf_capsule_mt.files import read_json
+from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 
 from .study import Row, Study
 
 _PRESET = "that of the preset"
 OF_TRAINING = ("run_record.json", "trainer_state.json")
-"""What a training run leaves."""
+"""Files that a training run leaves."""
 # Options whose names begin so change nothing in the weights.
 _OF_NO_WEIGHT = ("report_to", "run_name", "project", "use_cpu", "disable_tqdm", "log", "hub_", "push_", "dataloader_")
 
@@ -33,18 +34,11 @@ class SeedRecords:
     """The records of one run of a row."""
 
     seed: int
-    run: Mapping[str, Any]
-    scores: Mapping[str, Mapping[str, Any]]
-    """By test set, what hf-capsule-mt evaluate wrote."""
+    run: RunRecord
+    evaluations: Mapping[str, EvaluationRecord]
+    """By test set."""
     log: Sequence[Mapping[str, float]]
     """The Trainer's log entries, or none."""
-
-    @property
-    def updates_per_second(self) -> float:
-        """Of the training command's last call, with its evaluations."""
-        resumed = self.run["training"].get("resume_from_checkpoint")
-        before = int(str(resumed).rpartition("-")[2]) if resumed not in (None, "None") else 0
-        return (self.run["updates"] - before) / self.run["seconds_of_this_call"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class Result:
 
     def bleu(self, test: str) -> list[float]:
         """BLEU by seed."""
-        return [records.scores[test]["scores"]["bleu"]["score"] for records in self.seeds]
+        return [records.evaluations[test].scores["bleu"].score for records in self.seeds]
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
@@ -89,19 +83,32 @@ def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords |
     log = paths.pop(OF_TRAINING[1])
     if not all(path.is_file() for path in paths.values()):
         return None
-    records = {kind: read_json(path) for kind, path in paths.items()}
-    run = records.pop(OF_TRAINING[0])
-    check_run(run, row, seed, study.data, paths[OF_TRAINING[0]])
+    run_path = paths.pop(OF_TRAINING[0])
+    run = read(RunRecord, run_path)
+    check_run(run, row, seed, study.data, run_path)
+    evaluations = {test: read_scores(path) for test, path in paths.items()}
     history = read_json(log).get("log_history", []) if log.is_file() else []
-    return SeedRecords(seed, run, records, history)
+    return SeedRecords(seed, run, evaluations, history)
 
 
-def read_speed(study: Study) -> list[dict[str, Any]]:
-    """The records of hf-capsule-mt benchmark that the study names."""
-    return [read_json(Path(file)) for file in study.speed]
+def read_scores(path: Path) -> EvaluationRecord:
+    """Read an evaluation of one system.
+
+    Raises:
+        ValueError: if it has no BLEU.
+    """
+    evaluation = read(EvaluationRecord, path)
+    if "bleu" not in (evaluation.scores or {}):
+        raise ValueError(f"{path} has no BLEU; give what hf-capsule-mt evaluate --hypotheses wrote, with bleu a metric")
+    return evaluation
 
 
-def check_run(run: Mapping[str, Any], row: Row, seed: int, data: Mapping[str, Any], path: Path) -> None:
+def read_speed(study: Study) -> list[SpeedRecord]:
+    """Read the benchmarks that the study names."""
+    return [read(SpeedRecord, Path(file)) for file in study.speed]
+
+
+def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path: Path) -> None:
     """Raise a ValueError if a run's record is of another method, size, seed, option or data than its row.
 
     Args:
@@ -111,17 +118,15 @@ def check_run(run: Mapping[str, Any], row: Row, seed: int, data: Mapping[str, An
         data: that of the study; a row with a teacher is trained on others.
         path: where the record is, for the message.
     """
-    for part in ("model", "training", "parameters", "updates", "seconds_of_this_call", "environment", "config"):
-        if part not in run:
-            raise ValueError(f"{path} lacks {part!r}; is it the record of a run, from hf-capsule-mt train?")
-    model, overrides = run["model"], dict(text.split("=", 1) for text in run["model"]["config_overrides"])
+    overrides = dict(text.split("=", 1) for text in run.model.config_overrides)
     options = {name: value for name, value in row.train.items() if not name.startswith(_OF_NO_WEIGHT)}
     wanted = {"method": row.method, "size": row.size, "seed": seed, **options}
-    found = {**run.get("data", {}), **run["training"], **model, "size": model["size"] or "base"}
+    given = run.data.by_name()
+    found = {**given, **run.training.by_name(), **run.model.by_name(), "size": run.model.size or "base"}
     pairs = {name: (value, found[name]) for name, value in wanted.items() if name in found and value is not None}
     pairs |= {name: (row.config.get(name, _PRESET), overrides.get(name, _PRESET)) for name in {*row.config, *overrides}}
-    if row.teacher is None and "data" in run:
-        pairs |= {name: (value, run["data"].get(name)) for name, value in data.items()}
+    if row.teacher is None:
+        pairs |= {name: (value, given.get(name)) for name, value in data.items()}
     for name, (value, other) in pairs.items():
         if _plain(value) != _plain(other):
             raise ValueError(
@@ -136,8 +141,7 @@ def _plain(value: Any) -> Any:
         try:
             value = json.loads(value)
         except json.JSONDecodeError:
-            # The Trainer records None as text.
-            return None if value == "None" else value.lower()
+            return value.lower()
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 

@@ -1,4 +1,4 @@
-"""What a model does when it has to write given translations: the output of one pass, padding told apart."""
+"""Teacher forcing: one pass of a model over given translations, padding told apart."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
-class ForcedPass:
-    """One pass over a batch of sources and translations.
+class TeacherForcedPass:
+    """Output of one pass over a batch of sources and translations.
 
     Attributes:
         output: of the model without its language model head. What it has at target position t is of the step that
@@ -32,10 +32,12 @@ class ForcedPass:
 
 
 @torch.no_grad()
-def force_batch(
+def teacher_force(
     model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], **options: Any
-) -> ForcedPass:
-    """Let the model write `targets`.
+) -> TeacherForcedPass:
+    """Run the model over `targets`, without its language model head, in one pass.
+
+    The `force_decode` method of models of this package returns logits as well, of what `generate()` wrote.
 
     Args:
         model: any encoder-decoder.
@@ -55,7 +57,7 @@ def force_batch(
         use_cache=False,
         **options,
     )
-    return ForcedPass(output, source_mask, target_mask, input_ids, words)
+    return TeacherForcedPass(output, source_mask, target_mask, input_ids, words)
 
 
 def _pad(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,8 @@ import torch
 from tiny_run import SMALL
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.evaluation import growth
-from hf_capsule_mt.evaluation.growth import Measurement, fit_exponent, measure_growth, medians_of
+from hf_capsule_mt.evaluation import time_by_length
+from hf_capsule_mt.evaluation.time_by_length import Measurement, fit_exponent, measure_time_by_length, medians_of
 from hf_capsule_mt.training.arguments import parse_override
 
 FIELDS = {**dict(map(parse_override, SMALL)), "vocab_size": 20}
@@ -34,12 +34,12 @@ def configs():
 
 def measure(configs, lengths, **changes):
     options = {"batch_size": 2, "rounds": 2, "seed": 0, "device": torch.device("cpu"), **changes}
-    return list(measure_growth(configs, lengths, **options))
+    return list(measure_time_by_length(configs, lengths, **options))
 
 
 def test_all_are_timed_on_the_same_words(configs, monkeypatch):
     decoded, trained = [], []
-    decode, make_trainer = growth.decode, growth.make_trainer
+    decode, make_trainer = time_by_length.decode, time_by_length.make_trainer
 
     def watched_decode(model, batch, new_tokens, num_beams):
         words = decode(model, batch, new_tokens, num_beams)
@@ -50,8 +50,8 @@ def test_all_are_timed_on_the_same_words(configs, monkeypatch):
         update = make_trainer(model)
         return lambda batch: (trained.append((batch["input_ids"].sum().item(), model.training)), update(batch))
 
-    monkeypatch.setattr(growth, "decode", watched_decode)
-    monkeypatch.setattr(growth, "make_trainer", watched_trainer)
+    monkeypatch.setattr(time_by_length, "decode", watched_decode)
+    monkeypatch.setattr(time_by_length, "make_trainer", watched_trainer)
     found = measure(configs, [4, 8])
     once = [(row, kind, length) for length in (4, 8) for kind in ("training", "decoding") for row in configs]
     assert [(one.row, one.kind, one.length) for one in found] == once * 2

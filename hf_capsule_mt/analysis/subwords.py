@@ -1,4 +1,4 @@
-"""The pieces of words that a model reads and writes, as people read them."""
+"""The subword tokens that a model reads and writes, as people read them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ WORD_START = "▁"
 _BYTE_LEVEL_SPACE = "Ġ"
 
 
-def source_pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
+def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
     """The pieces of a source, special tokens included; those that begin a word begin with [`WORD_START`].
 
     A piece of bytes that are no whole character is shown with U+FFFD in their place.
@@ -19,11 +19,11 @@ def source_pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tup
         # A MarianTokenizer of two vocabularies turns ids to tokens by the target's alone.
         vocabulary = {index: piece for piece, index in tokenizer.encoder.items()}
         return tuple(vocabulary.get(index, tokenizer.unk_token) for index in ids)
-    return target_pieces(tokenizer, ids)
+    return target_subwords(tokenizer, ids)
 
 
-def target_pieces(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
-    """As [`source_pieces`], of a target."""
+def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
+    """As [`source_subwords`], of a target."""
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
     if tokenizer.convert_tokens_to_ids(_BYTE_LEVEL_SPACE) in (None, tokenizer.unk_token_id):
         return tuple(pieces)

@@ -1,0 +1,234 @@
+"""Checkpoints on disk: those of a run, their parts, and what is wrong with one that cannot be used."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+from .configuration.portable import PortableConfig
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+TRAINER_STATE = "trainer_state.json"
+_TOKENIZER = ["tokenizer_config.json", "tokenizer.json"]
+# Of each part of a checkpoint: files of which one must be there, files that hold JSON, and what helps.
+_PARTS = {
+    "config": ([CONFIG], [CONFIG, "generation_config.json"], "name the folder of a checkpoint"),
+    "weights": (["*.safetensors"], [WEIGHTS_INDEX], "copy them into it, or name another checkpoint"),
+    "tokenizer": (_TOKENIZER, _TOKENIZER, "copy that of the model, or make one with hf-capsule-mt train_tokenizer"),
+}
+
+
+def step_of(checkpoint: Path) -> int | None:
+    """Return the number of updates in a folder's name, `checkpoint-<step>`; None for a folder of another name."""
+    match = re.fullmatch(r"checkpoint-(\d+)", checkpoint.name)
+    return int(match[1]) if match else None
+
+
+def checkpoints(run: str | Path) -> list[Path]:
+    """Return the folders of a run's checkpoints, the oldest first."""
+    return sorted((folder for folder in Path(run).glob("checkpoint-*") if step_of(folder) is not None), key=step_of)
+
+
+def is_whole(checkpoint: str | Path) -> bool:
+    """Return whether the Trainer saved a checkpoint to its end: its state comes last."""
+    try:
+        _read_json(Path(checkpoint), TRAINER_STATE)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def last_checkpoint(run: str | Path, before: int | None = None) -> Path | None:
+    """Return the newest checkpoint of a run that was saved to its end; None if there is none.
+
+    Args:
+        run: its folder.
+        before: the update that it must be of before, if above 0. The Trainer makes one more update than it should when
+            it goes on from the last.
+    """
+    whole = [folder for folder in checkpoints(run) if is_whole(folder)]
+    early = [folder for folder in whole if before is None or before < 1 or step_of(folder) < before]
+    return early[-1] if early else None
+
+
+def check_folder(folder: str | Path, *parts: str) -> None:
+    """Check that a folder holds the `parts` of a checkpoint ("config", "weights", "tokenizer"; default: all).
+
+    Raises:
+        FileNotFoundError: if a part is missing.
+        ValueError: if a file that should hold JSON does not.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder")
+    for part in parts or _PARTS:
+        patterns, in_json, remedy = _PARTS[part]
+        if not any(file for pattern in patterns for file in folder.glob(pattern)):
+            raise FileNotFoundError(f"{folder} holds no {part} ({' or '.join(patterns)}); {remedy}")
+        found = {name: _read_json(folder, name) for name in in_json if (folder / name).is_file()}
+        shards = set(found.get(WEIGHTS_INDEX, {}).get("weight_map", {}).values())
+        for name in sorted(shards):
+            # With all weights in one file an index is of no use.
+            if not (folder / name).is_file() and not (folder / WEIGHTS).is_file():
+                raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_INDEX} names; copy it again")
+
+
+def read_config(name: str | Path, revision: str = "main") -> dict[str, Any]:
+    """Return the fields in the `config.json` of a checkpoint, a folder or a name on the Hub, as they are.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        ValueError: if the file is damaged.
+    """
+    if Path(name).is_dir():
+        check_folder(name, "config")
+    return PreTrainedConfig.get_config_dict(str(name), revision=revision)[0]
+
+
+def load_config(name: str | Path, revision: str = "main") -> PreTrainedConfig:
+    """Load the configuration of a checkpoint, a folder or a name on the Hub, without remote code.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        ValueError: if the file is damaged or of no known model.
+    """
+    if Path(name).is_dir():
+        check_folder(name, "config")
+    try:
+        return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+    except OSError as error:
+        raise OSError(f"{name} is no folder here, and the Hub does not give it: {error}") from error
+
+
+def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokenizerBase:
+    """Load any tokenizer of Transformers, from a folder or from the Hub at `revision`, without remote code.
+
+    Raises:
+        FileNotFoundError: if the folder holds none.
+        ValueError: if it is damaged, or the Hub has none of this name.
+    """
+    if Path(name).is_dir():
+        check_folder(name, "tokenizer")
+        if (Path(name) / CONFIG).is_file():
+            # Transformers reads it as well, to know the tokenizer's class.
+            check_folder(name, "config")
+    try:
+        return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        if Path(name).is_dir():
+            raise ValueError(f"the tokenizer in {name} cannot be loaded: {error}") from error
+        raise ValueError(
+            f"{str(name)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the "
+            f"name of one on the Hub: {error}"
+        ) from error
+
+
+def load_weights(
+    model_class: type, name: str | Path, fields: Mapping[str, Any] = MappingProxyType({}), **options: Any
+) -> PreTrainedModel:
+    """Load a model from safetensors, and refuse weights that do not fit its configuration.
+
+    Args:
+        model_class: of the model, or an Auto class.
+        name: a folder or a name on the Hub.
+        fields: of the configuration, in place of the checkpoint's.
+        **options: of `from_pretrained`.
+
+    Raises:
+        OSError: if weights are missing, damaged, or of another shape.
+        ValueError: if tensors are missing, or a model of this package has superfluous ones.
+    """
+    if Path(name).is_dir():
+        check_folder(name, "config", "weights")
+    with explained_weights(name, fields):
+        model, report = model_class.from_pretrained(
+            name, use_safetensors=True, output_loading_info=True, **options, **fields
+        )
+    strange = set(report["missing_keys"])
+    # A model of others may come with more than is used, such as the head of another task.
+    if isinstance(model.config, PortableConfig):
+        strange |= set(report["unexpected_keys"])
+    if strange:
+        raise ValueError(_misfit(name, fields, f"{', '.join(sorted(strange))}."))
+    return model
+
+
+@contextmanager
+def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+    """Around `from_pretrained`: say what is wrong with the weights of `checkpoint`, a folder or a name on the Hub.
+
+    Args:
+        checkpoint: as messages name it.
+        fields: of the configuration, if they are not the checkpoint's.
+
+    Raises:
+        OSError: if they are damaged, or of other shapes than the configuration's.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(
+            f"the weights in {checkpoint} are damaged: {error}; copy or download them again, or name another checkpoint"
+        ) from error
+    # What Transformers raises for weights of another shape.
+    except RuntimeError as error:
+        raise OSError(_misfit(checkpoint, fields, str(error))) from error
+
+
+def _misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
+    changed = f" with {dict(fields)}" if fields else ""
+    remedy = "Leave the fields as they were" if fields else f"Put back the {CONFIG} that was saved with them"
+    return (
+        f"the weights in {checkpoint} do not fit its configuration{changed}: {reason} {remedy}, or name another "
+        "checkpoint"
+    )
+
+
+def tensor_files(folder: Path) -> dict[str, Path]:
+    """Return the file of each tensor of a checkpoint, in one file or several.
+
+    Raises:
+        OSError: if weights are missing or damaged.
+    """
+    check_folder(folder, "weights")
+    if not (folder / WEIGHTS).is_file():
+        weight_map = _read_json(folder, WEIGHTS_INDEX)["weight_map"]
+        return {tensor: folder / name for tensor, name in weight_map.items()}
+    with explained_weights(folder / WEIGHTS), safe_open(folder / WEIGHTS, "pt") as file:
+        return dict.fromkeys(file.keys(), folder / WEIGHTS)
+
+
+def tensor_shapes(files: Mapping[str, Path]) -> dict[str, list[int]]:
+    """Return the shape of each tensor of a checkpoint, from its [`tensor_files`], without reading the tensors."""
+    shapes = {}
+    for path in set(files.values()):
+        with explained_weights(path), safe_open(path, "pt") as file:
+            shapes.update({tensor: file.get_slice(tensor).get_shape() for tensor in file.keys()})  # noqa: SIM118
+    return shapes
+
+
+def count_parameters(model: PreTrainedModel) -> int:
+    """Return the number of parameters, tied ones once; sinusoids of positions, which no checkpoint holds, are none."""
+    sinusoids = [module for module in model.modules() if isinstance(module, MarianSinusoidalPositionalEmbedding)]
+    return sum(parameter.numel() for parameter in {*model.parameters()} - {module.weight for module in sinusoids})
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    if not (folder / name).is_file():
+        raise FileNotFoundError(f"{folder} holds no {name}")
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+    except ValueError as error:
+        raise ValueError(f"{name} in {folder} is not valid JSON: {error}; copy it again") from error
+    return found

@@ -1,0 +1,116 @@
+"""Makes the record and the model card of a training run."""
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from huggingface_hub import ModelCard
+from transformers import Trainer
+
+from hf_capsule_mt.checkpoints import count_parameters
+from hf_capsule_mt.data.parallel_text import ParallelText
+from hf_capsule_mt.data.tokenized import TokenizedPairs
+from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
+from hf_capsule_mt.records import (
+    BaseModel,
+    DataFile,
+    DataOptions,
+    Environment,
+    EvaluationRecord,
+    ModelOptions,
+    PairCounts,
+    ReadCounts,
+    RunRecord,
+    Score,
+    ScoreSettings,
+    TrainerOptions,
+    decode,
+)
+
+from .arguments import DataArguments, ModelArguments
+
+
+@dataclass(frozen=True)
+class RunRecorder:
+    """Holds what is known of a run from its start; the rest is its Trainer's."""
+
+    model_args: ModelArguments
+    data_args: DataArguments
+    text: ParallelText
+    """What was read to train on."""
+    pairs: TokenizedPairs
+    """What is trained on."""
+    arguments: Sequence[str]
+    """Of the command line."""
+    started: float
+    """Seconds since the epoch."""
+    environment: Environment
+    """At the start."""
+
+    def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> RunRecord:
+        """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""
+        return RunRecord(
+            command=self._command(trainer),
+            model=decode(ModelOptions, asdict(self.model_args)),
+            base_model=self._base_model(),
+            data=decode(DataOptions, asdict(self.data_args)),
+            training=decode(TrainerOptions, trainer.args.to_dict()),
+            config=trainer.model.config.to_diff_dict(),
+            parameters=count_parameters(trainer.model),
+            data_sha256=self._data_sha256,
+            data_report=ReadCounts(**asdict(self.text.report)),
+            pairs=PairCounts(trained_on=len(self.pairs), too_long=self.pairs.too_long),
+            mixed_precision=trainer.accelerator.mixed_precision,
+            processes=trainer.args.world_size,
+            updates=trainer.state.global_step,
+            best_checkpoint=trainer.state.best_model_checkpoint,
+            best_metric=trainer.state.best_metric,
+            metrics=dict(metrics),
+            bleu_signature=_bleu_signature() if "eval_bleu" in metrics else None,
+            seconds_of_this_call=round(time.time() - self.started, 1),
+            environment=self.environment,
+        )
+
+    def model_card(self, trainer: Trainer) -> ModelCard:
+        """Return the card of the model as it is now, with its validation BLEU if these weights were evaluated."""
+        evaluated = [entry for entry in trainer.state.log_history if "eval_bleu" in entry]
+        evaluations = []
+        if evaluated and evaluated[-1]["step"] == trainer.state.global_step:
+            evaluations = [self._evaluation(evaluated[-1]["eval_bleu"])]
+        repository = getattr(trainer, "hub_model_id", None)
+        details = CardDetails() if repository is None else CardDetails(repo_id=repository)
+        return make_model_card(self.record(trainer, {}), evaluations, details=details)
+
+    def _evaluation(self, bleu: float) -> EvaluationRecord:
+        return EvaluationRecord(
+            scores={"bleu": Score(bleu, _bleu_signature())},
+            settings=ScoreSettings(tokenize="13a", lowercase=False, metrics=["bleu"]),
+            references=[DataFile(VALIDATION)],
+            environment=self.environment,
+        )
+
+    @cached_property
+    def _data_sha256(self) -> dict[str, str]:
+        """Of both sides of the text: computed once, for a run that pushes writes a card at every checkpoint."""
+        return {"source": hash_text(self.text.sources), "target": hash_text(self.text.targets)}
+
+    def _command(self, trainer: Trainer) -> str:
+        launch = ["--num_processes", trainer.args.world_size, "--mixed_precision", trainer.accelerator.mixed_precision]
+        return shlex.join(map(str, ["accelerate", "launch", *launch, "-m", "hf_capsule_mt.cli.train", *self.arguments]))
+
+    def _base_model(self) -> BaseModel | None:
+        """Return the model of the Hub that training started from."""
+        name = self.model_args.model_name_or_path
+        if name is None or Path(name).is_dir():
+            return None
+        return BaseModel(name, self.model_args.model_revision)
+
+
+def _bleu_signature() -> str:
+    # It names the settings and the version, not the text.
+    return score_translations(["-"], [["-"]], metrics=("bleu",))["bleu"]["signature"]

@@ -1,0 +1,150 @@
+"""The command `hf-capsule-mt`, and what all commands have in common: their parser and their end."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import hf_capsule_mt
+import hf_capsule_mt_command as door
+from hf_capsule_mt.cli import train_tokenizer
+from hf_capsule_mt.cli.device import usable_device
+from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_output_folder
+from hf_capsule_mt.files import replace_text
+
+MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
+RUN = [sys.executable, "-m", "hf_capsule_mt"]
+
+
+def has_main(module):
+    return any(getattr(node, "name", None) == "main" for node in ast.parse(module.read_text()).body)
+
+
+def test_every_command_is_listed_once():
+    commands = [module.stem for module in MODULES.glob("*.py") if has_main(module)]
+    assert sorted(commands) == sorted(door.COMMANDS)
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
+def test_the_list_of_commands(capsys, words):
+    door.main(words)
+    lines = capsys.readouterr().out.splitlines()
+    for name in door.COMMANDS:
+        [line] = [line for line in lines if line.split()[:1] == [name]]
+        summary = line.split(maxsplit=1)[1]
+        assert summary.endswith(".")
+        assert len(summary) <= 80
+    assert [line[:-1] for line in lines if line.endswith(":")] == list(door.GROUPS)
+
+
+def test_the_list_needs_no_library():
+    code = "import sys, hf_capsule_mt_command as door; door.main([]); door.main(['--version']); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *_, version, modules = result.stdout.splitlines()
+    assert version == f"hf-capsule-mt {hf_capsule_mt.__version__}"
+    assert not {"torch", "transformers", "hf_capsule_mt"} & set(modules.split())
+
+
+def test_an_unknown_command(capsys):
+    for word, message in (
+        ("train-tokenizer", "error: train-tokenizer is not a command, did you mean train_tokenizer?\n"),
+        ("zzz", "error: zzz is not a command; see hf-capsule-mt --help\n"),
+    ):
+        with pytest.raises(SystemExit) as exit_:
+            door.main([word])
+        assert exit_.value.code == 2
+        assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize("name", door.COMMANDS)
+def test_a_mistyped_option(capsys, name):
+    """Of every command, an option that lacks a letter, and nothing that is required."""
+    command = importlib.import_module(f"hf_capsule_mt.cli.{name}")
+    option = max((name for action in command.build_parser()._actions for name in action.option_strings), key=len)
+    with pytest.raises(SystemExit) as exit_:
+        command.main([f"--{option[3:]}=1"])
+    assert exit_.value.code == 2
+    assert f"unrecognized arguments: --{option[3:]}, did you mean {option}?" in capsys.readouterr().err
+
+
+def test_what_is_no_mistyped_option():
+    parser = train_tokenizer.build_parser()
+    args = parser.parse_args(["--train_file", "a", "--vocab=7", "--out", "--a value"])
+    assert (args.vocab_size, str(args.output_dir)) == (7, "--a value")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--train_file", "a", "--output_dir", "b", "-x"])
+
+
+def test_an_interruption(capsys, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupt)
+    with pytest.raises(SystemExit) as exit_:
+        door.main(["train"])
+    assert exit_.value.code == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--help"], ["train_tokenizer", "--help"]])
+def test_nobody_reads(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run([*RUN, *words], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    # Of what argparse prints, it drops such errors itself.
+    assert result.returncode in (0, 1)
+    assert result.stderr == b""
+
+
+def test_a_device_that_is_not_there(monkeypatch):
+    assert usable_device("cpu") == torch.device("cpu")
+
+    def fail(*_, **__):
+        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check that you have one.")
+
+    monkeypatch.setattr(torch, "empty", fail)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    for count, reason in ((0, "PyTorch finds no GPU"), (2, "PyTorch finds 2 GPUs, counted from cuda:0")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        with pytest.raises(ValueError, match=f"^--device cuda:7 cannot be used: {reason}$"):
+            usable_device("cuda:7")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, "hip", None)
+    with pytest.raises(ValueError, match=r"cannot be used: this build of PyTorch has no support for GPUs$"):
+        usable_device("cuda")
+    with pytest.raises(ValueError, match=r"^--device mps cannot be used: Found no NVIDIA driver on your system\.$"):
+        usable_device("mps")
+
+
+@pytest.mark.parametrize("check", [check_output_file, check_new_folder, check_output_folder])
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, check):
+    monkeypatch.chdir(tmp_path)
+    Path("locked").mkdir()
+    # Whoever runs the tests may write everywhere.
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "locked")
+    check(Path("new"))
+    with pytest.raises(PermissionError, match=r"locked/new.* is read-only"):
+        check(Path("locked/new"))
+
+
+def test_a_folder_below_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(NotADirectoryError, match=r"--output_dir is file/a/b, but .*/file is a file; name a folder"):
+        check_output_folder(Path("file/a/b"))
+
+
+def test_a_failure_names_the_file_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for path, reason in (("absent/record.json", "No such file or directory"), ("folder", "Is a directory")):
+        with pytest.raises(OSError, match=f"^{path} cannot be written: {reason}$"):
+            replace_text(Path(path), "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -1,0 +1,154 @@
+"""Checkpoints of a run, and what every command says of one that cannot be used."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_marian import save_tiny_marian, tiny_tokenizer
+from tiny_run import arguments, small, write_corpus
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt import METHODS, preset_config
+from hf_capsule_mt.checkpoints import check_folder, checkpoints, count_parameters, last_checkpoint, load_tokenizer
+from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
+from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
+from hf_capsule_mt.explorer.answer import answer
+
+CHECKPOINT = Path(__file__).parent / "checkpoints" / "capsule_aggregated_marian"
+WEIGHTS = "model.safetensors"
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+DAMAGED = "the weights in {folder}{file} are damaged: "
+MISFIT = "the weights in {folder} do not fit its configuration: "
+
+
+def test_the_last_checkpoint_that_is_whole(tmp_path):
+    assert last_checkpoint(tmp_path / "absent") is None
+    for name, state in (("checkpoint-9", "{}"), ("checkpoint-10", "{}"), ("checkpoint-11", '{"a'), ("best", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(state)
+    (tmp_path / "checkpoint-12").mkdir()
+    assert [folder.name for folder in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (9, 10, 11, 12)]
+    assert last_checkpoint(tmp_path) == last_checkpoint(tmp_path, before=-1) == tmp_path / "checkpoint-10"
+    # From its last update a run would go on to one more.
+    assert last_checkpoint(tmp_path, before=10) == tmp_path / "checkpoint-9"
+    assert last_checkpoint(tmp_path, before=9) is None
+
+
+def options_of(command, folder, text, output):
+    files = ["--train_file", text, text.with_suffix(".de")]
+    return {
+        translate: ["--model", folder, "--input_file", text, "--output_file", output],
+        distill: ["--model", folder, *files, "--output_file", f"{output}.tsv"],
+        analyze: ["--model", folder, "--input_file", text, "--output_dir", output],
+        train: ["--model_name_or_path", folder, *files, "--output_dir", output, "--use_cpu", "--max_steps", "1"],
+        average_checkpoints: ["--checkpoints", CHECKPOINT, folder, "--output_dir", output],
+        push_to_hub: ["--model", folder, "--repo_id", "user/name"],
+    }[command]
+
+
+def remove(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def cut(name):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-40])
+
+
+def edit(**fields):
+    def spoil(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+    return spoil
+
+
+def lose_a_tensor(folder):
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["model.encoder.layers.1.fc1.weight"]
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
+LOADING = (translate, distill, analyze, train, push_to_hub)
+EVERY = (*LOADING, average_checkpoints)
+MISTAKES = {
+    "a cut config": (cut("config.json"), "config.json in {folder} is not valid JSON: ", EVERY),
+    "a cut generation config": (
+        cut("generation_config.json"),
+        "generation_config.json in {folder} is not valid JSON: ",
+        EVERY,
+    ),
+    "no config": (remove("config.json"), "{folder} holds no config (config.json); name the folder", EVERY),
+    "no tokenizer": (remove(*TOKENIZER), "{folder} holds no tokenizer (tokenizer_config.json or", LOADING),
+    "a cut tokenizer": (cut("tokenizer.json"), "tokenizer.json in {folder} is not valid JSON: ", LOADING),
+    "half a tokenizer": (remove("tokenizer.json"), "the tokenizer in {folder} cannot be loaded: ", LOADING),
+    "no weights": (remove(WEIGHTS), "{folder} holds no weights (*.safetensors); copy them", EVERY),
+    "cut weights": (cut(WEIGHTS), DAMAGED, EVERY),
+    "another vocabulary": (edit(vocab_size=30), MISFIT, (translate, distill, analyze, push_to_hub)),
+    "a tensor less": (lose_a_tensor, MISFIT + "model.encoder.layers.1.fc1.weight", (translate, analyze, push_to_hub)),
+    "another routing": (edit(layer_aggregation=None), MISFIT + "model.", (translate, push_to_hub)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_commands_say_of_a_broken_checkpoint(tmp_path, capsys, mistake):
+    spoil, message, commands = MISTAKES[mistake]
+    folder, text = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"), tmp_path / "text.en"
+    spoil(folder)
+    for file in (text, text.with_suffix(".de")):
+        file.write_text("a b\n")
+    before = sorted(tmp_path.rglob("*"))
+    for command in commands:
+        with pytest.raises(SystemExit) as exit_:
+            command.main([str(word) for word in options_of(command, folder, text, tmp_path / "output")])
+        assert exit_.value.code == 2
+        _, _, shown = capsys.readouterr().err.rpartition("error: ")
+        file = f"/{WEIGHTS}" if command is average_checkpoints else ""
+        assert shown.startswith(message.format(folder=folder, file=file)), command.__name__
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_shard_that_is_missing(tmp_path):
+    AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT).save_pretrained(tmp_path, max_shard_size="40KB")
+    check_folder(tmp_path, "config", "weights")
+    lost = next(tmp_path.glob("model-00002-*"))
+    lost.unlink()
+    with pytest.raises(FileNotFoundError, match=f"lacks {lost.name}, which model.safetensors.index.json names"):
+        check_folder(tmp_path, "weights")
+
+
+def test_the_weights_of_others_may_have_more_than_is_used(tmp_path):
+    """Such as what an older version of a model had."""
+    weights = save_tiny_marian(tmp_path / "marian") / WEIGHTS
+    tensors = load_file(weights)
+    save_file({**tensors, "old": tensors["final_logits_bias"].clone()}, weights, {"format": "pt"})
+    (tmp_path / "text").write_text("a b\n")
+    translate.main(["--model", str(tmp_path / "marian"), "--input_file", str(tmp_path / "text"), "--num_beams", "1"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_are_those_of_the_file(method, tmp_path):
+    """Tied ones are there once and sinusoids are not; Marian's bias is no parameter."""
+    model = AutoModelForSeq2SeqLM.from_config(small_config(method))
+    model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    saved = sum(tensor.numel() for name, tensor in tensors.items() if name != "final_logits_bias")
+    assert count_parameters(model) == count_parameters(AutoModelForSeq2SeqLM.from_pretrained(tmp_path)) == saved
+
+
+def small_config(method):
+    fields = {name: int(value) for name, value in (field.split("=") for field in small(method))}
+    return preset_config(method, "tiny", vocab_size=len(tiny_tokenizer()), **fields)
+
+
+def test_card_record_benchmark_and_explorer_agree(tmp_path):
+    train.main(arguments(write_corpus(tmp_path), tmp_path / "run", save_strategy="no"))
+    counted = json.loads((tmp_path / "run" / "run_record.json").read_text())["parameters"]
+    assert f"{counted:,} parameters" in (tmp_path / "run" / "README.md").read_text()
+    work = Workload(max_tokens=96, batch_size=1, num_beams=1, new_tokens=1, rounds=1, warmup_rounds=0, seed=0)
+    compared = compare_with_plain(small_config("em-routing"), work, torch.device("cpu"))
+    assert compared.parameters == counted > compared.plain_parameters
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"), load_tokenizer(tmp_path / "run")
+    assert answer(lambda name: loaded, "run", "a b").architecture.endswith(f" {counted:,} parameters.")

@@ -1,0 +1,146 @@
+"""Records are read as they were written, by this and by earlier versions, and what is none is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_capsule_mt.records import (
+    VERSION,
+    DataFile,
+    Environment,
+    EvaluationRecord,
+    RunRecord,
+    SpeedRecord,
+    encode,
+    read,
+    write,
+)
+
+STORED = Path(__file__).parents[1] / "benchmarks" / "records"
+KINDS = {"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord}
+FILES = {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"*{part}*.json"))}
+
+
+def flat(value, name=""):
+    """Every number and text of a JSON object by its place."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if parts is None:
+        return {name: value}
+    return {place: found for key, part in parts for place, found in flat(part, f"{name}/{key}").items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_stored_records_of_version_1(name, tmp_path):
+    """Nothing is lost but ratios, which follow from rates, and nothing is made up."""
+    record = read(FILES[name], STORED / name)
+    assert record.version == VERSION
+    stored, found = flat(json.loads((STORED / name).read_text())), flat(encode(record))
+    stored = {place: None if found == "None" else found for place, found in stored.items()}
+    moved = {"/versions/python": "/environment/python"}
+    for place, value in stored.items():
+        place = moved.get(place, place.replace("/versions/", "/environment/packages/"))
+        if place.endswith("_ratio"):
+            row, part = place.removeprefix("/results/").rsplit("/", 1)
+            assert getattr(record.results[row], part.removesuffix("_ratio")).ratio == value
+        else:
+            assert found.pop(place) == value
+    assert found.pop("/version") == VERSION
+    assert set(found.values()) <= {None}
+    write(record, tmp_path / name)
+    assert read(FILES[name], tmp_path / name) == record
+
+
+def test_there_are_records_of_every_kind():
+    assert set(FILES.values()) == {RunRecord, EvaluationRecord, SpeedRecord}
+    assert len(FILES) == 39
+
+
+def test_environment():
+    found = Environment.here("cpu")
+    assert found.packages["torch"] == torch.__version__
+    assert {"hf-capsule-mt", "transformers", "accelerate", "tokenizers", "sacrebleu"} <= found.packages.keys()
+    assert found.python.startswith("3.")
+    assert found.cpu_threads == torch.get_num_threads()
+    assert str(found).startswith(f"{found.device}, {found.cpu_threads} thread(s), torch {torch.__version__}, transf")
+    assert str(found).endswith(f", {found.date}")
+
+
+def test_updates_per_second_are_those_of_the_last_call():
+    record = read(RunRecord, STORED / "multi30k_gdr_run_record.json")
+    assert record.updates_per_second == 3000 / 4878.6
+    object.__setattr__(record.training, "resume_from_checkpoint", "run/checkpoint-1000")
+    assert record.updates_per_second == 2000 / 4878.6
+
+
+def nested(found, place):
+    *parents, last = place.split("/")
+    for parent in parents:
+        found = found[parent]
+    return found, last
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("parameters", None, r"has parameters = None, which is not <class 'int'>; give a record that hf-capsule-mt tr"),
+        ("parameters", True, "has parameters = True, which"),
+        ("data/train_file", "a.en", "has data.train_file = 'a.en', which is not list"),
+        ("data/train_file", ["a.en", 3], r"has data.train_file\[1\] = 3"),
+        ("environment", [], r"has environment = \[\], which is not an object"),
+        ("environment/packages", {"torch": 2}, "has environment.packages.torch = 2"),
+        ("environment/colour", "red", "has environment.colour, of which nothing is known; give"),
+        ("colour", "red", "has colour, of which nothing is known"),
+        ("kind", "speed", "is a record of the kind 'speed', not 'run'; give a record that hf-capsule-mt train wrote"),
+        ("version", 3, "is of version 3; this release reads versions up to 2"),
+    ],
+)
+def test_fields_that_are_wrong(place, value, message, tmp_path):
+    path = tmp_path / "record.json"
+    write(read(RunRecord, STORED / "multi30k_gdr_run_record.json"), path)
+    found = json.loads(path.read_text())
+    parent, last = nested(found, place)
+    parent[last] = value
+    path.write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=f"^{path} {message}"):
+        read(RunRecord, path)
+
+
+@pytest.mark.parametrize("place", ["parameters", "pairs", "environment/device", "training/optim", "model/size"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_fields_that_are_missing(place, version, tmp_path):
+    path = tmp_path / "record.json"
+    found = json.loads((STORED / "multi30k_gdr_run_record.json").read_text())
+    parent, last = nested(found, place)
+    del parent[last]
+    path.write_text(json.dumps({**found, "version": version}))
+    with pytest.raises(ValueError, match=f"^{path} lacks {place.replace('/', '.')}; give a record that"):
+        read(RunRecord, path)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+@pytest.mark.parametrize("text", ["{}", '{"training": 1, "versions": 2, "results": [3]}', "[]", "{"])
+def test_files_of_something_else(kind, text, tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"^{path} (lacks|holds no JSON)"):
+        read(kind, path)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        read(kind, tmp_path / "absent.json")
+
+
+def test_parts_of_an_evaluation_are_optional(tmp_path):
+    path = tmp_path / "record.json"
+    stored = read(EvaluationRecord, STORED / "multi30k_gdr_test_2016_flickr.json")
+    assert stored.comparison is stored.systems is None
+    files = [DataFile("a", "0"), DataFile("b", "1")]
+    record = EvaluationRecord(
+        settings=stored.settings,
+        comparison={"systems": {"b": {"bleu": {"p_value": 0.5}}}},
+        systems=files,
+        references=files[:1],
+        environment=stored.environment,
+    )
+    write(record, path)
+    assert read(EvaluationRecord, path) == record
