@@ -72,9 +72,8 @@ def check_plain(*modules: nn.Module, kind: type[nn.Module]) -> None:
     for module in modules:
         if type(module) is not kind:
             raise UnsupportedModelError(f"a {type(module).__name__} stands where the engine knows {kind.__name__}")
-        hooks: list[Callable] = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-        if any(getattr(hook, "__module__", None) != _RECORDING_HOOKS for hook in hooks):
-            raise UnsupportedModelError(f"a {kind.__name__} has a hook")
+        if any(getattr(hook, "__module__", None) != _RECORDING_HOOKS for hook in _hooks(module)):
+            raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
         for name, weight in module.named_parameters(recurse=False):
             if type(weight) is not nn.Parameter or weight.is_meta or not weight.numel():
                 raise UnsupportedModelError(f"the {name} of a {kind.__name__} is not at hand as a plain tensor")
@@ -90,7 +89,7 @@ class Fingerprint:
     _SAMPLES = 16
 
     def __init__(self, model: nn.Module) -> None:
-        self._tensors = _tensors(model)
+        self._modules, self._tensors = _parts(model)
         self._places = [_place(tensor) for tensor in self._tensors]
         flat = [tensor.detach().flatten() for tensor in self._tensors if tensor.is_contiguous()]
         self._samples = [tensor[:: max(1, tensor.numel() // self._SAMPLES)] for tensor in flat if tensor.numel()]
@@ -103,18 +102,31 @@ class Fingerprint:
         return all(map(torch.equal, self._sampled(), self._values))
 
     def is_of(self, model: nn.Module) -> bool:
-        """Whether the weights of `model` are the same tensors, unchanged."""
-        tensors = _tensors(model)
+        """Whether `model` has the same modules and hooks as then, and the same tensors, unchanged."""
+        modules, tensors = _parts(model)
         same = len(tensors) == len(self._tensors) and all(a is b for a, b in zip(tensors, self._tensors))
-        return same and self.is_unchanged()
+        return same and modules == self._modules and self.is_unchanged()
 
     def _sampled(self) -> list[Tensor]:
         kinds = dict.fromkeys((sample.dtype, sample.device) for sample in self._samples)
         return [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
 
 
-def _tensors(model: nn.Module) -> list[Tensor]:
-    return [*model.parameters(), *model.buffers()]
+def _hooks(module: nn.Module) -> list[Callable]:
+    """What is run with or instead of the forward of the module's class."""
+    own = [module.__dict__["forward"]] if "forward" in module.__dict__ else []
+    return [*module._forward_hooks.values(), *module._forward_pre_hooks.values(), *own]
+
+
+def _parts(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
+    """The modules, by their identity, with their hooks; and the weights."""
+    modules, tensors = [], []
+    for module in model.modules():
+        modules.append((id(module), type(module), *map(id, _hooks(module))))
+        tensors += [
+            tensor for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None
+        ]
+    return modules, tensors
 
 
 def _place(tensor: Tensor) -> tuple[int, int]:
