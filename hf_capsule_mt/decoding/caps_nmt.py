@@ -7,9 +7,10 @@ from transformers.utils import ModelOutput
 
 from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel
 from ..modeling.layers.recurrent import LSTM, RecurrentLayer
+from .products import Product
 from .recurrent import reordered
 from .vocabulary import Vocabulary
-from .weights import Product, check_plain, norm
+from .weights import check_plain, norm
 
 
 class CapsNMTAdapter:
@@ -44,7 +45,7 @@ def _gates(lstm: LSTM) -> Product:
     """What the gates get of the input and the hidden state, side by side, as one product."""
     check_plain(lstm, kind=LSTM)
     weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
-    return Product(weight.t().contiguous(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
+    return Product(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
 
 
 class CapsNMTDecoding:

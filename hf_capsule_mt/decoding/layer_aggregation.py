@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..modeling.layers.layer_aggregation import BlockLinear, LayerAggregation, RoutedAggregation
-from .weights import Product, check_plain, norm
+from .products import Product
+from .weights import check_plain, norm
 
 Map = Callable[[Tensor], Tensor]
 

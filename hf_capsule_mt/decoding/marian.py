@@ -28,8 +28,9 @@ from ..modeling.capsule_aggregated_marian import (
 from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 from .guided_routing import Guide
 from .layer_aggregation import layer_aggregation
+from .products import Product
 from .vocabulary import Vocabulary
-from .weights import Norm, Product, check_plain, norm, product
+from .weights import Norm, check_plain, norm, product
 
 _FIRST_STEPS = 32
 """Steps that there are slots for at first; their number is doubled when they are used up."""

@@ -11,9 +11,10 @@ from ..modeling.ops.additive_scores import additive_scores
 from ..modeling.ops.masks import mean_over_words
 from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .guided_routing import Guide
+from .products import Product
 from .recurrent import reordered
 from .vocabulary import Vocabulary
-from .weights import Product, check_plain, product
+from .weights import check_plain, product
 
 
 class RNMTAdapter:

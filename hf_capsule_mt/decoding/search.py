@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import StoppingCriteria
 
 from .constraints import Constraints
-from .vocabulary import Buffers, Candidates, Vocabulary, best_of
+from .vocabulary import Candidates, Vocabulary, best_of
 
 _NEVER = -1e9
 """The score of what cannot be chosen."""
@@ -108,7 +108,6 @@ class _Search:
         self.words[:, :, 0] = settings.start
         self.length = 1
         self.done = torch.zeros(len(limits), dtype=torch.bool, device=self.device)
-        self.buffers: Buffers = vocabulary.buffers(len(limits) * settings.num_beams)
 
     def run(self) -> Iterator[tuple[int, Translation]]:
         """Yield the index of every sentence with its translation, as they finish."""
@@ -159,11 +158,11 @@ class GreedySearch(_Search):
     def _extend(self, hidden: Tensor) -> None:
         settings, constraints = self.settings, self.settings.constraints
         if constraints.need_all_scores(self.length):
-            scores = self.vocabulary.scores(hidden, self.buffers).float()
+            scores = self.vocabulary.scores(hidden).float()
             words = constraints(self.words[:, 0, : self.length], scores).argmax(-1)
         else:
             suppressed = constraints.suppressed(self.length, self.device)
-            words = self.vocabulary.best_word(hidden, suppressed, self.buffers)
+            words = self.vocabulary.best_word(hidden, suppressed)
         words = words.masked_fill(self.done, settings.pad)
         self.words[:, 0, self.length] = words
         self.done |= torch.isin(words, settings.eos)
@@ -211,8 +210,8 @@ class BeamSearch(_Search):
         constraints = self.settings.constraints
         if not constraints.need_all_scores(self.length):
             suppressed = constraints.suppressed(self.length, self.device)
-            return self.vocabulary.best(hidden, self.scores, self.num_candidates, suppressed, self.buffers)
-        scores = self.vocabulary.scores(hidden, self.buffers).float().log_softmax(-1)
+            return self.vocabulary.best(hidden, self.scores, self.num_candidates, suppressed)
+        scores = self.vocabulary.scores(hidden).float().log_softmax(-1)
         scores = constraints(self.words[:, :, : self.length].flatten(0, 1), scores)
         return best_of(scores, self.scores, self.num_candidates)
 

@@ -52,26 +52,20 @@ class Vocabulary:
         self._product = joined([(weight, bias), filling])
         self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
 
-    def buffers(self, rows: int) -> "Buffers":
-        """Return the memory for at most `rows` rows."""
-        return Buffers(self._product.weight, rows)
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores `[rows, vocabulary]` of all words by hidden states `[rows, d]`."""
+        return self._product(hidden)[:, : self.size]
 
-    def scores(self, hidden: Tensor, buffers: "Buffers") -> Tensor:
-        """Return the scores `[rows, vocabulary]` of all words by hidden states `[rows, d]`, in new memory."""
-        return self._scores(hidden, buffers)[:, : self.size].clone()
-
-    def best_word(self, hidden: Tensor, suppressed: Tensor | None, buffers: "Buffers") -> Tensor:
+    def best_word(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
         """Return the best word `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`."""
-        scores = self._scores(hidden, buffers)
+        scores = self._product(hidden)
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)
         groups = self._groups_of(scores).amax(1).argmax(-1, keepdim=True)
         members = groups + self._places
         return members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True)).squeeze(1)
 
-    def best(
-        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, buffers: "Buffers"
-    ) -> Candidates:
+    def best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
         """Return the best continuations.
 
         Args:
@@ -79,10 +73,9 @@ class Vocabulary:
             before: scores of the beams, `[sentences, beams]`.
             count: K.
             suppressed: words whose probability counts, but which cannot be chosen.
-            buffers: for as many rows.
         """
-        scores = self._scores(hidden, buffers)
-        maxima, log_sums = self._reduce(scores, buffers)
+        scores = self._product(hidden)
+        maxima, log_sums = self._reduce(scores)
         if suppressed is not None:
             self._suppress(scores, maxima, suppressed)
         sentences, beams = before.shape
@@ -100,23 +93,21 @@ class Vocabulary:
         of_group = chosen.div(self._per_group, rounding_mode="floor")
         return Candidates(best, rows.gather(1, of_group), words.flatten(1).gather(1, chosen))
 
-    def _scores(self, hidden: Tensor, buffers: "Buffers") -> Tensor:
-        weight, bias = self._product
-        return torch.addmm(bias, hidden, weight, out=buffers.scores[: hidden.shape[0]])
-
     def _groups_of(self, scores: Tensor) -> Tensor:
         return scores.view(scores.shape[0], self._per_group, self._num_groups)
 
     def _starts(self, sentences: int, width: int) -> Tensor:
         return torch.arange(0, sentences * width, width, device=self._places.device).view(-1, 1, 1)
 
-    def _reduce(self, scores: Tensor, buffers: "Buffers") -> tuple[Tensor, Tensor]:
+    def _reduce(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Maxima of the groups `[rows, groups]`, and the logarithms of the sums of exponentials `[rows, 1]`."""
         maxima, sums = [], []
-        for part in scores.split(buffers.chunk.shape[0]):
+        rows = max(1, _CHUNK // scores.shape[1])
+        memory = torch.empty_like(scores[:rows])
+        for part in scores.split(rows):
             of_groups = self._groups_of(part).amax(1)
             largest = of_groups.amax(1, keepdim=True)
-            exponentials = torch.sub(part, largest, out=buffers.chunk[: part.shape[0]]).exp_()
+            exponentials = torch.sub(part, largest, out=memory[: part.shape[0]]).exp_()
             maxima.append(of_groups)
             sums.append(exponentials.sum(1, keepdim=True).log_().add_(largest))
         return (maxima[0], sums[0]) if len(maxima) == 1 else (torch.cat(maxima), torch.cat(sums))
@@ -125,15 +116,6 @@ class Vocabulary:
         scores.index_fill_(1, words, -torch.inf)
         groups = words % self._num_groups
         maxima.index_copy_(1, groups, self._groups_of(scores).index_select(2, groups).amax(1))
-
-
-class Buffers:
-    """Memory that every step writes its scores to: the system gives new memory of this size slowly."""
-
-    def __init__(self, weight: Tensor, rows: int) -> None:
-        width = weight.shape[1]
-        self.scores = weight.new_empty(rows, width)
-        self.chunk = weight.new_empty(min(rows, max(1, _CHUNK // width)), width)
 
 
 def best_of(log_probabilities: Tensor, before: Tensor, count: int) -> Candidates:

@@ -6,24 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .products import Product
+
 _RECORDING_HOOKS = "transformers.utils.output_capturing"
 
 
 class UnsupportedModelError(ValueError):
     """Raised for a model that the engine cannot decode as `generate()` would; the message names the reason."""
-
-
-class Product(NamedTuple):
-    """A linear map whose weight is stored `[in, out]`, which is faster for a few rows."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Map `[rows, in]` to `[rows, out]`."""
-        if self.bias is None:
-            return inputs @ self.weight
-        return torch.addmm(self.bias, inputs, self.weight)
 
 
 def product(*linears: nn.Linear, kind: type[nn.Linear] = nn.Linear) -> Product:
@@ -38,7 +27,7 @@ def product(*linears: nn.Linear, kind: type[nn.Linear] = nn.Linear) -> Product:
 
 def joined(parts: list[tuple[Tensor, Tensor | None]]) -> Product:
     """Return weights `[out, in]`, with biases `[out]` or without, as one map whose outputs are side by side."""
-    weight = torch.cat([weight.detach() for weight, _ in parts]).t().contiguous()
+    weight = torch.cat([weight.detach() for weight, _ in parts]).t()
     if all(bias is None for _, bias in parts):
         return Product(weight, None)
     biases = [part.new_zeros(len(part)) if bias is None else bias.detach() for part, bias in parts]
