@@ -1,8 +1,10 @@
-"""The best words are found without sorting all of them."""
+"""Products, and the best words, which are found without sorting all of them."""
 
 import pytest
 import torch
 
+from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
 
 
@@ -44,3 +46,23 @@ def test_scores_far_from_zero():
     expected = best_of((hidden @ weight.t()).log_softmax(-1), before, 8)
     found = Vocabulary(weight).best(hidden, before, 8, None)
     torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("has_onednn", [True, False])
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("shape", [(5, 7), (300, 700)])
+def test_products(shape, with_bias, has_onednn, monkeypatch):
+    if not has_onednn:
+        monkeypatch.setattr(products, "_packed", lambda weight: None)
+    weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
+    product = Product(weight, bias)
+    for rows in (1, 4, 20000 // shape[0]):
+        inputs = torch.randn(rows, shape[0])
+        expected = inputs.double() @ weight.double() + (0 if bias is None else bias.double())
+        # Float32, whatever multiplies.
+        torch.testing.assert_close(product(inputs).double(), expected, atol=2e-4, rtol=1e-5)
+
+
+def test_products_of_what_onednn_does_not_take():
+    inputs, weight = torch.randn(3, 5, dtype=torch.float64), torch.randn(5, 7, dtype=torch.float64)
+    torch.testing.assert_close(Product(weight)(inputs), inputs @ weight)
