@@ -93,6 +93,8 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
         raise _Unsupported(f"the mode of generation is {mode.value}")
     if config.return_dict_in_generate:
         raise _Unsupported("return_dict_in_generate asks for more than tokens")
+    if torch.is_autocast_enabled(input_ids.device.type):
+        raise _Unsupported("autocast is on")
     if input_ids.shape[1] != 1:
         raise _Unsupported("the translations have a prefix")
     if config._eos_token_tensor is None:

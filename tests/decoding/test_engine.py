@@ -69,6 +69,13 @@ def test_more_than_tokens_goes_to_transformers(engine_calls):
     assert len(found.cross_attentions) == len(expected.cross_attentions)
 
 
+def test_autocast_goes_to_transformers(engine_calls):
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = _both(ending("marian"))
+    assert torch.equal(expected, found)
+    assert not engine_calls
+
+
 def _hooked(model):
     model.model.decoder.layers[0].fc1.register_forward_hook(lambda module, args, output: 2 * output)
 
