@@ -13,10 +13,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.ablation.report import render_page, write_report
+from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.markdown import table_in_markdown
 
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
+from .output import check_new_folder, check_output_file, new_folder
 from .parser import CommandParser
 
 
@@ -36,13 +40,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.output_dir is None and args.page is None:
         raise ValueError("name a folder for the report as --output_dir, a file for the study's page as --page, or both")
     plan = read_plan(args)
-
-    from hf_capsule_mt.ablation.report import render_page, write_report
-    from hf_capsule_mt.analysis.figures import check_matplotlib
-    from hf_capsule_mt.files import replace_text
-
-    from .output import check_new_folder, check_output_file, new_folder
-
     if args.page is not None:
         check_output_file(args.page)
         replace_text(args.page, render_page(plan, table_in_markdown))

@@ -14,7 +14,22 @@ not at all. Needs matplotlib: pip install "hf-capsule-mt[figures]".
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
+from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
+from hf_capsule_mt.analysis.routing_record import record_routing
+from hf_capsule_mt.analysis.routing_report import report, write_report
+from hf_capsule_mt.analysis.sentence import SentenceRouting, read_encoded
+from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
+from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
+from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.records import Environment
 
 from .decoding import (
     add_decoding_options,
@@ -29,14 +44,6 @@ from .decoding import (
 from .errors import report_user_errors
 from .output import check_new_folder, new_folder, write_json
 from .parser import CommandParser
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from hf_capsule_mt.analysis.corpus import Corpus
-    from hf_capsule_mt.analysis.sentence import SentenceRouting
-    from hf_capsule_mt.analysis.statistics import RoutingStatistics
 
 _DRAWN = 3
 
@@ -77,12 +84,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate unless there are references, measure, draw, and write the report."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-
-    from hf_capsule_mt.analysis.routing_record import record_routing
-    from hf_capsule_mt.analysis.routing_report import report, write_report
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.records import Environment
-
     lines = read_lines(args.input_file)
     _check_config(args)
     state = process_state(args.device)
@@ -109,8 +110,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from hf_capsule_mt.analysis.figures import check_matplotlib
-
     check_decoding_options(args)
     for name in ("input_file", "references", "alignments"):
         path = getattr(args, name)
@@ -127,8 +126,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _check_config(args: argparse.Namespace) -> None:
     """Find what the options ask of a model that is not of this kind."""
-    from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
-
     config = pin_revision(args)
     kinds = kinds_of_routing(config)
     if not kinds:
@@ -149,13 +146,8 @@ def _check_config(args: argparse.Namespace) -> None:
 
 
 def _corpus(
-    args: argparse.Namespace, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", lines: Sequence[str]
-) -> "Corpus":
-    from tqdm import tqdm
-
-    from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
-    from hf_capsule_mt.data.parallel_text import read_lines
-
+    args: argparse.Namespace, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]
+) -> Corpus:
     if args.references is not None:
         return encode_references(model, tokenizer, lines, read_lines(args.references))
     with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
@@ -163,7 +155,7 @@ def _corpus(
         return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
 
 
-def _lines_to_draw(args: argparse.Namespace, corpus: "Corpus") -> list[int]:
+def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
     """Their indices."""
     there = corpus.lines
     if args.sentences is None:
@@ -175,12 +167,9 @@ def _lines_to_draw(args: argparse.Namespace, corpus: "Corpus") -> list[int]:
 
 
 def _alignments(
-    args: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus"
-) -> "dict[int, Tensor] | None":
+    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, corpus: Corpus
+) -> dict[int, Tensor] | None:
     """By the index of a line, for those with both sides."""
-    from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
-    from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
-
     if args.alignments is None:
         return None
     links = read_alignments(args.alignments)
@@ -197,12 +186,8 @@ def _alignments(
 
 
 def _measure(
-    args: argparse.Namespace, model: "PreTrainedModel", corpus: "Corpus", alignments: "dict[int, Tensor] | None"
-) -> "RoutingStatistics":
-    from tqdm import tqdm
-
-    from hf_capsule_mt.analysis.statistics import measure_routing
-
+    args: argparse.Namespace, model: PreTrainedModel, corpus: Corpus, alignments: dict[int, Tensor] | None
+) -> RoutingStatistics:
     with tqdm(total=len(corpus.lines), unit=" lines", desc="measuring") as bar:
         return measure_routing(
             model,
@@ -214,11 +199,7 @@ def _measure(
         )
 
 
-def _read(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus", index: int
-) -> "SentenceRouting":
-    from hf_capsule_mt.analysis.sentence import read_encoded
-
+def _read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, corpus: Corpus, index: int) -> SentenceRouting:
     return read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
 
 

@@ -9,6 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
@@ -42,9 +44,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.best is None and (args.metric is not None or args.greater_is_better is not None):
         raise ValueError("--metric and --greater_is_better belong to --best N")
     check_output_folder(args.output_dir)
-
-    from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
-
     checkpoints = args.checkpoints
     if args.last is not None:
         checkpoints = last_checkpoints(args.run_dir, args.last)

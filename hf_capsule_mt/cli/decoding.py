@@ -1,14 +1,20 @@
 """What the commands that decode have in common: their options, and the model, tokenizer and processes these name."""
 
 import argparse
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt import checkpoints
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
+from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 from .device import usable_device
-
-if TYPE_CHECKING:
-    from accelerate import PartialState
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 
@@ -55,9 +61,6 @@ def check_decoding_options(args: argparse.Namespace) -> None:
 
 def check_model(model: str, revision: str | None) -> None:
     """Raise FileNotFoundError or ValueError if this can be no checkpoint, as [`check_decoding_options`] says."""
-    from hf_capsule_mt.checkpoints import check_folder
-    from hf_capsule_mt.hub.names import check_repo_id, check_revision
-
     folder = Path(model)
     if revision is not None:
         check_revision(revision)
@@ -71,7 +74,7 @@ def check_model(model: str, revision: str | None) -> None:
         check_repo_id(model)
 
 
-def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
+def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
     """Load the model's configuration, and make `args.revision` the commit it came from, if it came from the Hub.
 
     So tokenizer and weights come from there too, in every process and after an interruption.
@@ -80,8 +83,6 @@ def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
         OSError: if the Hub does not give it.
         ValueError: if it is no encoder-decoder.
     """
-    from hf_capsule_mt.checkpoints import load_config
-
     config = load_config(args.model, args.revision or "main")
     if not config.is_encoder_decoder:
         raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder")
@@ -106,18 +107,12 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in _OF_GENERATE if getattr(args, name) is not None}
 
 
-def process_state(device: str | None) -> "PartialState":
+def process_state(device: str | None) -> PartialState:
     """This process among its fellows.
 
     Raises:
         ValueError: if the device cannot be used.
     """
-    from datetime import timedelta
-
-    import torch
-    from accelerate import PartialState
-    from accelerate.utils import parse_flag_from_env
-
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The process that finishes first waits for the others, however long that takes.
@@ -126,24 +121,18 @@ def process_state(device: str | None) -> "PartialState":
     return state
 
 
-def load_tokenizer(args: argparse.Namespace) -> "PreTrainedTokenizerBase":
+def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
     """The tokenizer of the model, without remote code."""
-    from hf_capsule_mt import checkpoints
-
     return checkpoints.load_tokenizer(args.model, args.revision or "main")
 
 
-def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedModel":
+def load_model(args: argparse.Namespace, state: PartialState) -> PreTrainedModel:
     """The model on this process's device, from safetensors and without remote code.
 
     Raises:
         OSError: if weights are missing, damaged or of another shape.
         ValueError: if tensors are missing or superfluous.
     """
-    from transformers import AutoModelForSeq2SeqLM
-
-    from hf_capsule_mt.checkpoints import load_weights
-
     where = {"revision": args.revision or "main", "trust_remote_code": False}
     try:
         model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=args.dtype)

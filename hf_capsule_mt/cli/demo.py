@@ -14,7 +14,13 @@ MODELS names the checkpoints, with spaces between them.
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.analysis.figures import check_matplotlib
 
 from .decoding import check_model, load_model, load_tokenizer, pin_revision, process_state
 from .errors import report_user_errors
@@ -22,8 +28,6 @@ from .parser import CommandParser
 
 if TYPE_CHECKING:
     import gradio as gr
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 _KEPT_MODELS = 4
 
 
@@ -73,8 +77,6 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
         OSError: if there is no such checkpoint.
         ValueError: if one is no encoder-decoder, none can be chosen, the device cannot be used, or Gradio is missing.
     """
-    from importlib.util import find_spec
-
     if find_spec("gradio") is None:
         raise ValueError('the page needs Gradio; pip install "hf-capsule-mt[demo]"')
     if fixed_models and not models:
@@ -82,21 +84,18 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
     for model in models:
         _check(_which(model, device))
 
-    from hf_capsule_mt.analysis.figures import check_matplotlib
     from hf_capsule_mt.explorer.page import build_page
 
     check_matplotlib()
     return build_page(models, _loader(device), fixed=fixed_models)
 
 
-def _loader(device: str | None) -> Callable[[str], "tuple[PreTrainedModel, PreTrainedTokenizerBase]"]:
+def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
     """A function that loads a checkpoint by its name, and keeps those that were asked for last."""
-    from functools import lru_cache
-
     state = process_state(device)
 
     @lru_cache(_KEPT_MODELS)
-    def load(model: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         which = _which(model, device)
         _check(which)
         return load_model(which, state).eval(), load_tokenizer(which)

@@ -1,19 +1,14 @@
 """The device that a command is told to work on."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 
-def usable_device(name: "str | torch.device") -> "torch.device":
+def usable_device(name: str | torch.device) -> torch.device:
     """Return the device of this name.
 
     Raises:
         ValueError: if there is none, or it cannot be used.
     """
-    import torch
-
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -24,8 +19,6 @@ def usable_device(name: "str | torch.device") -> "torch.device":
 
 def _reason(name: str, error: Exception) -> str:
     """One sentence of what PyTorch says in several lines."""
-    import torch
-
     if not name.startswith("cuda"):
         return str(error).partition("\n")[0]
     if torch.version.cuda is None and torch.version.hip is None:

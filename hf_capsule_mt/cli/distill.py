@@ -17,7 +17,23 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from tqdm import tqdm
+
+from hf_capsule_mt.data.parallel_text import (
+    check_parallel_files,
+    is_plain_text,
+    load_hub_parallel_text,
+    read_lines,
+    read_parallel_text,
+    write_parallel_text,
+)
+from hf_capsule_mt.files import hash_file, hash_text
+from hf_capsule_mt.records import Environment
+from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
 from .decoding import (
     add_decoding_options,
@@ -33,11 +49,6 @@ from .errors import report_user_errors
 from .output import check_output_file, write_json
 from .parser import CommandParser
 from .processes import leave_group_at_exit
-
-if TYPE_CHECKING:
-    from accelerate import PartialState
-
-    from hf_capsule_mt.training.distillation import Distilled, Shards
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -61,13 +72,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; of several processes each takes every so many-th."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-
-    from accelerate.utils import broadcast_object_list
-
-    from hf_capsule_mt.files import hash_text
-    from hf_capsule_mt.records import Environment
-    from hf_capsule_mt.training.distillation import Shards, distill
-
     started = time.time()
     state = process_state(args.device)
     if state.is_main_process:
@@ -97,8 +101,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from hf_capsule_mt.data.parallel_text import check_parallel_files
-
     check_decoding_options(args)
     if args.shard_size < 1:
         raise ValueError(f"--shard_size is {args.shard_size}; it must be at least 1")
@@ -115,8 +117,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _read_sources(args: argparse.Namespace) -> list[str]:
-    from hf_capsule_mt.data.parallel_text import is_plain_text, load_hub_parallel_text, read_lines, read_parallel_text
-
     languages = args.source_lang, args.target_lang
     if args.dataset_name is not None:
         if None in languages:
@@ -129,14 +129,12 @@ def _read_sources(args: argparse.Namespace) -> list[str]:
 
 def _make_shards(
     args: argparse.Namespace,
-    shards: "Shards",
-    translate: Callable[..., "list[Distilled]"],
+    shards: Shards,
+    translate: Callable[..., list[Distilled]],
     sources: list[str],
-    state: "PartialState",
+    state: PartialState,
 ) -> None:
     """Make those of this process that are missing, with the progress of all."""
-    from tqdm import tqdm
-
     # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
     own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
     done = len(shards) - len(shards.missing())
@@ -147,11 +145,8 @@ def _make_shards(
             bar.update(len(shards) - len(shards.missing()) - bar.n)
 
 
-def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> dict[str, Any]:
+def _finish(args: argparse.Namespace, shards: Shards, sources: list[str]) -> dict[str, Any]:
     """Write the corpus, and return what the manifest says of it."""
-    from hf_capsule_mt.data.parallel_text import write_parallel_text
-    from hf_capsule_mt.files import hash_file
-
     results = list(shards.read())
     kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
     if not kept:

@@ -15,15 +15,22 @@ multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.adequacy import adequacy_report
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.length import length_report
+from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
+from hf_capsule_mt.evaluation.significance import comparison_report
+from hf_capsule_mt.files import hash_file
+from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score, ScoreSettings, write
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
-
-if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 
 _PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_adequacy)
 
@@ -65,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     leave_group_at_exit()
 
 
-def _judge(args: argparse.Namespace, texts: "AlignedTexts") -> None:
-    from hf_capsule_mt.records import EvaluationRecord, Score, ScoreSettings, write
-
+def _judge(args: argparse.Namespace, texts: AlignedTexts) -> None:
     settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
     record: dict[str, Any] = {}
     for name, found, table in _measure(args, texts, settings):
@@ -80,10 +85,6 @@ def _judge(args: argparse.Namespace, texts: "AlignedTexts") -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from hf_capsule_mt.evaluation.scores import make_metrics
-
-    from .output import check_output_file
-
     if args.output_file is not None:
         check_output_file(args.output_file)
     args.metrics = args.metrics or (["bleu", "chrf", "ter"] if args.compare is None else ["bleu"])
@@ -101,12 +102,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _measure(
-    args: argparse.Namespace, texts: "AlignedTexts", settings: Mapping[str, Any]
+    args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the name in the record, what was found, and its table, of one thing after the other."""
     if args.compare is None:
-        from hf_capsule_mt.evaluation.scores import score_report, score_translations
-
         [hypotheses] = texts.systems.values()
         scores = score_translations(hypotheses, texts.references, **settings)
         yield "scores", scores, score_report(scores)
@@ -118,24 +117,15 @@ def _measure(
 def _parts(args: argparse.Namespace) -> Iterator[tuple[str, Callable, Callable]]:
     """Yield the name in the record, the measurement and its report, of what was asked for besides scores."""
     if args.compare is not None:
-        from hf_capsule_mt.evaluation.significance import comparison_report
-
         yield "comparison", evaluate_comparison.measure, comparison_report
     if evaluate_length.is_wanted(args):
-        from hf_capsule_mt.evaluation.length import length_report
-
         yield "by_length", evaluate_length.measure, length_report
     if args.adequacy:
-        from hf_capsule_mt.evaluation.adequacy import adequacy_report
-
         yield "adequacy", evaluate_adequacy.measure, adequacy_report
 
 
-def _read(args: argparse.Namespace) -> "AlignedTexts | None":
+def _read(args: argparse.Namespace) -> AlignedTexts | None:
     """Read or translate; None in processes that only help with translating."""
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
-
     references = [read_lines(file) for file in args.references]
     sources = None if args.sources is None else read_lines(args.sources)
     if args.input_file is not None:
@@ -151,8 +141,6 @@ def _read(args: argparse.Namespace) -> "AlignedTexts | None":
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that say what was judged, and by what."""
-    from hf_capsule_mt.files import hash_file
-    from hf_capsule_mt.records import DataFile, Environment
 
     def describe(path: Path) -> DataFile:
         return DataFile(str(path), hash_file(path))

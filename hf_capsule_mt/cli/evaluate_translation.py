@@ -3,9 +3,12 @@
 import argparse
 from pathlib import Path
 
+from hf_capsule_mt.data.parallel_text import check_two_files, read_lines
+
 from .decoding import add_decoding_options, check_decoding_options
 from .output import check_output_file
 from .parser import refuse_options
+from .translate import translate_file
 
 _SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype")
 
@@ -23,8 +26,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check_options(args: argparse.Namespace) -> None:
     """Complete the options; raise a ValueError or an OSError if they cannot be met."""
-    from hf_capsule_mt.data.parallel_text import check_two_files
-
     if args.input_file is None:
         refuse_options(args, ["num_beams", "length_penalty", "max_new_tokens", "translations_file"], "--input_file")
         return
@@ -49,10 +50,6 @@ def translate_input(args: argparse.Namespace) -> list[str] | None:
     Raises:
         ValueError: if a file of references has another number of lines, which would be seen too late.
     """
-    from hf_capsule_mt.data.parallel_text import read_lines
-
-    from .translate import translate_file
-
     lines = len(read_lines(args.input_file))
     for file in args.references:
         if len(read_lines(file)) != lines:

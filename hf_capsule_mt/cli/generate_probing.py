@@ -16,10 +16,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.probing import format_probing_data
+from hf_capsule_mt.data.probing_generators import GENERATED, SplitSizes, generate_task, unique_sentences
+from hf_capsule_mt.files import hash_text, replace_text
+from hf_capsule_mt.records import Environment
+
 from .errors import report_user_errors
+from .output import check_output_folder, write_json
 from .parser import CommandParser
 
-TASKS = ("sentence_length", "word_content", "bigram_shift")
 # Option: default, what it is.
 _NUMBERS = {
     "num_train": (100_000, "sentences of the training split"),
@@ -37,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--text_file", type=Path, required=True, help="a tokenised sentence a line, spaces between tokens; plain or .gz"
     )
     parser.add_argument("--data_dir", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), help=f"default: {' '.join(TASKS)}")
+    parser.add_argument("--tasks", nargs="+", default=list(GENERATED), help=f"default: {' '.join(GENERATED)}")
     for name, (default, description) in _NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{description} (default: %(default)s)")
     return parser
@@ -47,15 +53,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Make all tasks, then write their files and records and say what they hold."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.data.probing import format_probing_data
-    from hf_capsule_mt.data.probing_generators import SplitSizes, generate_task, unique_sentences
-    from hf_capsule_mt.files import hash_text, replace_text
-    from hf_capsule_mt.records import Environment
-
-    from .output import check_output_folder, write_json
-
     check_output_folder(args.data_dir, "--data_dir")
     files = {name: args.data_dir / f"{name}.txt" for name in args.tasks}
     for file in files.values():

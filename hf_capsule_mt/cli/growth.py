@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
+from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
+from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
+
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
@@ -42,13 +51,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table, and write the record and the figure if asked."""
     args = build_parser().parse_args(argv)
-
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
-
     configs = _configs(args)
     device = device_of(args)
     _check_arguments(args)
@@ -62,8 +64,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.output_file is not None:
         write(record, args.output_file)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
-
         draw_time_by_length(record, args.figure_file)
 
 
@@ -77,15 +77,11 @@ def _configs(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from .output import check_output_file
-
     if sum(length >= args.fit_from for length in set(args.lengths)) < 2:
         raise ValueError(f"--fit_from is {args.fit_from}, and fewer than two of --lengths are as long; lower it")
     if args.output_file is not None:
         check_output_file(args.output_file)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.figures import check_figure_file
-
         check_output_file(args.figure_file)
         check_figure_file(args.figure_file)
 

@@ -11,7 +11,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+from hf_capsule_mt.evaluation.latency import measure_latency, report
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
+
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
@@ -38,13 +45,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.evaluation.latency import measure_latency, report
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
-
-    from .output import check_output_file
-
     if args.output_file is not None:
         check_output_file(args.output_file)
     sentences, args.vocab_size = _sentences(args)
@@ -66,9 +66,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
     """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
-    from hf_capsule_mt.checkpoints import load_tokenizer
-    from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-
     tokenizer = load_tokenizer(args.tokenizer_name)
     if args.reference_file is None:
         sources = [line for line in read_lines(args.input_file) if line.strip()]

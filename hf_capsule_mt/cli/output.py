@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,8 +48,6 @@ def check_new_folder(path: Path) -> None:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder that is found at `path` after the block, or nowhere if the block does not end."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as temporary:
         folder = Path(temporary, "report")
         folder.mkdir()

@@ -12,21 +12,29 @@ what has a record and resumes the run that was interrupted.
 """
 
 import argparse
+import json
+import shutil
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from hf_capsule_mt.configuration.checks import check_choice
+from hf_capsule_mt.data.probing import ProbingData, find_tasks, read_probing_data
+from hf_capsule_mt.evaluation.probing import AGGREGATIONS, ProbingSettings, probe
+from hf_capsule_mt.evaluation.probing_report import report
+from hf_capsule_mt.files import hash_file, replace_text
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, read, write
 
 from .errors import report_user_errors
-from .output import check_output_folder
+from .output import check_output_folder, write_json
 from .parser import CommandParser
 from .quiet import quiet_transformers
 
-if TYPE_CHECKING:
-    from hf_capsule_mt.data.probing import ProbingData
-    from hf_capsule_mt.evaluation.probing import ProbingSettings
-
-AGGREGATIONS = ("base", "simple", "em")
 # Option: type, default, what it is.
 _SETTINGS = {
     "size": (str, "base", "of the three-layer encoder: tiny, base or big"),
@@ -57,7 +65,7 @@ class _Run:
     """One classifier; `settings` is all that decides what comes out."""
 
     settings: Mapping[str, Any]
-    data: "ProbingData"
+    data: ProbingData
     folder: Path
 
     @property
@@ -69,15 +77,6 @@ class _Run:
 def main(argv: Sequence[str] | None = None) -> None:
     """Carry out the runs that have no record, delete their checkpoints, then print the table of all and write it."""
     args = build_parser().parse_args(argv)
-
-    import shutil
-    import sys
-
-    from hf_capsule_mt.evaluation.probing import ProbingSettings
-    from hf_capsule_mt.evaluation.probing_report import report
-    from hf_capsule_mt.files import replace_text
-    from hf_capsule_mt.records import ProbingRecord, read
-
     check_output_folder(args.output_dir)
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
@@ -94,17 +93,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(table)
 
 
-def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
+def _runs(args: argparse.Namespace, settings: ProbingSettings) -> list[_Run]:
     """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
-    from dataclasses import asdict
-    from itertools import product
-
-    from hf_capsule_mt.configuration.checks import check_choice
-    from hf_capsule_mt.data.probing import find_tasks, read_probing_data
-    from hf_capsule_mt.files import hash_file
-
     for aggregation in args.aggregations:
-        check_choice("aggregations has an entry that", aggregation, AGGREGATIONS)
+        check_choice("aggregations has an entry that", aggregation, tuple(AGGREGATIONS))
     for seed in args.seeds:
         if seed < 0:
             raise ValueError(f"seeds has {seed}; seeds are 0 or more")
@@ -121,8 +113,6 @@ def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
 
 def _check_earlier(run: _Run) -> None:
     """Raise ValueError if there is a record or an interrupted run of the same name that had other settings."""
-    import json
-
     for file in (run.record_file, run.folder / "settings.json"):
         if not file.exists():
             continue
@@ -135,16 +125,8 @@ def _check_earlier(run: _Run) -> None:
                 )
 
 
-def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
+def _carry_out(run: _Run, settings: ProbingSettings) -> None:
     """Train and test, and write the record."""
-    import time
-
-    from hf_capsule_mt.evaluation.probing import probe
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, write
-
-    from .output import write_json
-
     started, environment = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})

@@ -3,6 +3,8 @@
 import atexit
 import gc
 
+import torch
+
 
 def leave_group_at_exit() -> None:
     """Let this process leave its group before it exits: with the group alive it can abort in gloo's threads.
@@ -13,8 +15,6 @@ def leave_group_at_exit() -> None:
 
 
 def _leave_group() -> None:
-    import torch
-
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         # Its threads end with the last reference, and what trained is full of cycles.

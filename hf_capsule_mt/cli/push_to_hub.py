@@ -16,6 +16,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.hub.push import push_checkpoint
+
 from .errors import report_user_errors
 from .parser import CommandParser
 
@@ -35,9 +37,6 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Push, and say how the result loads."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.hub.push import push_checkpoint
-
     options = {name: getattr(args, name) for name in ("private", "revision", "commit_message")}
     pushed = push_checkpoint(args.model, args.repo_id, **options)
     for files, done in ((pushed.deleted, "deleted, of an earlier model"), (pushed.kept, "left as they were")):

@@ -21,27 +21,30 @@ import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from transformers import HfArgumentParser, set_seed
+
+from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.records import Environment, write
+from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.training.resuming import check_same_model
+from hf_capsule_mt.training.run_recorder import RunRecorder
+from hf_capsule_mt.training.trainer import TranslationTrainer
 
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import NearestOptionParser
 from .processes import leave_group_at_exit
 
-if TYPE_CHECKING:
-    from transformers import HfArgumentParser
-
 
 class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
     """The description as it is, and a default with every option."""
 
 
-def build_parser() -> "HfArgumentParser":
+def build_parser() -> HfArgumentParser:
     """The parser of the command line."""
-    from transformers import HfArgumentParser
-
-    from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
-
     # HfArgumentParser calls what is left over "not used", and names no other option.
     parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
     return parser(
@@ -58,17 +61,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     args.check_with(data_args)
     check_output_folder(Path(args.output_dir))
-
-    from transformers import set_seed
-
-    from hf_capsule_mt.checkpoints import load_tokenizer
-    from hf_capsule_mt.records import Environment, write
-    from hf_capsule_mt.training.build import build_model
-    from hf_capsule_mt.training.data import load_data
-    from hf_capsule_mt.training.resuming import check_same_model
-    from hf_capsule_mt.training.run_recorder import RunRecorder
-    from hf_capsule_mt.training.trainer import TranslationTrainer
-
     started, environment = time.time(), Environment.here()
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)

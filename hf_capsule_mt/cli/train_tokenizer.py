@@ -13,16 +13,15 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.parallel_text import ParallelText, load_hub_parallel_text, read_parallel_text
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from hf_capsule_mt.data.parallel_text import ParallelText
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,9 +51,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command."""
     args = build_parser().parse_args(argv)
     _check_output_dir(args.output_dir, args.overwrite_output_dir)
-
-    from hf_capsule_mt.data.tokenizer import train_joint_bpe
-
     text = _read(args)
     print(text.report)
     tokenizer = train_joint_bpe([*text.sources, *text.targets], args.vocab_size)
@@ -68,9 +64,7 @@ def _check_output_dir(folder: Path, overwrite: bool) -> None:
         raise ValueError(f"--output_dir {folder} is not empty. Choose another, or add --overwrite_output_dir.")
 
 
-def _read(args: argparse.Namespace) -> "ParallelText":
-    from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_parallel_text
-
+def _read(args: argparse.Namespace) -> ParallelText:
     if args.train_file:
         return read_parallel_text(args.train_file, args.source_lang, args.target_lang)
     if not args.source_lang or not args.target_lang:
@@ -80,7 +74,7 @@ def _read(args: argparse.Namespace) -> "ParallelText":
     )
 
 
-def _save(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as unfinished:
         tokenizer.save_pretrained(unfinished)

@@ -10,13 +10,21 @@ kept beside it until it is complete, and the same command continues after an int
 """
 
 import argparse
+import hashlib
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+from tqdm import tqdm
+
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.journal import Journal, read_journals, remove_journals
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit, translate_batches
 from hf_capsule_mt.files import replace_bytes
 
 from .decoding import (
@@ -33,9 +41,6 @@ from .errors import report_user_errors
 from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
-
-if TYPE_CHECKING:
-    from accelerate import PartialState
 
 
 @dataclass
@@ -73,10 +78,6 @@ def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[s
 
     With an output file they are written to it, and finished batches are kept beside it until then.
     """
-    from accelerate.utils import broadcast_object_list, gather_object
-
-    from hf_capsule_mt.evaluation.journal import read_journals, remove_journals
-
     state = process_state(args.device)
     job, translations = None, {}
     if state.is_main_process:
@@ -107,9 +108,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _prepare(args: argparse.Namespace) -> _Job:
     """Read the input and plan its batches."""
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit
-
     lines = read_lines(args.input_file or "/dev/stdin")
     config, tokenizer = pin_revision(args), load_tokenizer(args)
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
@@ -118,8 +116,6 @@ def _prepare(args: argparse.Namespace) -> _Job:
 
 
 def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
-    import hashlib
-
     return {"input": hashlib.sha256("\n".join(lines).encode()).hexdigest(), **decoding_settings(args)}
 
 
@@ -130,14 +126,9 @@ def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int
 
 
 def _translate_share(
-    args: argparse.Namespace, output_file: Path | None, job: _Job, state: "PartialState"
+    args: argparse.Namespace, output_file: Path | None, job: _Job, state: PartialState
 ) -> dict[int, str]:
     """This process's translations by index."""
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.journal import Journal
-    from hf_capsule_mt.evaluation.translator import translate_batches
-
     batches = job.batches[state.process_index :: state.num_processes]
     args.revision = job.settings["revision"]
     model, tokenizer = load_model(args, state), load_tokenizer(args)
