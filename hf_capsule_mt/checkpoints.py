@@ -1,6 +1,5 @@
 """Checkpoints on disk: those of a run, their parts, and what is wrong with one that cannot be used."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from .configuration.portable import PortableConfig
+from .files import read_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -223,12 +223,7 @@ def count_parameters(model: PreTrainedModel) -> int:
 
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
-    if not (folder / name).is_file():
-        raise FileNotFoundError(f"{folder} holds no {name}")
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("it is no object")
+        return read_json(folder / name)
     except ValueError as error:
-        raise ValueError(f"{name} in {folder} is not valid JSON: {error}; copy it again") from error
-    return found
+        raise ValueError(f"{error}; copy it again") from error

@@ -4,7 +4,6 @@ A record is a file with a JSON object that has its `kind`, its `version`, and it
 earlier versions as well: a function for each kind and version turns them into those of the next.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from statistics import median
 from typing import Any, ClassVar, TypeVar
 
 from .environment import Environment
-from .files import read_json, replace_text
+from .files import read_json, write_json
 from .json_fields import decode, encode
 
 VERSION = 2
@@ -400,9 +399,8 @@ def read(kind: type[R], path: Path) -> R:
 
 
 def write(record: Record, path: Path) -> None:
-    """Write a record, whole or not at all; what JSON does not know, such as a path, becomes text."""
-    found = {"kind": record.KIND, **encode(record)}
-    replace_text(path, json.dumps(found, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Write a record, whole or not at all."""
+    write_json(path, {"kind": record.KIND, **encode(record)})
 
 
 def _run_from_1(found: dict[str, Any]) -> dict[str, Any]:

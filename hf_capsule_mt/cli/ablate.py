@@ -50,7 +50,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--records_dir", type=Path, help="(default: the study's, else records in the folder of runs)")
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Run what is not done, and print the table of what is."""
     args = build_parser().parse_args(argv)

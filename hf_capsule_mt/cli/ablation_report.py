@@ -15,12 +15,12 @@ from pathlib import Path
 
 from hf_capsule_mt.ablation.report import render_page, write_report
 from hf_capsule_mt.analysis.figures import check_matplotlib
-from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.files import new_folder, replace_text
 from hf_capsule_mt.markdown import table_in_markdown
 
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
-from .output import check_new_folder, check_output_file, new_folder
+from .output import check_new_folder, check_output_file
 from .parser import CommandParser
 
 
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the report, the page or both."""
     args = build_parser().parse_args(argv)

@@ -29,20 +29,12 @@ from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
 from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
 from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.files import new_folder, write_json
 from hf_capsule_mt.records import Environment
 
-from .decoding import (
-    add_decoding_options,
-    check_decoding_options,
-    decoding_settings,
-    generate_options,
-    load_model,
-    load_tokenizer,
-    pin_revision,
-    process_state,
-)
+from . import decoding
 from .errors import report_user_errors
-from .output import check_new_folder, new_folder, write_json
+from .output import check_new_folder
 from .parser import CommandParser
 
 _DRAWN = 3
@@ -51,7 +43,7 @@ _DRAWN = 3
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = CommandParser(__doc__)
-    add_decoding_options(parser)
+    decoding.add_options(parser)
     # Of assignments, a position of a big model has a hundred kilobytes.
     parser.set_defaults(max_tokens_per_batch=1024)
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one segment a line, plain or .gz")
@@ -79,23 +71,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate unless there are references, measure, draw, and write the report."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     lines = read_lines(args.input_file)
     _check_config(args)
-    state = process_state(args.device)
+    state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
+    model, tokenizer = decoding.load(args, state)
     corpus = _corpus(args, model, tokenizer, lines)
     drawn = _lines_to_draw(args, corpus)
     alignments = _alignments(args, tokenizer, corpus)
     statistics = _measure(args, model, corpus, alignments)
     record = {
-        "settings": {**vars(args), **decoding_settings(args)},
+        "settings": {**vars(args), **decoding.settings(args)},
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         **record_routing(statistics, tokenizer),
@@ -110,14 +102,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    check_decoding_options(args)
+    decoding.check_options(args)
     for name in ("input_file", "references", "alignments"):
         path = getattr(args, name)
         if path is not None and not path.is_file():
             raise FileNotFoundError(f"--{name} {path} is not a file")
     if args.alignments is not None and args.references is None:
         raise ValueError("--alignments are links to the words of --references; give these too")
-    given = list(generate_options(args))
+    given = list(decoding.generate_options(args))
     if args.references is not None and given:
         raise ValueError(f"--{given[0]} is of no use with --references, which the model is made to write; leave it out")
     check_new_folder(args.output_dir)
@@ -126,7 +118,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _check_config(args: argparse.Namespace) -> None:
     """Find what the options ask of a model that is not of this kind."""
-    config = pin_revision(args)
+    config = decoding.pin_revision(args)
     kinds = kinds_of_routing(config)
     if not kinds:
         raise ValueError(
@@ -151,7 +143,7 @@ def _corpus(
     if args.references is not None:
         return encode_references(model, tokenizer, lines, read_lines(args.references))
     with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
-        options = {"max_tokens_per_batch": args.max_tokens_per_batch, **generate_options(args)}
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
         return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
 
 

@@ -36,9 +36,5 @@ def completion_script(shell: str, commands: Mapping[str, str]) -> str:
 
 def print_completion(words: list[str], commands: Mapping[str, str]) -> None:
     """Print the script for the shell that is the first word."""
-
-    @report_user_errors
-    def show(words: list[str]) -> None:
+    with report_user_errors():
         print(completion_script("".join(words[:1]), commands))
-
-    show(words)

@@ -1,4 +1,4 @@
-"""What the commands that decode have in common: their options, and the model, tokenizer and processes these name."""
+"""The options of commands that decode, and the model, tokenizer and processes that these name."""
 
 import argparse
 from datetime import timedelta
@@ -19,8 +19,8 @@ from .device import usable_device
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 
 
-def add_decoding_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
-    """Add the options of which model decodes, and how."""
+def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+    """Add the options that name the model and say how it decodes."""
     parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
     parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
     parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
@@ -45,8 +45,8 @@ def add_decoding_options(parser: argparse._ActionsContainer, *, required: bool =
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 
 
-def check_decoding_options(args: argparse.Namespace) -> None:
-    """Find the usual mistakes at once, and in every process, before anything is loaded or connected.
+def check_options(args: argparse.Namespace) -> None:
+    """Check the options in every process, before anything is loaded or connected.
 
     Raises:
         FileNotFoundError: if the model is a path to no checkpoint.
@@ -60,7 +60,7 @@ def check_decoding_options(args: argparse.Namespace) -> None:
 
 
 def check_model(model: str, revision: str | None) -> None:
-    """Raise FileNotFoundError or ValueError if this can be no checkpoint, as [`check_decoding_options`] says."""
+    """Raise FileNotFoundError or ValueError if `model` cannot be a checkpoint, or `revision` a revision of it."""
     folder = Path(model)
     if revision is not None:
         check_revision(revision)
@@ -90,8 +90,8 @@ def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
     return config
 
 
-def decoding_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What translations depend on, but for the text; the size of a batch and the device change only their rounding."""
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return all that translations depend on besides the text; batch size and device change only their rounding."""
     folder = Path(args.model)
     stats = [(file.name, file.stat()) for file in sorted(folder.glob("*")) if file.is_file()]
     return {
@@ -103,12 +103,12 @@ def decoding_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Those of the options that `translate_batches` takes, as far as they were given."""
+    """Return the given options that `translate_batches` takes."""
     return {name: getattr(args, name) for name in _OF_GENERATE if getattr(args, name) is not None}
 
 
 def process_state(device: str | None) -> PartialState:
-    """This process among its fellows.
+    """Return the state of this process among those that `accelerate launch` started.
 
     Raises:
         ValueError: if the device cannot be used.
@@ -122,16 +122,16 @@ def process_state(device: str | None) -> PartialState:
 
 
 def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model, without remote code."""
+    """Load the tokenizer of the model, without remote code."""
     return checkpoints.load_tokenizer(args.model, args.revision or "main")
 
 
-def load_model(args: argparse.Namespace, state: PartialState) -> PreTrainedModel:
-    """The model on this process's device, from safetensors and without remote code.
+def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
     Raises:
         OSError: if weights are missing, damaged or of another shape.
-        ValueError: if tensors are missing or superfluous.
+        ValueError: if tensors are missing or superfluous, or there is no tokenizer.
     """
     where = {"revision": args.revision or "main", "trust_remote_code": False}
     try:
@@ -143,4 +143,4 @@ def load_model(args: argparse.Namespace, state: PartialState) -> PreTrainedModel
             f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
             "without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
         ) from error
-    return model.to(args.device or state.device)
+    return model.to(args.device or state.device), load_tokenizer(args)

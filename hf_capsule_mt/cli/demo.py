@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.figures import check_matplotlib
 
-from .decoding import check_model, load_model, load_tokenizer, pin_revision, process_state
+from . import decoding
 from .errors import report_user_errors
 from .parser import CommandParser
 
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     args = build_parser().parse_args(argv)
@@ -82,7 +82,7 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
     if fixed_models and not models:
         raise ValueError("--fixed_models leaves nothing to choose; name checkpoints with --models")
     for model in models:
-        _check(_which(model, device))
+        _checked(model, device)
 
     from hf_capsule_mt.explorer.page import build_page
 
@@ -91,25 +91,22 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
 
 
 def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
-    """A function that loads a checkpoint by its name, and keeps those that were asked for last."""
-    state = process_state(device)
+    """Return a function that loads a checkpoint by its name, and keeps the last few."""
+    state = decoding.process_state(device)
 
     @lru_cache(_KEPT_MODELS)
     def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        which = _which(model, device)
-        _check(which)
-        return load_model(which, state).eval(), load_tokenizer(which)
+        return decoding.load(_checked(model, device), state)
 
     return load
 
 
-def _which(model: str, device: str | None) -> argparse.Namespace:
-    return argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
-
-
-def _check(which: argparse.Namespace) -> None:
-    check_model(which.model, which.revision)
-    pin_revision(which)
+def _checked(model: str, device: str | None) -> argparse.Namespace:
+    """Return the options that load a checkpoint, once it is sure that it is one."""
+    options = argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
+    decoding.check_model(model, None)
+    decoding.pin_revision(options)
+    return options
 
 
 if __name__ == "__main__":

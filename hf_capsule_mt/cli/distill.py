@@ -31,22 +31,13 @@ from hf_capsule_mt.data.parallel_text import (
     read_parallel_text,
     write_parallel_text,
 )
-from hf_capsule_mt.files import hash_file, hash_text
+from hf_capsule_mt.files import hash_file, hash_text, write_json
 from hf_capsule_mt.records import Environment
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
-from .decoding import (
-    add_decoding_options,
-    check_decoding_options,
-    decoding_settings,
-    generate_options,
-    load_model,
-    load_tokenizer,
-    pin_revision,
-    process_state,
-)
+from . import decoding
 from .errors import report_user_errors
-from .output import check_output_file, write_json
+from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 
@@ -54,7 +45,7 @@ from .processes import leave_group_at_exit
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = CommandParser(__doc__)
-    add_decoding_options(parser)
+    decoding.add_options(parser)
     parser.add_argument(
         "--train_file", nargs="+", default=[], help="the corpus: files as of hf-capsule-mt train, or one of sources"
     )
@@ -67,23 +58,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; of several processes each takes every so many-th."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     started = time.time()
-    state = process_state(args.device)
+    state = decoding.process_state(args.device)
     if state.is_main_process:
-        pin_revision(args)
+        decoding.pin_revision(args)
     [args.revision] = broadcast_object_list([args.revision])
     sources = _read_sources(args)
     # Before anything is written, for it may be damaged.
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
+    model, tokenizer = decoding.load(args, state)
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
     if state.is_main_process:
-        settings = {"data": hash_text(sources), **decoding_settings(args)}
+        settings = {"data": hash_text(sources), **decoding.settings(args)}
         shards.open(settings)
     state.wait_for_everyone()
     _make_shards(args, shards, partial(distill, model, tokenizer), sources, state)
@@ -101,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    check_decoding_options(args)
+    decoding.check_options(args)
     if args.shard_size < 1:
         raise ValueError(f"--shard_size is {args.shard_size}; it must be at least 1")
     if bool(args.train_file) == (args.dataset_name is not None):
@@ -141,7 +132,7 @@ def _make_shards(
     with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
         for shard in own:
             texts = [sources[index] for index in shards.sentences(shard)]
-            shards.write(shard, translate(texts, args.max_tokens_per_batch, **generate_options(args)))
+            shards.write(shard, translate(texts, args.max_tokens_per_batch, **decoding.generate_options(args)))
             bar.update(len(shards) - len(shards.missing()) - bar.n)
 
 

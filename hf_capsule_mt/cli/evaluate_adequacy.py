@@ -15,7 +15,7 @@ from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
 from hf_capsule_mt.evaluation.length import split_words
 
-from .decoding import check_model, load_model, load_tokenizer, pin_revision, process_state
+from . import decoding
 from .parser import refuse_options
 
 
@@ -56,7 +56,7 @@ def check_options(args: argparse.Namespace) -> None:
     if args.aligner == "attention":
         if args.model is None:
             raise ValueError("--aligner attention needs --model, a translation model of these languages")
-        check_model(args.model, args.revision)
+        decoding.check_model(args.model, args.revision)
     for file in args.alignment_data or ():
         if not file.is_file():
             raise FileNotFoundError(f"--alignment_data {file} is not a file")
@@ -100,9 +100,9 @@ def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[ali
 
 
 def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
-    state = process_state(args.device)
-    pin_revision(args)
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
+    state = decoding.process_state(args.device)
+    decoding.pin_revision(args)
+    model, tokenizer = decoding.load(args, state)
     targets = [*texts.references, *texts.systems.values()]
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
         return align_by_attention(model, tokenizer, texts.sources, targets, on_batch=bar.update)

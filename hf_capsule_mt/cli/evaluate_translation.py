@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hf_capsule_mt.data.parallel_text import check_two_files, read_lines
 
-from .decoding import add_decoding_options, check_decoding_options
+from . import decoding
 from .output import check_output_file
 from .parser import refuse_options
 from .translate import translate_file
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "model", "what translates --input_file; its attention aligns words as well (--adequacy, --aligner attention)"
     )
-    add_decoding_options(group, required=False)
+    decoding.add_options(group, required=False)
     group.add_argument(
         "--translations_file", type=Path, help="where to keep the translations of --input_file (default: nowhere)"
     )
@@ -33,7 +33,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise ValueError("--input_file needs --model, which translates it; --hypotheses names translations")
     if not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
-    check_decoding_options(args)
+    decoding.check_options(args)
     for file in args.references:
         check_two_files(args.input_file, file, "--input_file and --references")
     refuse_options(args, ["sources"], "--hypotheses and --compare")

@@ -19,11 +19,11 @@ from pathlib import Path
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.data.probing import format_probing_data
 from hf_capsule_mt.data.probing_generators import GENERATED, SplitSizes, generate_task, unique_sentences
-from hf_capsule_mt.files import hash_text, replace_text
+from hf_capsule_mt.files import hash_text, replace_text, write_json
 from hf_capsule_mt.records import Environment
 
 from .errors import report_user_errors
-from .output import check_output_folder, write_json
+from .output import check_output_folder
 from .parser import CommandParser
 
 # Option: default, what it is.
@@ -49,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Make all tasks, then write their files and records and say what they hold."""
     args = build_parser().parse_args(argv)

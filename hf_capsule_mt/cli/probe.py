@@ -12,7 +12,6 @@ what has a record and resumes the run that was interrupted.
 """
 
 import argparse
-import json
 import shutil
 import sys
 import time
@@ -26,12 +25,12 @@ from hf_capsule_mt.configuration.checks import check_choice
 from hf_capsule_mt.data.probing import ProbingData, find_tasks, read_probing_data
 from hf_capsule_mt.evaluation.probing import AGGREGATIONS, ProbingSettings, probe
 from hf_capsule_mt.evaluation.probing_report import report
-from hf_capsule_mt.files import hash_file, replace_text
+from hf_capsule_mt.files import hash_file, read_json, replace_text, write_json
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, read, write
 
 from .errors import report_user_errors
-from .output import check_output_folder, write_json
+from .output import check_output_folder
 from .parser import CommandParser
 from .quiet import quiet_transformers
 
@@ -73,7 +72,7 @@ class _Run:
         return self.folder.with_name(f"{self.folder.name}.json")
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Carry out the runs that have no record, delete their checkpoints, then print the table of all and write it."""
     args = build_parser().parse_args(argv)
@@ -116,7 +115,7 @@ def _check_earlier(run: _Run) -> None:
     for file in (run.record_file, run.folder / "settings.json"):
         if not file.exists():
             continue
-        found = json.loads(file.read_text(encoding="utf-8"))["settings"]
+        found = read_json(file)["settings"]
         for name, value in run.settings.items():
             if found.get(name) != value:
                 raise ValueError(

@@ -55,7 +55,7 @@ def build_parser() -> HfArgumentParser:
     )
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)

@@ -27,16 +27,7 @@ from hf_capsule_mt.evaluation.journal import Journal, read_journals, remove_jour
 from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit, translate_batches
 from hf_capsule_mt.files import replace_bytes
 
-from .decoding import (
-    add_decoding_options,
-    check_decoding_options,
-    decoding_settings,
-    generate_options,
-    load_model,
-    load_tokenizer,
-    pin_revision,
-    process_state,
-)
+from . import decoding
 from .errors import report_user_errors
 from .output import check_output_file
 from .parser import CommandParser
@@ -55,13 +46,13 @@ class _Job:
 def build_parser() -> argparse.ArgumentParser:
     """The command's options."""
     parser = CommandParser(__doc__)
-    add_decoding_options(parser)
+    decoding.add_options(parser)
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
     parser.add_argument("--output_file", type=Path, help="default: standard output")
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate; of several processes each takes a share of the batches."""
     args = build_parser().parse_args(argv)
@@ -78,7 +69,7 @@ def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[s
 
     With an output file they are written to it, and finished batches are kept beside it until then.
     """
-    state = process_state(args.device)
+    state = decoding.process_state(args.device)
     job, translations = None, {}
     if state.is_main_process:
         job = _prepare(args)
@@ -99,7 +90,7 @@ def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[s
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    check_decoding_options(args)
+    decoding.check_options(args)
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
     if args.output_file is not None:
@@ -109,14 +100,14 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _prepare(args: argparse.Namespace) -> _Job:
     """Read the input and plan its batches."""
     lines = read_lines(args.input_file or "/dev/stdin")
-    config, tokenizer = pin_revision(args), load_tokenizer(args)
+    config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch)
     return _Job(encoded, batches, _settings(args, lines))
 
 
 def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
-    return {"input": hashlib.sha256("\n".join(lines).encode()).hexdigest(), **decoding_settings(args)}
+    return {"input": hashlib.sha256("\n".join(lines).encode()).hexdigest(), **decoding.settings(args)}
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int]]:
@@ -131,8 +122,8 @@ def _translate_share(
     """This process's translations by index."""
     batches = job.batches[state.process_index :: state.num_processes]
     args.revision = job.settings["revision"]
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
-    options = generate_options(args)
+    model, tokenizer = decoding.load(args, state)
+    options = decoding.generate_options(args)
     translations = {}
     with ExitStack() as stack:
         bar = tqdm(total=sum(map(len, batches)), unit=" lines", disable=not state.is_main_process)

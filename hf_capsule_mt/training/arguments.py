@@ -2,12 +2,13 @@
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import Seq2SeqTrainingArguments
+from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
@@ -21,29 +22,23 @@ class ModelArguments:
 
     _argument_group_name = "model"
 
-    method: str | None = field(
-        default=None,
-        metadata={"help": f"System to train: {', '.join(METHODS)}."},
+    method: str | None = HfArg(default=None, help=f"System to train: {', '.join(METHODS)}.")
+    size: str | None = HfArg(
+        default=None, help=f"{', '.join(SIZES)}; from scratch only, where it is base unless given."
     )
-    size: str | None = field(
-        default=None,
-        metadata={"help": f"{', '.join(SIZES)}; from scratch only, where it is base unless given."},
+    model_name_or_path: str | None = HfArg(
+        default=None, help="Checkpoint to start from: one of this package, or any Marian model (then with --method)."
     )
-    model_name_or_path: str | None = field(
-        default=None,
-        metadata={"help": "Checkpoint to start from: one of this package, or any Marian model (then with --method)."},
+    model_revision: str = HfArg(
+        default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit."
     )
-    model_revision: str = field(
-        default="main", metadata={"help": "Branch, tag or commit of that checkpoint on the Hub; pin a commit."}
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Name or folder of the tokenizer; that of the checkpoint by default."
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Name or folder of the tokenizer; that of the checkpoint by default."}
+    config_overrides: list[str] = HfArg(
+        default_factory=list, help="Fields of the model's configuration, as name=value with a JSON value or plain text."
     )
-    config_overrides: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Fields of the model's configuration, as name=value with a JSON value or plain text."},
-    )
-    label_smoothing: float = field(default=0.1, metadata={"help": "Label smoothing of the model's own loss."})
+    label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
 
     def __post_init__(self) -> None:
         if self.method is None and self.model_name_or_path is None:
@@ -97,17 +92,16 @@ class DataArguments:
 
     _argument_group_name = "data"
 
-    train_file: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."},
+    train_file: list[str] = HfArg(
+        default_factory=list, help="Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."
     )
-    validation_file: list[str] = field(default_factory=list, metadata={"help": "The same for validation."})
-    dataset_name: str | None = field(default=None, metadata={"help": "Data set of the Hub, instead of files."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
-    source_lang: str | None = field(default=None, metadata={"help": "Source language, as the data names it (en)."})
-    target_lang: str | None = field(default=None, metadata={"help": "Target language, as the data names it (de)."})
-    max_source_length: int = field(default=256, metadata={"help": "Tokens; pairs with a longer source are left out."})
-    max_target_length: int = field(default=256, metadata={"help": "Tokens; pairs with a longer target are left out."})
+    validation_file: list[str] = HfArg(default_factory=list, help="The same for validation.")
+    dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
+    source_lang: str | None = HfArg(default=None, help="Source language, as the data names it (en).")
+    target_lang: str | None = HfArg(default=None, help="Target language, as the data names it (de).")
+    max_source_length: int = HfArg(default=256, help="Tokens; pairs with a longer source are left out.")
+    max_target_length: int = HfArg(default=256, help="Tokens; pairs with a longer target are left out.")
 
     def __post_init__(self) -> None:
         if bool(self.train_file) == (self.dataset_name is not None):
@@ -124,20 +118,16 @@ class DataArguments:
 class _TranslationArguments:
     """The training arguments that Transformers does not have: in front of its own in --help, and only by name."""
 
-    max_tokens_per_batch: int = field(
+    max_tokens_per_batch: int = HfArg(
         default=4096,
-        metadata={
-            "help": "Tokens in a training batch on one device: pairs times the longest side of any, padding included. "
-            "0: batches of per_device_train_batch_size pairs."
-        },
+        help="Tokens in a training batch on one device: pairs times the longest side of any, padding included. "
+        "0: batches of per_device_train_batch_size pairs.",
     )
-    save_minutes: float | None = field(
-        default=None,
-        metadata={"help": "Minutes after which a checkpoint is saved, beside those of save_strategy."},
+    save_minutes: float | None = HfArg(
+        default=None, help="Minutes after which a checkpoint is saved, beside those of save_strategy."
     )
-    early_stopping_patience: int | None = field(
-        default=None,
-        metadata={"help": "Evaluations without a better metric_for_best_model before training stops."},
+    early_stopping_patience: int | None = HfArg(
+        default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
 
 
@@ -151,23 +141,20 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
 
     _argument_group_name = "training"
 
-    lr_scheduler_type: str = field(default="inverse_sqrt", metadata={"help": "Learning rate schedule."})
-    warmup_steps: float = field(
-        default=4000, metadata={"help": "Updates of linear warm-up; below 1, their share of the run."}
+    lr_scheduler_type: str = HfArg(default="inverse_sqrt", help="Learning rate schedule.")
+    warmup_steps: float = HfArg(default=4000, help="Updates of linear warm-up; below 1, their share of the run.")
+    learning_rate: float = HfArg(default=7e-4, help="Peak learning rate.")
+    adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
+    adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon (Vaswani et al. 2017).")
+    predict_with_generate: bool = HfArg(default=True, help="Evaluate with generate() and BLEU.")
+    generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
+    generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")
+    metric_for_best_model: str | None = HfArg(
+        default=None, help="What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."
     )
-    learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate."})
-    adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (Vaswani et al. 2017)."})
-    adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (Vaswani et al. 2017)."})
-    predict_with_generate: bool = field(default=True, metadata={"help": "Evaluate with generate() and BLEU."})
-    generation_max_length: int | None = field(default=128, metadata={"help": "Longest translation in evaluation."})
-    generation_num_beams: int | None = field(default=1, metadata={"help": "Beams in evaluation."})
-    metric_for_best_model: str | None = field(
-        default=None,
-        metadata={"help": "What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."},
-    )
-    report_to: str = field(default="tensorboard", metadata={"help": "Loggers; 'none' for no logger."})
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Whether an update may leave out parameters; with LayerDrop it does."}
+    report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
+    ddp_find_unused_parameters: bool | None = HfArg(
+        default=False, help="Whether an update may leave out parameters; with LayerDrop it does."
     )
 
     def __post_init__(self) -> None:

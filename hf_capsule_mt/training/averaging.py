@@ -1,9 +1,7 @@
 """Average the weights of several checkpoints of a run, tensor by tensor."""
 
-import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -20,7 +18,7 @@ from hf_capsule_mt.checkpoints import (
     tensor_files,
     tensor_shapes,
 )
-from hf_capsule_mt.files import read_json
+from hf_capsule_mt.files import new_folder, read_json, write_json
 
 RECORD = "averaging.json"
 # The weights, which are averaged, and the state of the run they were taken from.
@@ -56,12 +54,11 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     _check_model_types(folders)
     files = [tensor_files(folder) for folder in folders]
     _check_tensors(folders, files)
-    with _finished_folder(output_dir) as temporary:
+    with new_folder(output_dir) as temporary:
         _copy_model_files(folders[-1], temporary)
         for file in sorted(set(files[-1].values())):
             _write_averaged(files, file, temporary)
-        record = {"checkpoints": [str(folder) for folder in folders]}
-        (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(temporary / RECORD, {"checkpoints": folders})
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
@@ -154,20 +151,6 @@ def _check_tensors(folders: Sequence[Path], files: Sequence[Mapping[str, Path]])
                     f"{tensor} has shape {shapes.get(tensor, 'none')} in {folder} but {newest.get(tensor, 'none')} in "
                     f"{folders[-1]}"
                 )
-
-
-@contextmanager
-def _finished_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `folder` if all goes well, and disappears if not."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary)
-        raise
 
 
 def _copy_model_files(source: Path, target: Path) -> None:

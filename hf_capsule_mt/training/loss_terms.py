@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss")
 
@@ -37,21 +37,13 @@ class _LossTerms(TrainerCallback):
             if name in outputs:
                 self._sums[name] = self._sums.get(name, 0) + outputs[name].detach()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Begin to sum up."""
         self._sums, self._logged_at = {}, state.global_step
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float],
-        **kwargs: Any,
-    ) -> None:
-        """Add the parts, each the mean over the updates since the last log."""
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Add the parts to the logs, each the mean over the updates since the last log."""
+        logs: dict[str, float] = kwargs["logs"]
         updates = state.global_step - self._logged_at
         if "loss" not in logs or not updates:
             return
