@@ -7,13 +7,17 @@ OLDEST_TORCH ?= torch==2.8.0
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
 
-.PHONY: quickstart test test-oldest lint docs clean
+.PHONY: quickstart test test-oldest coverage lint docs clean
 
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
 test: .venv/.installed-test lint docs
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Which lines of the package no test runs.
+coverage: .venv/.installed-test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term-missing:skip-covered
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .
@@ -25,7 +29,7 @@ docs: .venv/.installed-docs
 
 # The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n 2
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n 2 --dist worksteal
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv

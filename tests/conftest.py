@@ -12,6 +12,11 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_collection_modifyitems(items):
+    """Start the longest, which train, first: a process with nothing left to do takes over short ones at the end."""
+    items.sort(key=lambda item: item.path.parent.name != "system")
+
+
 @pytest.fixture(autouse=True)
 def default_verbosity():
     """Progress bars depend on it, and Transformers' own tests change it for all that follow in the process."""

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
 from hf_capsule_mt.configuration import preset_config
@@ -96,9 +95,6 @@ def _check_options(options: Mapping[str, Any], where: str, parser: argparse.Argu
 def _check_config(row: Row, where: str) -> None:
     try:
         preset_config(row.method, row.size, **row.config)
-    except StrictDataclassError as error:
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise ValueError(f"{where} has config {dict(row.config)}: {reason}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 

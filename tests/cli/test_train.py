@@ -310,7 +310,7 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"method": "em"}, "method is 'em'; allowed are 'transformer', 'linear-combination'"),
         ({"size": "huge"}, "size is 'huge'; allowed are 'tiny', 'base', 'big'"),
         ({"config_overrides": "d_modle=8"}, "'d_modle'; allowed are"),
-        ({"config_overrides": "d_model=wide"}, "config_overrides d_model=wide: "),
+        ({"config_overrides": "d_model=wide"}, "d_model is 'wide'; allowed are values of int"),
         ({"config_overrides": "d_model"}, "config_overrides has 'd_model'; write name=value"),
         ({"config_overrides": "num_output_capsules=3"}, "num_output_capsules is 3; allowed are divisors of d_model"),
         ({"config_overrides": [*SMALL, "max_position_embeddings=9"]}, "max_source_length is 256, but the model has 9"),
