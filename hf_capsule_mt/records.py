@@ -1,4 +1,4 @@
-"""The records that commands write of their work: dataclasses, read and written here alone.
+"""The records of the commands' work: dataclasses, and the only functions that read and write them.
 
 A record is a file with a JSON object that has its `kind`, its `version`, and its fields. [`read`] takes records of
 earlier versions as well: a function for each kind and version turns them into those of the next.
@@ -15,12 +15,12 @@ from .files import read_json, write_json
 from .json_fields import decode, encode
 
 VERSION = 2
-"""Of the records that are written. Those of version 1 have neither `kind` nor `version`."""
+"""Version of the records that are written. Records of version 1 have neither `kind` nor `version`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a command, by name: as fields those that are read from records, and all others."""
+    """Options of a command by name: those that are read from records as fields, all others in `others`."""
 
     others: dict[str, Any] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class BaseModel:
 
 @dataclass
 class ReadReport:
-    """Numbers of pairs of sentences: read, and what became of them."""
+    """Numbers of pairs of sentences that were read, kept and dropped."""
 
     read: int = 0
     kept: int = 0
@@ -144,7 +144,7 @@ class RunRecord(Record):
 
     @property
     def updates_per_second(self) -> float:
-        """Of the command's last call, with its evaluations."""
+        """Updates per second in the command's last call, with its evaluations."""
         resumed = self.training.resume_from_checkpoint
         before = 0 if resumed is None else int(Path(resumed).name.rpartition("-")[2])
         return (self.updates - before) / self.seconds_of_this_call
@@ -168,7 +168,7 @@ class Score:
 
 @dataclass(frozen=True)
 class ScoreSettings:
-    """How text is scored: see [`~hf_capsule_mt.evaluation.scores.score_translations`]."""
+    """Options of [`~hf_capsule_mt.evaluation.scores.score_translations`]."""
 
     tokenize: str
     lowercase: bool
@@ -177,7 +177,7 @@ class ScoreSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord(Record):
-    """What was found of translations, and the files that it was found of."""
+    """Scores, comparisons and analyses of translations, and the files they were made from."""
 
     KIND: ClassVar[str] = "evaluation"
     COMMAND: ClassVar[str] = "hf-capsule-mt evaluate"
@@ -199,14 +199,14 @@ class EvaluationRecord(Record):
 
 @dataclass(frozen=True)
 class Rates:
-    """Work done per second, round by round, by the plain model and by the other right after it."""
+    """Work per second of the plain model and of the other in each round, where they take turns."""
 
     plain: list[float]
     method: list[float]
 
     @property
     def ratios(self) -> list[float]:
-        """The method's rate over the plain model's, of every round."""
+        """The method's rate divided by the plain model's, for every round."""
         return [method / plain for plain, method in zip(self.plain, self.method)]
 
     @property
@@ -217,23 +217,17 @@ class Rates:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plain model and one with routing.
-
-    Attributes:
-        plain_parameters: of the plain model.
-        parameters: of the other.
-        training: target tokens, without padding, trained on per second.
-        decoding: sentences decoded per second.
-        plain_memory: bytes of tensors at the height of an update of the plain model, where they were measured.
-        memory: the same of the other.
-    """
+    """A plain model and one with routing."""
 
     plain_parameters: int
     parameters: int
     training: Rates
+    """Target tokens, without padding, trained on per second."""
     decoding: Rates
+    """Sentences decoded per second."""
     plain_memory: int | None = None
     memory: int | None = None
+    """Bytes of tensors at the height of an update, where they were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +260,7 @@ class SpeedRecord(Record):
 
 @dataclass(frozen=True)
 class Measurement:
-    """How long one model took, for sentences of one length."""
+    """Time that one model took for sentences of one length."""
 
     row: str
     kind: str
@@ -339,7 +333,7 @@ class LatencyRecord(Record):
 
 @dataclass(frozen=True)
 class ProbingRunSettings:
-    """All that decides what comes out of a probing classifier."""
+    """Everything that determines the result of a probing classifier."""
 
     task: str
     aggregation: str
@@ -437,4 +431,4 @@ _UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     (EvaluationRecord.KIND, 1): _evaluation_from_1,
     (SpeedRecord.KIND, 1): _speed_from_1,
 }
-"""By kind and version, what makes a record that of the next version, where that has other fields."""
+"""Functions that turn a record into one of the next version, by kind and version."""

@@ -1,4 +1,4 @@
-"""The parts of a report that come from the translations and the checkpoints of the runs, as far as they are here."""
+"""Sections of a report that need translations and checkpoints of the runs; what is not on this machine is left out."""
 
 import shlex
 import subprocess
@@ -29,14 +29,14 @@ BUCKETS = 5
 
 @dataclass(frozen=True)
 class Material:
-    """What sections are made from, and the folder that they write into."""
+    """The data of the sections, and the folder that they write into."""
 
     plan: Plan
     results: Sequence[Result]
-    """What has records."""
+    """Of the rows that have records."""
     folder: Path
     translated: Sequence[tuple[Test, AlignedTexts]]
-    """The test sets that are here, with the translations that are: of every row, by its first seed."""
+    """Test sets and their translations by the first seed of every row, as far as their files exist."""
 
 
 def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
@@ -101,7 +101,7 @@ def examples(material: Material) -> Section | None:
 
 
 def missing(material: Material) -> Section | None:
-    """What has records alone."""
+    """Rows with records, whose checkpoints and translations are elsewhere."""
     plan, rows = material.plan, material.results
     elsewhere = [result.row.name for result in rows if not plan.model(result.row, result.seeds[0].seed).is_dir()]
     if not elsewhere:
@@ -111,7 +111,7 @@ def missing(material: Material) -> Section | None:
 
 
 def routing(material: Material) -> Section | None:
-    """What hf-capsule-mt analyze reports of every checkpoint that routes, on the first test set.
+    """Links to the reports of hf-capsule-mt analyze on every checkpoint with routing, for the first test set.
 
     Raises:
         ChildProcessError: if it cannot.
@@ -163,6 +163,6 @@ def _check_scored(file: Path, evaluation: EvaluationRecord) -> None:
 
 
 def _scoring(plan: Plan) -> dict[str, str | bool]:
-    """How the study's BLEU reads text."""
+    """Return the options of the study's BLEU."""
     options = plan.study.sections["evaluate"]
     return {"tokenize": options.get("tokenize", "13a"), "lowercase": bool(options.get("lowercase", False))}

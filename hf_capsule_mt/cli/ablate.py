@@ -32,7 +32,7 @@ from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_study_options(parser)
     parser.add_argument(
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
-    """Which study, and where its files are."""
+    """Add the options that name the study and its folders."""
     parser.add_argument("study", type=Path, help="the YAML file")
     parser.add_argument("--runs_dir", type=Path, help="for checkpoints and translations (default: outputs/STUDY)")
     parser.add_argument("--records_dir", type=Path, help="(default: the study's, else records in the folder of runs)")
@@ -52,7 +52,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what is not done, and print the table of what is."""
+    """Run the jobs that are not done, and print the table of those that are."""
     args = build_parser().parse_args(argv)
     plan = read_plan(args)
     check_study(plan.study, command_parsers())
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
-    """The study that the command line names, with its folders."""
+    """Read the study that the command line names, and choose its folders."""
     study = read_study(args.study)
     runs = args.runs_dir or Path("outputs") / study.name
     records = args.records_dir or (Path(study.records) if study.records else runs / "records")
@@ -79,7 +79,7 @@ def read_plan(args: argparse.Namespace) -> Plan:
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parsers of the commands that a study runs, by name."""
+    """Return the parsers of the commands that a study runs, by name."""
     modules = [average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate]
     return {module.__name__.rpartition(".")[2]: module.build_parser() for module in modules}
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from hf_capsule_mt.ablation.report import render_page, write_report
 from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.files import new_folder, replace_text
-from hf_capsule_mt.markdown import table_in_markdown
 
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
@@ -25,7 +24,7 @@ from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_study_options(parser)
     parser.add_argument("--output_dir", type=Path, help="a new folder for the report")
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     plan = read_plan(args)
     if args.page is not None:
         check_output_file(args.page)
-        replace_text(args.page, render_page(plan, table_in_markdown))
+        replace_text(args.page, render_page(plan))
         print(args.page)
     if args.output_dir is not None:
         check_matplotlib()

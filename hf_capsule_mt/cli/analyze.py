@@ -24,7 +24,7 @@ from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.analysis.routing_record import record_routing
 from hf_capsule_mt.analysis.routing_report import report, write_report
-from hf_capsule_mt.analysis.sentence import SentenceRouting, read_encoded
+from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
 from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
@@ -41,10 +41,10 @@ _DRAWN = 3
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
-    # Of assignments, a position of a big model has a hundred kilobytes.
+    # The assignments of a big model take a hundred kilobytes a position.
     parser.set_defaults(max_tokens_per_batch=1024)
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one segment a line, plain or .gz")
     parser.add_argument(
@@ -93,7 +93,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         **record_routing(statistics, tokenizer),
         "environment": Environment.here(model.device.type),
     }
-    sentences = {f"line {index + 1}": _read(model, tokenizer, corpus, index) for index in drawn}
+    sentences = {
+        f"line {index + 1}": read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
+        for index in drawn
+    }
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
         write_json(folder / "routing.json", record)
@@ -117,7 +120,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _check_config(args: argparse.Namespace) -> None:
-    """Find what the options ask of a model that is not of this kind."""
+    """Raise a ValueError if the options ask for something that this kind of model does not have."""
     config = decoding.pin_revision(args)
     kinds = kinds_of_routing(config)
     if not kinds:
@@ -148,7 +151,7 @@ def _corpus(
 
 
 def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
-    """Their indices."""
+    """Return the indices of the lines to draw."""
     there = corpus.lines
     if args.sentences is None:
         return there[:_DRAWN]
@@ -161,7 +164,7 @@ def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
 def _alignments(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, corpus: Corpus
 ) -> dict[int, Tensor] | None:
-    """By the index of a line, for those with both sides."""
+    """Return the alignment of each line with both sides, by its index."""
     if args.alignments is None:
         return None
     links = read_alignments(args.alignments)
@@ -189,10 +192,6 @@ def _measure(
             alignment_layer=args.alignment_layer,
             on_batch=bar.update,
         )
-
-
-def _read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, corpus: Corpus, index: int) -> SentenceRouting:
-    return read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
 
 
 if __name__ == "__main__":

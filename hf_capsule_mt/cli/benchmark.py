@@ -47,7 +47,7 @@ _WORKLOAD = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_row_options(parser, METHODS)
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
@@ -70,8 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})
     configs = _configs(args)
     device = device_of(args)
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
     with quiet_transformers():
         comparisons = {
             method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))

@@ -31,10 +31,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         help="longest translation, in tokens (default: twice the source plus 20, within the model's limit)",
     )
     parser.add_argument(
-        "--max_tokens_per_batch",
-        type=int,
-        default=4096,
-        help="source tokens, padding included (default: %(default)s)",
+        "--max_tokens_per_batch", type=int, default=4096, help="source tokens, padding included (default: %(default)s)"
     )
     parser.add_argument(
         "--dtype",

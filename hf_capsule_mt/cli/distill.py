@@ -43,7 +43,7 @@ from .processes import leave_group_at_exit
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
     parser.add_argument(
@@ -60,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate shard by shard; of several processes each takes every so many-th."""
+    """Translate shard by shard; shards are dealt out to the processes in turn."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     started = time.time()
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         decoding.pin_revision(args)
     [args.revision] = broadcast_object_list([args.revision])
     sources = _read_sources(args)
-    # Before anything is written, for it may be damaged.
+    # Before anything is written, since the checkpoint may be damaged.
     model, tokenizer = decoding.load(args, state)
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
@@ -80,9 +80,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     _make_shards(args, shards, partial(distill, model, tokenizer), sources, state)
     state.wait_for_everyone()
     if state.is_main_process:
-        manifest = _finish(args, shards, sources)
-        manifest |= {"settings": settings, "processes": state.num_processes}
-        manifest |= {
+        manifest = {
+            **_finish(args, shards, sources),
+            "settings": settings,
+            "processes": state.num_processes,
             "seconds_of_this_call": round(time.time() - started, 1),
             "environment": Environment.here(state.device.type),
         }
@@ -125,7 +126,7 @@ def _make_shards(
     sources: list[str],
     state: PartialState,
 ) -> None:
-    """Make those of this process that are missing, with the progress of all."""
+    """Make the missing shards of this process, and show the progress of all."""
     # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
     own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
     done = len(shards) - len(shards.missing())
@@ -137,7 +138,7 @@ def _make_shards(
 
 
 def _finish(args: argparse.Namespace, shards: Shards, sources: list[str]) -> dict[str, Any]:
-    """Write the corpus, and return what the manifest says of it."""
+    """Write the corpus, and return its fields of the manifest."""
     results = list(shards.read())
     kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
     if not kept:

@@ -1,4 +1,4 @@
-"""`--adequacy` of `hf-capsule-mt evaluate`: what of the source is translated, and what twice, by word alignment."""
+"""`--adequacy` of `hf-capsule-mt evaluate`: under- and over-translation of source words, by word alignment."""
 
 import argparse
 import sys
@@ -20,7 +20,7 @@ from .parser import refuse_options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how words are aligned."""
+    """Add the options of word alignment."""
     group = parser.add_argument_group(
         "adequacy", "coverage difference ratio (Kong et al. 2019), under- and over-translated source words (--sources)"
     )
@@ -70,12 +70,12 @@ def _aligner(args: argparse.Namespace) -> str:
         return "attention"
     if args.aligner == "eflomal" and not alignment.has_eflomal():
         raise ValueError(f"--aligner is eflomal, and {alignment.NO_EFLOMAL}")
-    # A model that translates nothing is named for its attention.
+    # A model that is named but does not translate is meant for its attention.
     return args.aligner or ("eflomal" if args.model is None or args.input_file is not None else "attention")
 
 
 def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
-    """Align the reference and every system, and count."""
+    """Align the reference and every system, and count untranslated and repeated words."""
     align = {"eflomal": _align_words, "attention": _align_by_attention}[args.aligner]
     reference, *systems = align(args, texts)
     found = {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)}

@@ -13,7 +13,7 @@ from .parser import refuse_options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how systems are compared."""
+    """Add the options of the significance test."""
     group = parser.add_argument_group(
         "significance", "with --compare: is the difference from the first system more than chance?"
     )
@@ -42,13 +42,13 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
-    """The scores of every system, and what the test says of them, by system and metric."""
+    """Return scores and test results of every system, by system and metric."""
     (baseline, reference), *systems = texts.systems.items()
     options = {
         name: getattr(args, name) for name in ("test", "metrics", "tokenize", "lowercase", "num_samples", "seed")
     }
     found = {}
-    # No bar for one system, which takes seconds.
+    # One system takes seconds, and needs no progress bar.
     for name, translations in tqdm(systems, unit=" systems", disable=len(systems) < 2):
         comparisons = compare_systems(reference, translations, texts.references, **options)
         found[name] = {metric: asdict(comparison) for metric, comparison in comparisons.items()}

@@ -20,7 +20,7 @@ from .output import check_output_file
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which lengths make a bucket."""
+    """Add the options that set the lengths of the buckets."""
     group = parser.add_argument_group("by length", "BLEU and length of translations by words of the source (--sources)")
     lengths = group.add_mutually_exclusive_group()
     lengths.add_argument("--length_buckets", type=int, metavar="N", help="N buckets of about as many sentences")
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
-    """Whether there are to be buckets."""
+    """Return whether buckets were asked for."""
     return args.length_buckets is not None or args.length_edges is not None
 
 

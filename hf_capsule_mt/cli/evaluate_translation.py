@@ -1,4 +1,4 @@
-"""`--input_file` of `hf-capsule-mt evaluate`: what a model translates it to is judged."""
+"""`--input_file` of `hf-capsule-mt evaluate`: a model translates it before the scoring."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ _SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of which model translates, and how."""
+    """Add the options that name the model and say how it translates."""
     group = parser.add_argument_group(
         "model", "what translates --input_file; its attention aligns words as well (--adequacy, --aligner attention)"
     )

@@ -16,7 +16,7 @@ from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--dataset_name", required=True, help="data set of the Hub, or a local folder")
     parser.add_argument("--dataset_config_name", help="configuration of the data set")

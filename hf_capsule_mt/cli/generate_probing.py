@@ -37,7 +37,7 @@ _NUMBERS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument(
         "--text_file", type=Path, required=True, help="a tokenised sentence a line, spaces between tokens; plain or .gz"

@@ -27,7 +27,7 @@ from .speed_options import add_row_options, configs_of_rows, device_of
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_row_options(parser, ["transformer", "capsnmt"])
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _configs(args: argparse.Namespace) -> dict[str, Any]:
-    """The rows, with positions enough for the longest sentences where a model has positions."""
+    """Return the rows' configurations, with enough positions for the longest sentences."""
     configs = configs_of_rows(args)
     for config in configs.values():
         if hasattr(config, "max_position_embeddings"):
@@ -79,10 +79,9 @@ def _configs(args: argparse.Namespace) -> dict[str, Any]:
 def _check_arguments(args: argparse.Namespace) -> None:
     if sum(length >= args.fit_from for length in set(args.lengths)) < 2:
         raise ValueError(f"--fit_from is {args.fit_from}, and fewer than two of --lengths are as long; lower it")
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    for file in (args.output_file, args.figure_file):
+        check_output_file(file)
     if args.figure_file is not None:
-        check_output_file(args.figure_file)
         check_figure_file(args.figure_file)
 
 

@@ -27,7 +27,7 @@ _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsul
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_row_options(parser, _ROWS)
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
@@ -45,8 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
     sentences, args.vocab_size = _sentences(args)
     configs, device = configs_of_rows(args), device_of(args)
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
-    """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
+    """Return token ids and number of tokens to write of each source that is not blank, and the vocabulary's size."""
     tokenizer = load_tokenizer(args.tokenizer_name)
     if args.reference_file is None:
         sources = [line for line in read_lines(args.input_file) if line.strip()]

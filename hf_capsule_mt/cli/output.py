@@ -4,8 +4,10 @@ import os
 from pathlib import Path
 
 
-def check_output_file(path: Path) -> None:
-    """Raise an OSError if a file cannot be written at `path`, before the work that would fill it is done."""
+def check_output_file(path: Path | None) -> None:
+    """Raise an OSError if no file can be written at `path`, before the work that fills it; None stands for no file."""
+    if path is None:
+        return
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file")
     folder = path.absolute().parent

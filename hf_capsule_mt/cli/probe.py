@@ -45,7 +45,7 @@ _SETTINGS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class _Run:
-    """One classifier; `settings` is all that decides what comes out."""
+    """One classifier; `settings` determines its result."""
 
     settings: Mapping[str, Any]
     data: ProbingData
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _runs(args: argparse.Namespace, settings: ProbingSettings) -> list[_Run]:
-    """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
+    """Return every task with every aggregation and seed; all data is read here, to find mistakes before training."""
     for aggregation in args.aggregations:
         check_choice("aggregations has an entry that", aggregation, tuple(AGGREGATIONS))
     for seed in args.seeds:

@@ -1,4 +1,4 @@
-"""How a command started on several processes ends."""
+"""The end of a command that runs in several processes."""
 
 import atexit
 import gc

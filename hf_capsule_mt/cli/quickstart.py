@@ -24,7 +24,7 @@ SHOWN = 8
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument(
         "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"

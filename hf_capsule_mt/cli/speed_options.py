@@ -14,7 +14,7 @@ from .device import usable_device
 
 
 def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:
-    """What is measured, by default `methods`."""
+    """Add the options that name what is measured, by default `methods`."""
     shown = " ".join(f'"{method}"' if " " in method else method for method in methods)
     parser.add_argument(
         "--methods",
@@ -31,7 +31,7 @@ def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> 
 
 
 def configs_of_rows(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
-    """The configuration of every row, by the row; `args.vocab_size` is that of all.
+    """Return the configuration of every row, all with the vocabulary of `args.vocab_size`.
 
     Raises:
         ValueError: if a method, the size or a field is unknown, or a value is not allowed.
@@ -49,7 +49,7 @@ def configs_of_rows(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
 
 
 def device_of(args: argparse.Namespace) -> torch.device:
-    """The device that was named, or the best there is.
+    """Return the device that was named, or a GPU where there is one.
 
     Raises:
         ValueError: if it cannot be used.

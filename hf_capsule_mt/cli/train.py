@@ -44,7 +44,7 @@ class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter)
 
 
 def build_parser() -> HfArgumentParser:
-    """The parser of the command line."""
+    """Return the parser of the command."""
     # HfArgumentParser calls what is left over "not used", and names no other option.
     parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
     return parser(

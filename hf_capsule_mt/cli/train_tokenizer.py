@@ -25,7 +25,7 @@ from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument(
@@ -48,9 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Read the text, learn the tokenizer, and save it."""
     args = build_parser().parse_args(argv)
-    _check_output_dir(args.output_dir, args.overwrite_output_dir)
+    check_output_folder(args.output_dir)
+    if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
+        raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
     text = _read(args)
     print(text.report)
     tokenizer = train_joint_bpe([*text.sources, *text.targets], args.vocab_size)
@@ -58,20 +60,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{len(tokenizer)} tokens saved in {args.output_dir}")
 
 
-def _check_output_dir(folder: Path, overwrite: bool) -> None:
-    check_output_folder(folder)
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise ValueError(f"--output_dir {folder} is not empty. Choose another, or add --overwrite_output_dir.")
-
-
 def _read(args: argparse.Namespace) -> ParallelText:
     if args.train_file:
         return read_parallel_text(args.train_file, args.source_lang, args.target_lang)
     if not args.source_lang or not args.target_lang:
         raise ValueError(f"--dataset_name {args.dataset_name} needs --source_lang and --target_lang.")
-    return load_hub_parallel_text(
-        args.dataset_name, args.dataset_config_name, "train", args.source_lang, args.target_lang
-    )
+    languages = args.source_lang, args.target_lang
+    return load_hub_parallel_text(args.dataset_name, args.dataset_config_name, "train", *languages)
 
 
 def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -36,7 +36,7 @@ from .processes import leave_group_at_exit
 
 @dataclass
 class _Job:
-    """What is to be translated, and how."""
+    """Source tokens by line, batches of line numbers, and all that the translations depend on."""
 
     encoded: list[list[int]]
     batches: list[list[int]]
@@ -44,7 +44,7 @@ class _Job:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate; of several processes each takes a share of the batches."""
+    """Translate; each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     lines = translate_file(args, args.output_file)
@@ -93,8 +93,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
 
 
 def _prepare(args: argparse.Namespace) -> _Job:
@@ -103,11 +102,8 @@ def _prepare(args: argparse.Namespace) -> _Job:
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch)
-    return _Job(encoded, batches, _settings(args, lines))
-
-
-def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
-    return {"input": hashlib.sha256("\n".join(lines).encode()).hexdigest(), **decoding.settings(args)}
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return _Job(encoded, batches, {"input": digest, **decoding.settings(args)})
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int]]:
@@ -119,7 +115,7 @@ def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int
 def _translate_share(
     args: argparse.Namespace, output_file: Path | None, job: _Job, state: PartialState
 ) -> dict[int, str]:
-    """This process's translations by index."""
+    """Return the translations of this process by the index of the line."""
     batches = job.batches[state.process_index :: state.num_processes]
     args.revision = job.settings["revision"]
     model, tokenizer = decoding.load(args, state)

@@ -1,4 +1,4 @@
-"""What `hf-capsule-mt train` can be told, in three groups: model, data, training."""
+"""The options of `hf-capsule-mt train`, in three groups: model, data, training."""
 
 import json
 import os
@@ -10,15 +10,14 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
+from hf_capsule_mt.checkpoints import is_whole
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
-
-from .resuming import check_whole
 
 
 @dataclass
 class ModelArguments:
-    """Which model to train, from scratch or from a checkpoint."""
+    """The model to train, from scratch or from a checkpoint."""
 
     _argument_group_name = "model"
 
@@ -64,11 +63,8 @@ class ModelArguments:
         return self.model_name_or_path, self.model_revision
 
     def config_fields(self) -> dict[str, Any]:
-        """The fields that the command line sets in the model's configuration."""
-        return {
-            "label_smoothing": self.label_smoothing,
-            **dict(parse_override(text) for text in self.config_overrides),
-        }
+        """Return the fields of the model's configuration that the command line sets."""
+        return {"label_smoothing": self.label_smoothing, **dict(parse_override(text) for text in self.config_overrides)}
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -88,7 +84,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 @dataclass
 class DataArguments:
-    """Which parallel text to train on and to validate with."""
+    """The parallel text to train on and to validate with."""
 
     _argument_group_name = "data"
 
@@ -173,14 +169,18 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
 
     def check_with(self, data_args: DataArguments) -> None:
-        """Check what can be wrong with these arguments and those of the data together.
+        """Check these arguments together with those of the data.
 
         Raises:
-            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or the best model
-                is to be that of a metric that is not computed.
+            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or
+                metric_for_best_model is not computed.
         """
-        if self.resume_from_checkpoint is not None:
-            check_whole(self.resume_from_checkpoint)
+        checkpoint = self.resume_from_checkpoint
+        if checkpoint is not None and not is_whole(checkpoint):
+            raise ValueError(
+                f"resume_from_checkpoint is {checkpoint!r}, which holds no trainer_state.json, or a part of one; name "
+                "the folder of a checkpoint that was saved to its end"
+            )
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
@@ -206,9 +206,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             )
 
     def _check_early_stopping(self) -> None:
-        if self.early_stopping_patience is None:
-            return
-        if self.eval_strategy == "no" or not self.load_best_model_at_end:
+        knows_best = self.eval_strategy != "no" and self.load_best_model_at_end
+        if self.early_stopping_patience is not None and not knows_best:
             raise ValueError(
                 f"early_stopping_patience is {self.early_stopping_patience}; it needs an --eval_strategy and "
                 "--load_best_model_at_end true, to know what is best"

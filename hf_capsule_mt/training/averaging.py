@@ -21,7 +21,7 @@ from hf_capsule_mt.checkpoints import (
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
 RECORD = "averaging.json"
-# The weights, which are averaged, and the state of the run they were taken from.
+# The weights, since they are averaged, and the state of the run.
 _NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
 
 
@@ -62,7 +62,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
-    """The `count` newest `checkpoint-<step>` folders of a run, the oldest of them first.
+    """Return the `count` newest `checkpoint-<step>` folders of a run, the oldest of them first.
 
     Raises:
         ValueError: if the run has fewer.
@@ -73,7 +73,7 @@ def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
 def best_checkpoints(
     run_dir: str | Path, count: int, metric: str | None = None, greater_is_better: bool | None = None
 ) -> list[Path]:
-    """The `count` checkpoints of a run with the best evaluation results, among those still there, the best first.
+    """Return the `count` existing checkpoints of a run with the best evaluation results, the best first.
 
     Args:
         run_dir: the Trainer's output folder; the history is that of the newest checkpoint's `trainer_state.json`.
@@ -109,7 +109,7 @@ def _values(state: Mapping, metric: str) -> dict[int, float]:
 
 
 def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None) -> tuple[str, bool]:
-    """The metric's name in the history and its direction, from the run where they are not given."""
+    """Return the metric's name in the history and its direction; defaults are the run's."""
     tracked = _tracked_metric(state)
     if metric is None and tracked is None:
         names = {name for entry in state["log_history"] for name in entry if name.startswith("eval_")}
@@ -125,7 +125,7 @@ def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None)
 
 
 def _tracked_metric(state: Mapping) -> str | None:
-    """The run's `metric_for_best_model`, of which its state records only the best value and when it was reached."""
+    """Return the run's `metric_for_best_model`, found by its best value: the state does not record the name."""
     for entry in state["log_history"]:
         if entry["step"] == state["best_global_step"]:
             for name, value in entry.items():
