@@ -1,4 +1,4 @@
-"""Checkpoints on disk: those of a run, their parts, and what is wrong with one that cannot be used."""
+"""Checkpoints on disk: listing, checking and loading, with errors that explain what is wrong."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,10 +50,8 @@ def is_whole(checkpoint: str | Path) -> bool:
 def last_checkpoint(run: str | Path, before: int | None = None) -> Path | None:
     """Return the newest checkpoint of a run that was saved to its end; None if there is none.
 
-    Args:
-        run: its folder.
-        before: the update that it must be of before, if above 0. The Trainer makes one more update than it should when
-            it goes on from the last.
+    With `before` above 0, it is one of an earlier update than that: the Trainer makes one update too many when it
+    resumes from the last.
     """
     whole = [folder for folder in checkpoints(run) if is_whole(folder)]
     early = [folder for folder in whole if before is None or before < 1 or step_of(folder) < before]
@@ -164,11 +162,7 @@ def load_weights(
 
 @contextmanager
 def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
-    """Around `from_pretrained`: say what is wrong with the weights of `checkpoint`, a folder or a name on the Hub.
-
-    Args:
-        checkpoint: as messages name it.
-        fields: of the configuration, if they are not the checkpoint's.
+    """Around `from_pretrained`: explain errors in the weights of `checkpoint`, loaded with other `fields`, if any.
 
     Raises:
         OSError: if they are damaged, or of other shapes than the configuration's.
@@ -194,11 +188,7 @@ def _misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """Return the file of each tensor of a checkpoint, in one file or several.
-
-    Raises:
-        OSError: if weights are missing or damaged.
-    """
+    """Return the file of each tensor of a checkpoint; raise an OSError if weights are missing or damaged."""
     check_folder(folder, "weights")
     if not (folder / WEIGHTS).is_file():
         weight_map = _read_json(folder, WEIGHTS_INDEX)["weight_map"]

@@ -93,11 +93,7 @@ def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords |
 
 
 def read_scores(path: Path) -> EvaluationRecord:
-    """Read an evaluation of one system.
-
-    Raises:
-        ValueError: if it has no BLEU.
-    """
+    """Read an evaluation of one system; raise a ValueError if it has no BLEU."""
     evaluation = read(EvaluationRecord, path)
     if "bleu" not in (evaluation.scores or {}):
         raise ValueError(f"{path} has no BLEU; give what hf-capsule-mt evaluate --hypotheses wrote, with bleu a metric")

@@ -40,11 +40,7 @@ class Material:
 
 
 def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
-    """Read the translations of the rows that have records, once for all sections.
-
-    Raises:
-        ValueError: if they are not those that were scored.
-    """
+    """Read the translations of the rows once for all sections; raise a ValueError for one that was not scored."""
     return Material(plan, results, folder, list(_translated(plan, results)))
 
 
@@ -111,11 +107,7 @@ def missing(material: Material) -> Section | None:
 
 
 def routing(material: Material) -> Section | None:
-    """Links to the reports of hf-capsule-mt analyze on every checkpoint with routing, for the first test set.
-
-    Raises:
-        ChildProcessError: if it cannot.
-    """
+    """Links to the reports of hf-capsule-mt analyze on every checkpoint with routing, for the first test set."""
     from transformers import AutoConfig
 
     plan, links = material.plan, []

@@ -25,7 +25,8 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
     table = [columns]
     for result, ratio in zip(results, ratios, strict=True):
         cells = [result.row.name, *_run_cells(result), *(bleu_cell(result.bleu(test)) for test in tests)]
-        cells += [_published(result.row.published.get(test)) for test in published]
+        scores = [result.row.published.get(test) for test in published]
+        cells += ["" if score is None else f"{score:.2f}" for score in scores]
         cells += [f"{mean_and_spread([one.run.updates_per_second for one in result.seeds])[0]:.2f}"]
         table.append([*cells, *(ratio if any(map(any, ratios)) else [])])
     return table
@@ -76,10 +77,6 @@ def _run_cells(result: Result) -> list[str]:
     updates = {records.run.updates for records in result.seeds}
     shown = ", ".join(f"{number / 1e6:.2f}M" for number in sorted(parameters))
     return [shown, ", ".join(map(str, sorted(updates))), str(len(result.seeds))]
-
-
-def _published(score: float | None) -> str:
-    return "" if score is None else f"{score:.2f}"
 
 
 def _speed_cells(result: Result, speed: Sequence[SpeedRecord]) -> list[str]:

@@ -184,14 +184,8 @@ def _measure(
     args: argparse.Namespace, model: PreTrainedModel, corpus: Corpus, alignments: dict[int, Tensor] | None
 ) -> RoutingStatistics:
     with tqdm(total=len(corpus.lines), unit=" lines", desc="measuring") as bar:
-        return measure_routing(
-            model,
-            corpus,
-            max_tokens_per_batch=args.max_tokens_per_batch,
-            alignments=alignments,
-            alignment_layer=args.alignment_layer,
-            on_batch=bar.update,
-        )
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, "alignment_layer": args.alignment_layer}
+        return measure_routing(model, corpus, alignments=alignments, on_batch=bar.update, **options)
 
 
 if __name__ == "__main__":

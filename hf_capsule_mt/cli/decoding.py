@@ -105,11 +105,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def process_state(device: str | None) -> PartialState:
-    """Return the state of this process among those that `accelerate launch` started.
-
-    Raises:
-        ValueError: if the device cannot be used.
-    """
+    """Return the state of this process among those launched together; raise a ValueError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The process that finishes first waits for the others, however long that takes.

@@ -68,10 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str | None = None) -> "gr.Blocks":
     """Build the page of [`hf_capsule_mt.explorer.page.build_page`], and check what it offers.
 
-    Args:
-        models: folders or names on the Hub.
-        fixed_models: whether visitors can choose no others.
-        device: as PyTorch names it; by default what accelerate finds.
+    It offers `models`, folders or names on the Hub, and no others if `fixed_models`.
 
     Raises:
         OSError: if there is no such checkpoint.

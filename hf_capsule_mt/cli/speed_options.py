@@ -49,9 +49,5 @@ def configs_of_rows(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
 
 
 def device_of(args: argparse.Namespace) -> torch.device:
-    """Return the device that was named, or a GPU where there is one.
-
-    Raises:
-        ValueError: if it cannot be used.
-    """
+    """Return the device that was named, by default a GPU where there is one; raise a ValueError if it is unusable."""
     return usable_device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))

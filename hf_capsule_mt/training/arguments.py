@@ -68,11 +68,7 @@ class ModelArguments:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Split `name=value`, of which the value is JSON or plain text.
-
-    Raises:
-        ValueError: if there is no equals sign.
-    """
+    """Split `name=value`, where the value is JSON or plain text; raise a ValueError without an equals sign."""
     name, separator, value = text.partition("=")
     if not separator:
         raise ValueError(f"config_overrides has {text!r}; write name=value")

@@ -43,8 +43,9 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         ValueError: if there is no checkpoint, a file should hold JSON and does not, or they differ in model type or in
             a tensor's name or shape.
     """
-    folders = _oldest_first([Path(folder) for folder in checkpoints])
-    output_dir = Path(output_dir)
+    folders, output_dir = [Path(folder) for folder in checkpoints], Path(output_dir)
+    if None not in map(step_of, folders):
+        folders.sort(key=step_of)
     if not folders:
         raise ValueError("there are no checkpoints to average")
     if output_dir.exists():
@@ -62,11 +63,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
-    """Return the `count` newest `checkpoint-<step>` folders of a run, the oldest of them first.
-
-    Raises:
-        ValueError: if the run has fewer.
-    """
+    """Return the `count` newest checkpoints of a run, the oldest of them first; raise a ValueError if it has fewer."""
     return _at_least(count, checkpoints(run_dir), f"checkpoints in {run_dir}")[-count:]
 
 
@@ -92,10 +89,6 @@ def best_checkpoints(
     _at_least(count, folders, f"checkpoints with {metric} in {run_dir}")
     folders.sort(key=lambda folder: (values[step_of(folder)], step_of(folder)), reverse=greater_is_better)
     return folders[:count]
-
-
-def _oldest_first(folders: list[Path]) -> list[Path]:
-    return folders if None in map(step_of, folders) else sorted(folders, key=step_of)
 
 
 def _at_least(count: int, folders: list[Path], what: str) -> list[Path]:
