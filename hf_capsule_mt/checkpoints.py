@@ -152,7 +152,7 @@ def load_weights(
             name, use_safetensors=True, output_loading_info=True, **options, **fields
         )
     strange = set(report["missing_keys"])
-    # A model of others may come with more than is used, such as the head of another task.
+    # A checkpoint of another package may have unused tensors, such as the head of another task.
     if isinstance(model.config, PortableConfig):
         strange |= set(report["unexpected_keys"])
     if strange:
@@ -162,7 +162,7 @@ def load_weights(
 
 @contextmanager
 def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
-    """Around `from_pretrained`: explain errors in the weights of `checkpoint`, loaded with other `fields`, if any.
+    """Explain errors that `from_pretrained` raises for the weights of `checkpoint`, loaded with other `fields`, if any.
 
     Raises:
         OSError: if they are damaged, or of other shapes than the configuration's.
@@ -173,7 +173,7 @@ def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingPro
         raise OSError(
             f"the weights in {checkpoint} are damaged: {error}; copy or download them again, or name another checkpoint"
         ) from error
-    # What Transformers raises for weights of another shape.
+    # Transformers raises it for weights of another shape.
     except RuntimeError as error:
         raise OSError(_misfit(checkpoint, fields, str(error))) from error
 

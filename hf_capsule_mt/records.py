@@ -129,7 +129,7 @@ class RunRecord(Record):
     """Fields of the model's configuration that differ from the defaults."""
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
-    """Of the text that was read: by side, source and target."""
+    """Hashes of the text that was read, by side: source and target."""
     data_report: ReadReport
     pairs: PairCounts
     mixed_precision: str = "no"
@@ -144,7 +144,7 @@ class RunRecord(Record):
 
     @property
     def updates_per_second(self) -> float:
-        """Updates per second in the command's last call, with its evaluations."""
+        """Return the updates per second in the command's last call, with its evaluations."""
         resumed = self.training.resume_from_checkpoint
         before = 0 if resumed is None else int(Path(resumed).name.rpartition("-")[2])
         return (self.updates - before) / self.seconds_of_this_call
@@ -183,7 +183,7 @@ class EvaluationRecord(Record):
     COMMAND: ClassVar[str] = "hf-capsule-mt evaluate"
 
     scores: dict[str, Score] | None = None
-    """By metric; None where systems were compared."""
+    """Scores by metric; None where systems were compared."""
     comparison: dict[str, Any] | None = None
     by_length: dict[str, Any] | None = None
     adequacy: dict[str, Any] | None = None
@@ -206,12 +206,12 @@ class Rates:
 
     @property
     def ratios(self) -> list[float]:
-        """The method's rate divided by the plain model's, for every round."""
+        """Return the method's rate divided by the plain model's, for every round."""
         return [method / plain for plain, method in zip(self.plain, self.method)]
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios."""
+        """Return the median of the ratios."""
         return median(self.ratios)
 
 
@@ -266,7 +266,7 @@ class Measurement:
     kind: str
     """"training": an update. "decoding": greedy search for as many words as the source has."""
     length: int
-    """Of source and target, in words."""
+    """Length of source and target, in words."""
     seconds: float
 
 
@@ -326,7 +326,7 @@ class LatencyRecord(Record):
     settings: LatencySettings
     sentences: int
     seconds: dict[str, list[float]]
-    """By row, of every sentence in every round."""
+    """Seconds by row, for every sentence in every round."""
     words: TokenCounts
     environment: Environment
 
@@ -359,7 +359,7 @@ class ProbingRecord(Record):
     validation_accuracies: list[float]
     majority_accuracy: float
     sentences: dict[str, int]
-    """By split."""
+    """Number of sentences by split."""
     labels: int
     parameters: int
     config: dict[str, Any]
@@ -406,7 +406,7 @@ def _run_from_1(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Make an environment of the versions, which were all that was recorded of it."""
+    """Make an environment of the versions; nothing else of it was recorded."""
     packages = found.get("versions")
     if not isinstance(packages, dict):
         return found
@@ -417,7 +417,7 @@ def _evaluation_from_1(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speed_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the ratios, which follow from the rates."""
+    """Remove the ratios, which are computed from the rates."""
     results = found.get("results")
     if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
         return found

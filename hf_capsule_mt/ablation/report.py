@@ -59,7 +59,7 @@ def write_report(plan: Plan, folder: Path) -> None:
 
 
 def render_page(plan: Plan) -> str:
-    """The study's own page, from its template.
+    """Return the study's own page, rendered from its template.
 
     The template is Jinja's. It has `study`; `scores`, `curves` and `caption`, which are Markdown; and `bleu(name,
     test)`, the BLEU that the record STUDY_NAME_TEST.json has.

@@ -36,20 +36,20 @@ class SeedRecords:
     seed: int
     run: RunRecord
     evaluations: Mapping[str, EvaluationRecord]
-    """By test set."""
+    """Evaluations by test set."""
     log: Sequence[Mapping[str, float]]
     """The Trainer's log entries, or none."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row and the records of those of its seeds that are done."""
+    """A row and the records of its finished seeds."""
 
     row: Row
     seeds: tuple[SeedRecords, ...]
 
     def bleu(self, test: str) -> list[float]:
-        """BLEU by seed."""
+        """Return BLEU by seed."""
         return [records.evaluations[test].scores["bleu"].score for records in self.seeds]
 
 

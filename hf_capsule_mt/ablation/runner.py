@@ -58,7 +58,7 @@ def _run(job: Job, step: Step, launcher: str, lock: int, say: Callable[[str], No
         _prepare_run(job, step.product.parent)
     words = command_line(step, launcher)
     say(f"== {job.name}: {shlex.join(words)}")
-    # Whatever a command starts holds the lock as well, for it may outlive this process.
+    # Processes that a command starts hold the lock too, since they may outlive this one.
     ended = subprocess.run(words, env=command_environment(), pass_fds=[lock], check=False)
     return ended.returncode == 0 and step.product.exists()
 
@@ -77,7 +77,7 @@ def command_environment() -> dict[str, str]:
 
 
 def _prepare_run(job: Job, run: Path) -> None:
-    """Remove checkpoints of which a killed run saved only a part, and what was made of weights that will change."""
+    """Remove checkpoints that a killed run saved in part, and products of weights that will change."""
     made = [step.product for step in job.steps if run in step.product.parents and step.product.exists()]
     for path in [*made, *(folder for folder in checkpoints(run) if not is_whole(folder))]:
         if path.is_dir():

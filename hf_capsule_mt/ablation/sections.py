@@ -33,7 +33,7 @@ class Material:
 
     plan: Plan
     results: Sequence[Result]
-    """Of the rows that have records."""
+    """Results of the rows that have records."""
     folder: Path
     translated: Sequence[tuple[Test, AlignedTexts]]
     """Test sets and their translations by the first seed of every row, as far as their files exist."""
@@ -45,7 +45,7 @@ def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
 
 
 def significance(material: Material) -> Section | None:
-    """Every row's translations tested against those of the study's baseline."""
+    """Test every row's translations against those of the study's baseline."""
     tables, scoring, study = [], _scoring(material.plan), material.plan.study
     baseline = study.baseline or study.rows[0].name
     for test, texts in material.translated:
@@ -69,7 +69,7 @@ def significance(material: Material) -> Section | None:
 
 
 def lengths(material: Material) -> Section | None:
-    """BLEU and length by the length of the source."""
+    """Draw BLEU and length by the length of the source."""
     figures, scoring = [], _scoring(material.plan)
     tokenize = material.plan.study.sections["evaluate"].get("source_tokenize", scoring["tokenize"])
     for test, texts in material.translated:
@@ -87,7 +87,7 @@ def lengths(material: Material) -> Section | None:
 
 
 def examples(material: Material) -> Section | None:
-    """The first sentences of every test set."""
+    """Show the first sentences of every test set with their translations."""
     tables = []
     for _, texts in material.translated:
         columns = {"source": texts.sources, "reference": texts.references[0], **texts.systems}
@@ -97,7 +97,7 @@ def examples(material: Material) -> Section | None:
 
 
 def missing(material: Material) -> Section | None:
-    """Rows with records, whose checkpoints and translations are elsewhere."""
+    """Name the rows with records whose checkpoints and translations are elsewhere."""
     plan, rows = material.plan, material.results
     elsewhere = [result.row.name for result in rows if not plan.model(result.row, result.seeds[0].seed).is_dir()]
     if not elsewhere:
@@ -107,7 +107,7 @@ def missing(material: Material) -> Section | None:
 
 
 def routing(material: Material) -> Section | None:
-    """Links to the reports of hf-capsule-mt analyze on every checkpoint with routing, for the first test set."""
+    """Link to the reports of hf-capsule-mt analyze on every checkpoint with routing, for the first test set."""
     from transformers import AutoConfig
 
     plan, links = material.plan, []
@@ -129,7 +129,7 @@ def _analyze(model: Path, source: Path, reference: Path, folder: Path) -> None:
     options = {"model": model, "input_file": source, "references": reference, "output_dir": folder}
     words = command_line(Step("analyze", options, folder), "")
     print(f"== {shlex.join(words)}", flush=True)
-    # It prints tables, which are in the report, and the name that the folder has until that is whole.
+    # The command prints tables, which are in the report too, and the temporary name of the folder.
     if subprocess.run(words, env=command_environment(), stdout=subprocess.DEVNULL, check=False).returncode:
         raise ChildProcessError(f"the routing of {model} cannot be analyzed: see above")
 

@@ -34,7 +34,7 @@ from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
-# Option: default, what it is.
+# By option: its default and its help.
 _WORKLOAD = {
     "max_tokens": (1024, "padded tokens of a training batch"),
     "batch_size": (16, "sentences decoded together"),

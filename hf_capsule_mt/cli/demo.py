@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         launch_page(page, args.host, args.port)
     except OSError as error:
-        # Gradio names parameters of its own.
+        # Gradio's message names parameters of its own instead of options.
         port = args.port or os.environ.get("GRADIO_SERVER_PORT") or "7860 and the 99 after it"
         raise OSError(
             f"the page cannot be served at port {port}, which may be in use: name a free one as --port, and with "

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """Around a command: a ValueError or an OSError ends it with `error: ...` and exit status 2.
+    """End a command on a ValueError or an OSError with `error: ...` and exit status 2.
 
     The traceback is logged at DEBUG level. If the reader of the output has gone, the command ends without a message.
     """

@@ -60,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print a table of each thing that was asked for, as soon as it is found; write the record if asked."""
+    """Print the table of each measurement as soon as it is made; write the record if asked."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     texts = _read(args)

@@ -26,7 +26,7 @@ from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
 
-# Option: default, what it is.
+# By option: its default and its help.
 _NUMBERS = {
     "num_train": (100_000, "sentences of the training split"),
     "num_validation": (10_000, "sentences of the validation split"),

@@ -34,7 +34,7 @@ from .output import check_output_folder
 from .parser import CommandParser
 from .quiet import quiet_transformers
 
-# Option: type, default, what it is.
+# By option: its type, its default and its help.
 _SETTINGS = {
     "size": (str, "base", "of the three-layer encoder: tiny, base or big"),
     "vocab_size": (int, 32000, "most words: the most frequent of the training split"),
@@ -129,7 +129,7 @@ def _carry_out(run: _Run, settings: ProbingSettings) -> None:
     started, environment = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
-    # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.
+    # The Trainer warns that tied embeddings, which a checkpoint holds once, are missing from it.
     with quiet_transformers():
         result = probe(run.data, run.settings["aggregation"], run.settings["seed"], settings, run.folder)
     record = ProbingRecord(

@@ -17,5 +17,5 @@ def leave_group_at_exit() -> None:
 def _leave_group() -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-        # Its threads end with the last reference, and what trained is full of cycles.
+        # Its threads end with the last reference, and a Trainer is part of reference cycles.
         gc.collect()

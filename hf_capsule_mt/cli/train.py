@@ -45,7 +45,7 @@ class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter)
 
 def build_parser() -> HfArgumentParser:
     """Return the parser of the command."""
-    # HfArgumentParser calls what is left over "not used", and names no other option.
+    # By itself HfArgumentParser calls a mistyped option "not used", and does not name the nearest.
     parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
     return parser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     trainer = TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-    # What Transformers calls internal is to save without pushing: that comes last, with the scores.
+    # `_internal_call` saves without pushing, which is done at the end, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if data.validation is not None else {})}

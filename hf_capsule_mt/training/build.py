@@ -46,7 +46,7 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
 
 @contextmanager
 def _explained_overrides(overrides: Sequence[str]) -> Iterator[None]:
-    """Around the making of a model: name the overridden fields in the error, where there are any."""
+    """Make errors in building a model name the overridden fields, where there are any."""
     try:
         yield
     # An activation function that does not exist, weights of another shape.

@@ -17,12 +17,12 @@ def log_loss_terms(trainer: Trainer) -> None:
     """
     terms = _LossTerms(trainer)
     trainer.model.register_forward_hook(terms.listen)
-    # Those that add_callback adds come after the loggers.
+    # add_callback would add it after the loggers.
     trainer.callback_handler.callbacks.insert(0, terms)
 
 
 class _LossTerms(TrainerCallback):
-    """Sums the parts up since the last log, as the Trainer does with the loss."""
+    """Sums of the parts since the last log, as the Trainer keeps of the loss."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._accelerator = trainer.accelerator
@@ -50,9 +50,9 @@ class _LossTerms(TrainerCallback):
         sums, self._sums, self._logged_at = self._sums, {}, state.global_step
         if len(sums) < 2:
             return
-        # Every process has divided by the words of all, or by its own.
+        # A process's loss is divided by the number of words of all processes, or by its own.
         reduction = "sum" if args.average_tokens_across_devices else "mean"
         terms = {name: self._accelerator.reduce(total, reduction).item() / updates for name, total in sums.items()}
         logs.update(terms)
-        # The history has a copy already.
+        # The Trainer has copied the logs into its history before.
         state.log_history[-1].update(terms)

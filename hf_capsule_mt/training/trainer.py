@@ -148,8 +148,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
         )
-        # accelerate cannot fill up batches of no fixed size, and need not: the sampler has as many for every process.
-        # In evaluation it must, or there would be nothing to gather from a process without a last batch.
+        # accelerate cannot even out batches of varying size, and need not: the sampler gives each process as many.
+        # Evaluation needs even batches: every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
         try:
             return self.accelerator.prepare(loader)
