@@ -1,6 +1,5 @@
-"""Checkpoints on disk: those of a run, their parts, and what is wrong with one that cannot be used."""
+"""Checkpoints on disk: listing, checking and loading, with errors that explain what is wrong."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from .configuration.portable import PortableConfig
+from .files import read_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -50,10 +50,8 @@ def is_whole(checkpoint: str | Path) -> bool:
 def last_checkpoint(run: str | Path, before: int | None = None) -> Path | None:
     """Return the newest checkpoint of a run that was saved to its end; None if there is none.
 
-    Args:
-        run: its folder.
-        before: the update that it must be of before, if above 0. The Trainer makes one more update than it should when
-            it goes on from the last.
+    With `before` above 0, it is one of an earlier update than that: the Trainer makes one update too many when it
+    resumes from the last.
     """
     whole = [folder for folder in checkpoints(run) if is_whole(folder)]
     early = [folder for folder in whole if before is None or before < 1 or step_of(folder) < before]
@@ -154,7 +152,7 @@ def load_weights(
             name, use_safetensors=True, output_loading_info=True, **options, **fields
         )
     strange = set(report["missing_keys"])
-    # A model of others may come with more than is used, such as the head of another task.
+    # A checkpoint of another package may have unused tensors, such as the head of another task.
     if isinstance(model.config, PortableConfig):
         strange |= set(report["unexpected_keys"])
     if strange:
@@ -164,11 +162,7 @@ def load_weights(
 
 @contextmanager
 def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
-    """Around `from_pretrained`: say what is wrong with the weights of `checkpoint`, a folder or a name on the Hub.
-
-    Args:
-        checkpoint: as messages name it.
-        fields: of the configuration, if they are not the checkpoint's.
+    """Explain errors that `from_pretrained` raises for the weights of `checkpoint`, loaded with other `fields`, if any.
 
     Raises:
         OSError: if they are damaged, or of other shapes than the configuration's.
@@ -179,7 +173,7 @@ def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingPro
         raise OSError(
             f"the weights in {checkpoint} are damaged: {error}; copy or download them again, or name another checkpoint"
         ) from error
-    # What Transformers raises for weights of another shape.
+    # Transformers raises it for weights of another shape.
     except RuntimeError as error:
         raise OSError(_misfit(checkpoint, fields, str(error))) from error
 
@@ -194,11 +188,7 @@ def _misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """Return the file of each tensor of a checkpoint, in one file or several.
-
-    Raises:
-        OSError: if weights are missing or damaged.
-    """
+    """Return the file of each tensor of a checkpoint; raise an OSError if weights are missing or damaged."""
     check_folder(folder, "weights")
     if not (folder / WEIGHTS).is_file():
         weight_map = _read_json(folder, WEIGHTS_INDEX)["weight_map"]
@@ -223,12 +213,7 @@ def count_parameters(model: PreTrainedModel) -> int:
 
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
-    if not (folder / name).is_file():
-        raise FileNotFoundError(f"{folder} holds no {name}")
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("it is no object")
+        return read_json(folder / name)
     except ValueError as error:
-        raise ValueError(f"{name} in {folder} is not valid JSON: {error}; copy it again") from error
-    return found
+        raise ValueError(f"{error}; copy it again") from error

@@ -26,11 +26,7 @@ class Environment:
 
     @classmethod
     def here(cls, device_type: str | None = None) -> "Environment":
-        """Describe this process.
-
-        Args:
-            device_type: "cuda" or "cpu", whichever does the work; by default "cuda" where there is one.
-        """
+        """Describe this process; `device_type` ("cuda" or "cpu") does its work, by default a GPU where there is one."""
         import torch
 
         on_gpu = torch.cuda.is_available() if device_type is None else device_type == "cuda"

@@ -1,11 +1,15 @@
-"""Files that are written whole or not at all, files of JSON, and hashes of text and files."""
+"""Files and folders that are written whole or not at all, files of JSON, and hashes of text and files."""
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from .json_fields import encode
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -25,6 +29,22 @@ def replace_bytes(path: Path, data: bytes) -> None:
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes `path` when the block ends, and disappears if it is interrupted."""
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as temporary:
+        folder = Path(temporary, "new")
+        folder.mkdir()
+        yield folder
+        folder.replace(path)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write `record` as JSON, whole or not at all; a value that JSON does not have, such as a path, becomes text."""
+    replace_text(path, json.dumps(encode(record), indent=2, ensure_ascii=False, default=str) + "\n")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file of one JSON object.
 
@@ -37,9 +57,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} holds no JSON: {error}") from error
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{path} holds no JSON object")
+        raise ValueError(f"{path} is not valid JSON: it is no object")
     return record
 
 

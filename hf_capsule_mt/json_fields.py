@@ -1,6 +1,6 @@
 """Dataclasses to and from JSON, by the annotations of their fields.
 
-A dataclass with a field `others`, a dictionary, may have fields in JSON that it does not name.
+JSON may have more fields than a dataclass, if this has a dictionary `others` to keep them in.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:
-    """Return a dataclass, or a list or dictionary of them, as JSON has it; what is in `others` becomes fields."""
+    """Return the JSON form of a dataclass, or a list or dictionary of them; entries of `others` become fields."""
     if is_dataclass(value):
         found = {each.name: encode(getattr(value, each.name)) for each in fields(value)}
         others = found.pop("others", {})

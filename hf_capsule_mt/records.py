@@ -1,10 +1,9 @@
-"""The records that commands write of their work: dataclasses, read and written here alone.
+"""The records of the commands' work: dataclasses, and the only functions that read and write them.
 
 A record is a file with a JSON object that has its `kind`, its `version`, and its fields. [`read`] takes records of
 earlier versions as well: a function for each kind and version turns them into those of the next.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +11,16 @@ from statistics import median
 from typing import Any, ClassVar, TypeVar
 
 from .environment import Environment
-from .files import read_json, replace_text
+from .files import read_json, write_json
 from .json_fields import decode, encode
 
 VERSION = 2
-"""Of the records that are written. Those of version 1 have neither `kind` nor `version`."""
+"""Version of the records that are written. Records of version 1 have neither `kind` nor `version`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a command, by name: as fields those that are read from records, and all others."""
+    """Options of a command by name: those that are read from records as fields, all others in `others`."""
 
     others: dict[str, Any] = field(default_factory=dict)
 
@@ -82,7 +81,7 @@ class BaseModel:
 
 @dataclass
 class ReadReport:
-    """Numbers of pairs of sentences: read, and what became of them."""
+    """Numbers of pairs of sentences that were read, kept and dropped."""
 
     read: int = 0
     kept: int = 0
@@ -130,7 +129,7 @@ class RunRecord(Record):
     """Fields of the model's configuration that differ from the defaults."""
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
-    """Of the text that was read: by side, source and target."""
+    """Hashes of the text that was read, by side: source and target."""
     data_report: ReadReport
     pairs: PairCounts
     mixed_precision: str = "no"
@@ -145,7 +144,7 @@ class RunRecord(Record):
 
     @property
     def updates_per_second(self) -> float:
-        """Of the command's last call, with its evaluations."""
+        """Return the updates per second in the command's last call, with its evaluations."""
         resumed = self.training.resume_from_checkpoint
         before = 0 if resumed is None else int(Path(resumed).name.rpartition("-")[2])
         return (self.updates - before) / self.seconds_of_this_call
@@ -169,7 +168,7 @@ class Score:
 
 @dataclass(frozen=True)
 class ScoreSettings:
-    """How text is scored: see [`~hf_capsule_mt.evaluation.scores.score_translations`]."""
+    """Options of [`~hf_capsule_mt.evaluation.scores.score_translations`]."""
 
     tokenize: str
     lowercase: bool
@@ -178,13 +177,13 @@ class ScoreSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRecord(Record):
-    """What was found of translations, and the files that it was found of."""
+    """Scores, comparisons and analyses of translations, and the files they were made from."""
 
     KIND: ClassVar[str] = "evaluation"
     COMMAND: ClassVar[str] = "hf-capsule-mt evaluate"
 
     scores: dict[str, Score] | None = None
-    """By metric; None where systems were compared."""
+    """Scores by metric; None where systems were compared."""
     comparison: dict[str, Any] | None = None
     by_length: dict[str, Any] | None = None
     adequacy: dict[str, Any] | None = None
@@ -200,41 +199,35 @@ class EvaluationRecord(Record):
 
 @dataclass(frozen=True)
 class Rates:
-    """Work done per second, round by round, by the plain model and by the other right after it."""
+    """Work per second of the plain model and of the other in each round, where they take turns."""
 
     plain: list[float]
     method: list[float]
 
     @property
     def ratios(self) -> list[float]:
-        """The method's rate over the plain model's, of every round."""
+        """Return the method's rate divided by the plain model's, for every round."""
         return [method / plain for plain, method in zip(self.plain, self.method)]
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios."""
+        """Return the median of the ratios."""
         return median(self.ratios)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plain model and one with routing.
-
-    Attributes:
-        plain_parameters: of the plain model.
-        parameters: of the other.
-        training: target tokens, without padding, trained on per second.
-        decoding: sentences decoded per second.
-        plain_memory: bytes of tensors at the height of an update of the plain model, where they were measured.
-        memory: the same of the other.
-    """
+    """A plain model and one with routing."""
 
     plain_parameters: int
     parameters: int
     training: Rates
+    """Target tokens, without padding, trained on per second."""
     decoding: Rates
+    """Sentences decoded per second."""
     plain_memory: int | None = None
     memory: int | None = None
+    """Bytes of tensors at the height of an update, where they were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,13 +260,13 @@ class SpeedRecord(Record):
 
 @dataclass(frozen=True)
 class Measurement:
-    """How long one model took, for sentences of one length."""
+    """Time that one model took for sentences of one length."""
 
     row: str
     kind: str
     """"training": an update. "decoding": greedy search for as many words as the source has."""
     length: int
-    """Of source and target, in words."""
+    """Length of source and target, in words."""
     seconds: float
 
 
@@ -333,14 +326,14 @@ class LatencyRecord(Record):
     settings: LatencySettings
     sentences: int
     seconds: dict[str, list[float]]
-    """By row, of every sentence in every round."""
+    """Seconds by row, for every sentence in every round."""
     words: TokenCounts
     environment: Environment
 
 
 @dataclass(frozen=True)
 class ProbingRunSettings:
-    """All that decides what comes out of a probing classifier."""
+    """Everything that determines the result of a probing classifier."""
 
     task: str
     aggregation: str
@@ -366,7 +359,7 @@ class ProbingRecord(Record):
     validation_accuracies: list[float]
     majority_accuracy: float
     sentences: dict[str, int]
-    """By split."""
+    """Number of sentences by split."""
     labels: int
     parameters: int
     config: dict[str, Any]
@@ -400,9 +393,8 @@ def read(kind: type[R], path: Path) -> R:
 
 
 def write(record: Record, path: Path) -> None:
-    """Write a record, whole or not at all; what JSON does not know, such as a path, becomes text."""
-    found = {"kind": record.KIND, **encode(record)}
-    replace_text(path, json.dumps(found, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Write a record, whole or not at all."""
+    write_json(path, {"kind": record.KIND, **encode(record)})
 
 
 def _run_from_1(found: dict[str, Any]) -> dict[str, Any]:
@@ -414,7 +406,7 @@ def _run_from_1(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluation_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Make an environment of the versions, which were all that was recorded of it."""
+    """Make an environment of the versions; nothing else of it was recorded."""
     packages = found.get("versions")
     if not isinstance(packages, dict):
         return found
@@ -425,7 +417,7 @@ def _evaluation_from_1(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speed_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the ratios, which follow from the rates."""
+    """Remove the ratios, which are computed from the rates."""
     results = found.get("results")
     if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
         return found
@@ -439,4 +431,4 @@ _UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     (EvaluationRecord.KIND, 1): _evaluation_from_1,
     (SpeedRecord.KIND, 1): _speed_from_1,
 }
-"""By kind and version, what makes a record that of the next version, where that has other fields."""
+"""Functions that turn a record into one of the next version, by kind and version."""

@@ -74,15 +74,15 @@ def lose_a_tensor(folder):
 LOADING = (translate, distill, analyze, train, push_to_hub)
 EVERY = (*LOADING, average_checkpoints)
 MISTAKES = {
-    "a cut config": (cut("config.json"), "config.json in {folder} is not valid JSON: ", EVERY),
+    "a cut config": (cut("config.json"), "{folder}/config.json is not valid JSON: ", EVERY),
     "a cut generation config": (
         cut("generation_config.json"),
-        "generation_config.json in {folder} is not valid JSON: ",
+        "{folder}/generation_config.json is not valid JSON: ",
         EVERY,
     ),
     "no config": (remove("config.json"), "{folder} holds no config (config.json); name the folder", EVERY),
     "no tokenizer": (remove(*TOKENIZER), "{folder} holds no tokenizer (tokenizer_config.json or", LOADING),
-    "a cut tokenizer": (cut("tokenizer.json"), "tokenizer.json in {folder} is not valid JSON: ", LOADING),
+    "a cut tokenizer": (cut("tokenizer.json"), "{folder}/tokenizer.json is not valid JSON: ", LOADING),
     "half a tokenizer": (remove("tokenizer.json"), "the tokenizer in {folder} cannot be loaded: ", LOADING),
     "no weights": (remove(WEIGHTS), "{folder} holds no weights (*.safetensors); copy them", EVERY),
     "cut weights": (cut(WEIGHTS), DAMAGED, EVERY),

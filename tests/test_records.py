@@ -142,7 +142,7 @@ def test_fields_that_are_missing(place, version, tmp_path):
 def test_files_of_something_else(kind, text, tmp_path):
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"^{path} (lacks|holds no JSON)"):
+    with pytest.raises(ValueError, match=f"^{path} (lacks|is not valid JSON)"):
         read(kind, path)
     with pytest.raises(FileNotFoundError, match="absent"):
         read(kind, tmp_path / "absent.json")

@@ -1,4 +1,4 @@
-"""What can be wrong with the values of a study, found before anything runs."""
+"""Checks of the values of a study, before anything runs."""
 
 import argparse
 import io
@@ -20,11 +20,7 @@ from .study import SECTIONS, Figure, Row, Study
 
 
 def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
-    """Check methods, configurations and options; files are left to [`check_files`].
-
-    Args:
-        study: what to check.
-        parsers: of the commands, by name.
+    """Check methods, configurations and options, by the `parsers` of the commands; [`check_files`] checks files.
 
     Raises:
         ValueError: if a method, a size, a field or an option is unknown, or a value is not allowed; the message names
@@ -114,7 +110,7 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
 
 
 def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None:
-    """Let the command's own parser read the options, and of training options their own checks."""
+    """Let the command's own parser read the options, and the classes of training arguments check theirs."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -122,13 +118,9 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None
     except SystemExit as error:
         raise ValueError(f"{where}: {said.getvalue().strip().rpartition('error: ')[2]}") from error
     for kind in getattr(parser, "dataclass_types", ()):
-        # Those of the data look for its files, some of which earlier steps make.
+        # DataArguments looks for the files of the data, some of which earlier steps make.
         if kind.__name__ != "DataArguments":
-            _make(kind, {field.name: found[field.name] for field in fields(kind) if field.name in found}, where)
-
-
-def _make(kind: type, values: Mapping[str, Any], where: str) -> None:
-    try:
-        kind(**values)
-    except (ValueError, TypeError, ImportError) as error:
-        raise ValueError(f"{where}: {error}") from error
+            try:
+                kind(**{field.name: found[field.name] for field in fields(kind) if field.name in found})
+            except (ValueError, TypeError, ImportError) as error:
+                raise ValueError(f"{where}: {error}") from error

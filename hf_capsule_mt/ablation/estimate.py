@@ -1,4 +1,4 @@
-"""What a study costs: updates by the speed that somebody printed."""
+"""The cost of a study in GPU hours, by published speeds."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from .study import Study
 
 
 def estimate(study: Study, jobs: Sequence[Job]) -> str | None:
-    """GPU hours of training `jobs`, with the arithmetic; None where the study names no GPU.
+    """Return the GPU hours of training `jobs`, with the arithmetic; None where the study names no GPU.
 
     A job takes `max_steps` over the row's `updates_per_second` (else the study's), on the study's GPUs.
     """

@@ -16,12 +16,12 @@ from .study import Figure, Study
 from .table import learning_curve
 
 FORMATS = (".png", ".svg")
-# Of a loss that is a sum, the part that every method has.
+# Of a loss of several parts, the part that every method has.
 _LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation BLEU": ("eval_bleu",)}
 
 
 def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[str, str]:
-    """Draw the figures of which there is anything to show, each as PNG and SVG.
+    """Draw the figures that the records have data for, each as PNG and SVG.
 
     Returns:
         The figures' names, without endings, with their captions.
@@ -50,7 +50,7 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
 
 
 def _first_curve(result: Result, names: Sequence[str]) -> dict[int, list[float]]:
-    """What was logged under the first of the names that there is anything of."""
+    """Return the learning curve of the first of the names that was logged."""
     return next(filter(None, (learning_curve(result, name) for name in names)), {})
 
 
@@ -61,7 +61,7 @@ def draw_formats(folder: Path, name: str, draw: Callable[[Path], None]) -> None:
 
 
 def _series(figure: Figure, results: Sequence[Result]) -> dict[str, dict[float, list[float]]] | None:
-    """The points of every line, or None where none has two."""
+    """Return the points of every line, or None if no line has two."""
     series: dict[str, dict[float, list[float]]] = {}
     for result in results:
         if any(fnmatchcase(result.row.name, pattern) for pattern in figure.rows):
@@ -75,7 +75,7 @@ def _field(result: Result, name: str) -> float:
     config = result.seeds[0].run.config
     if name not in config:
         raise ValueError(f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure")
-    # The one field whose default is another's value.
+    # Its default, None, stands for the value of d_model.
     return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
 
 

@@ -1,4 +1,4 @@
-"""A folder with all that is known of a study: tables and figures from its records, and a page that shows them."""
+"""The report of a study: a folder with a page of tables and figures, made from its records."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,12 +6,13 @@ from typing import Any
 
 from hf_capsule_mt.analysis.pages import Section, report_page
 from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.markdown import table_in_markdown
 
 from .figures import draw_figures
 from .results import Result, read_results, read_scores, read_speed
 from .sections import Material, examples, gather, lengths, missing, routing, significance
 from .steps import Plan
-from .table import Table, caption, curve_table, score_table
+from .table import caption, curve_table, score_table
 
 
 def _scores(material: Material) -> Section | None:
@@ -41,7 +42,7 @@ SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
     routing,
     examples,
 )
-"""Each makes a part of the report, or None where there is nothing to show."""
+"""Functions that make a part of the report, or None where there is nothing to show."""
 
 
 def write_report(plan: Plan, folder: Path) -> None:
@@ -57,15 +58,11 @@ def write_report(plan: Plan, folder: Path) -> None:
     replace_text(folder / "index.html", report_page(title, plan.study.about, sections))
 
 
-def render_page(plan: Plan, markdown: Callable[[Table], str]) -> str:
-    """The study's own page, from its template.
+def render_page(plan: Plan) -> str:
+    """Return the study's own page, rendered from its template.
 
     The template is Jinja's. It has `study`; `scores`, `curves` and `caption`, which are Markdown; and `bleu(name,
     test)`, the BLEU that the record STUDY_NAME_TEST.json has.
-
-    Args:
-        plan: of the study and of its records.
-        markdown: what makes a table from cells.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -81,7 +78,7 @@ def render_page(plan: Plan, markdown: Callable[[Table], str]) -> str:
         return read_scores(path).scores["bleu"].score
 
     tables = {"scores": score_table(study, results, read_speed(study)), "curves": curve_table(results)}
-    known = {name: markdown(table) for name, table in tables.items()}
+    known = {name: table_in_markdown(table) for name, table in tables.items()}
     template = Path(study.page).read_text(encoding="utf-8")
     return _render(template, study=study, caption=caption(study, results), bleu=bleu, **known)
 

@@ -25,7 +25,7 @@ from .study import Row, Study
 _PRESET = "that of the preset"
 OF_TRAINING = ("run_record.json", "trainer_state.json")
 """Files that a training run leaves."""
-# Options whose names begin so change nothing in the weights.
+# Beginnings of the names of options that change nothing in the weights.
 _OF_NO_WEIGHT = ("report_to", "run_name", "project", "use_cpu", "disable_tqdm", "log", "hub_", "push_", "dataloader_")
 
 
@@ -36,36 +36,36 @@ class SeedRecords:
     seed: int
     run: RunRecord
     evaluations: Mapping[str, EvaluationRecord]
-    """By test set."""
+    """Evaluations by test set."""
     log: Sequence[Mapping[str, float]]
     """The Trainer's log entries, or none."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row and the records of those of its seeds that are done."""
+    """A row and the records of its finished seeds."""
 
     row: Row
     seeds: tuple[SeedRecords, ...]
 
     def bleu(self, test: str) -> list[float]:
-        """BLEU by seed."""
+        """Return BLEU by seed."""
         return [records.evaluations[test].scores["bleu"].score for records in self.seeds]
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean, and the standard deviation of the sample, which one value does not have."""
+    """Return the mean and the standard deviation of the sample, None for one value."""
     return mean(values), stdev(values) if len(values) > 1 else None
 
 
 def record_name(study: Study, row: Row, seed: int, kind: str) -> str:
-    """The name of a row's record in a folder of records; `kind` is a file of `OF_TRAINING` or a test set."""
+    """Return the file name of a row's record; `kind` is a file of `OF_TRAINING` or a test set."""
     marked = f"{study.name}_{row.name}" if seed == 1 else f"{study.name}_{row.name}_seed{seed}"
     return f"{marked}_{kind.removesuffix('.json')}.json"
 
 
 def read_results(study: Study, folder: Path) -> list[Result]:
-    """The rows of which every record of at least one seed is in the folder, in the study's order.
+    """Return the rows with every record of at least one seed in the folder, in the study's order.
 
     Raises:
         ValueError: if a record is not what its name says: no JSON, or of another method, size, seed or option.
@@ -79,7 +79,8 @@ def read_results(study: Study, folder: Path) -> list[Result]:
 
 
 def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords | None:
-    paths = {kind: folder / record_name(study, row, seed, kind) for kind in (*OF_TRAINING, *_test_names(study))}
+    kinds = (*OF_TRAINING, *(test.name for test in study.tests))
+    paths = {kind: folder / record_name(study, row, seed, kind) for kind in kinds}
     log = paths.pop(OF_TRAINING[1])
     if not all(path.is_file() for path in paths.values()):
         return None
@@ -92,11 +93,7 @@ def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords |
 
 
 def read_scores(path: Path) -> EvaluationRecord:
-    """Read an evaluation of one system.
-
-    Raises:
-        ValueError: if it has no BLEU.
-    """
+    """Read an evaluation of one system; raise a ValueError if it has no BLEU."""
     evaluation = read(EvaluationRecord, path)
     if "bleu" not in (evaluation.scores or {}):
         raise ValueError(f"{path} has no BLEU; give what hf-capsule-mt evaluate --hypotheses wrote, with bleu a metric")
@@ -109,14 +106,9 @@ def read_speed(study: Study) -> list[SpeedRecord]:
 
 
 def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path: Path) -> None:
-    """Raise a ValueError if a run's record is of another method, size, seed, option or data than its row.
+    """Raise a ValueError if the record at `path` is of another method, size, seed, option or data than its row.
 
-    Args:
-        run: the record.
-        row: what it should be of.
-        seed: likewise.
-        data: that of the study; a row with a teacher is trained on others.
-        path: where the record is, for the message.
+    `data` is that of the study, on which a row with a teacher is not trained.
     """
     overrides = dict(text.split("=", 1) for text in run.model.config_overrides)
     options = {name: value for name, value in row.train.items() if not name.startswith(_OF_NO_WEIGHT)}
@@ -136,14 +128,10 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
 
 
 def _plain(value: Any) -> Any:
-    """A value as the YAML file, the command line and the record all have it."""
+    """Return a value in the form that the YAML file, the command line and the record have in common."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except json.JSONDecodeError:
             return value.lower()
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _test_names(study: Study) -> list[str]:
-    return [test.name for test in study.tests]

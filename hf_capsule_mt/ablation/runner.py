@@ -1,4 +1,4 @@
-"""Runs the commands of a study, so that a kill costs little and a crash no other row."""
+"""Execution of a study's commands: it resumes after a kill, and goes on with other rows after a failure."""
 
 import fcntl
 import os
@@ -20,13 +20,13 @@ COMMANDS = "hf_capsule_mt.cli"
 
 
 def command_line(step: Step, launcher: str) -> list[str]:
-    """The words of a step's command; `launcher` starts those whose processes share the work."""
+    """Return the words of a step's command; `launcher` starts commands whose processes share the work."""
     start = shlex.split(launcher) if step.command in LAUNCHED else ["python"]
     return [*start, "-m", f"{COMMANDS}.{step.command}", *step.words()]
 
 
 def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str], None] = print) -> list[str]:
-    """Do what is not done, a command at a time, and publish the records of every job that is complete.
+    """Run the jobs that are not done, a command at a time, and publish the records of each that succeeds.
 
     Returns:
         What failed: a line for each job with the command that ended in error. Its other commands are not tried, but
@@ -50,7 +50,7 @@ def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str]
 
 
 def _run(job: Job, step: Step, launcher: str, lock: int, say: Callable[[str], None]) -> bool:
-    """Whether the step is done, now or before."""
+    """Do the step unless it is done; return whether it is done then."""
     if step.product.exists():
         return True
     step.product.parent.mkdir(parents=True, exist_ok=True)
@@ -58,13 +58,13 @@ def _run(job: Job, step: Step, launcher: str, lock: int, say: Callable[[str], No
         _prepare_run(job, step.product.parent)
     words = command_line(step, launcher)
     say(f"== {job.name}: {shlex.join(words)}")
-    # Whatever a command starts holds the lock as well, for it may outlive this process.
+    # Processes that a command starts hold the lock too, since they may outlive this one.
     ended = subprocess.run(words, env=command_environment(), pass_fds=[lock], check=False)
     return ended.returncode == 0 and step.product.exists()
 
 
 def command_environment() -> dict[str, str]:
-    """The environment that commands run in."""
+    """Return the environment that commands run in."""
     return {
         # Without these, glibc returns the pages of the logits to the system after every update and faults them in
         # again.
@@ -77,7 +77,7 @@ def command_environment() -> dict[str, str]:
 
 
 def _prepare_run(job: Job, run: Path) -> None:
-    """Remove checkpoints of which a killed run saved only a part, and what was made of weights that will change."""
+    """Remove checkpoints that a killed run saved in part, and products of weights that will change."""
     made = [step.product for step in job.steps if run in step.product.parents and step.product.exists()]
     for path in [*made, *(folder for folder in checkpoints(run) if not is_whole(folder))]:
         if path.is_dir():
@@ -95,7 +95,7 @@ def _publish(job: Job) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[int]:
-    """A lock on a folder, as a file descriptor."""
+    """Yield the file descriptor of a lock on a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:

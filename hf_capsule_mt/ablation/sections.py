@@ -1,4 +1,4 @@
-"""The parts of a report that come from the translations and the checkpoints of the runs, as far as they are here."""
+"""Sections of a report that need translations and checkpoints of the runs; what is not on this machine is left out."""
 
 import shlex
 import subprocess
@@ -29,27 +29,23 @@ BUCKETS = 5
 
 @dataclass(frozen=True)
 class Material:
-    """What sections are made from, and the folder that they write into."""
+    """The data of the sections, and the folder that they write into."""
 
     plan: Plan
     results: Sequence[Result]
-    """What has records."""
+    """Results of the rows that have records."""
     folder: Path
     translated: Sequence[tuple[Test, AlignedTexts]]
-    """The test sets that are here, with the translations that are: of every row, by its first seed."""
+    """Test sets and their translations by the first seed of every row, as far as their files exist."""
 
 
 def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
-    """Read the translations of the rows that have records, once for all sections.
-
-    Raises:
-        ValueError: if they are not those that were scored.
-    """
+    """Read the translations of the rows once for all sections; raise a ValueError for one that was not scored."""
     return Material(plan, results, folder, list(_translated(plan, results)))
 
 
 def significance(material: Material) -> Section | None:
-    """Every row's translations tested against those of the study's baseline."""
+    """Test every row's translations against those of the study's baseline."""
     tables, scoring, study = [], _scoring(material.plan), material.plan.study
     baseline = study.baseline or study.rows[0].name
     for test, texts in material.translated:
@@ -73,7 +69,7 @@ def significance(material: Material) -> Section | None:
 
 
 def lengths(material: Material) -> Section | None:
-    """BLEU and length by the length of the source."""
+    """Draw BLEU and length by the length of the source."""
     figures, scoring = [], _scoring(material.plan)
     tokenize = material.plan.study.sections["evaluate"].get("source_tokenize", scoring["tokenize"])
     for test, texts in material.translated:
@@ -91,7 +87,7 @@ def lengths(material: Material) -> Section | None:
 
 
 def examples(material: Material) -> Section | None:
-    """The first sentences of every test set."""
+    """Show the first sentences of every test set with their translations."""
     tables = []
     for _, texts in material.translated:
         columns = {"source": texts.sources, "reference": texts.references[0], **texts.systems}
@@ -101,7 +97,7 @@ def examples(material: Material) -> Section | None:
 
 
 def missing(material: Material) -> Section | None:
-    """What has records alone."""
+    """Name the rows with records whose checkpoints and translations are elsewhere."""
     plan, rows = material.plan, material.results
     elsewhere = [result.row.name for result in rows if not plan.model(result.row, result.seeds[0].seed).is_dir()]
     if not elsewhere:
@@ -111,11 +107,7 @@ def missing(material: Material) -> Section | None:
 
 
 def routing(material: Material) -> Section | None:
-    """What hf-capsule-mt analyze reports of every checkpoint that routes, on the first test set.
-
-    Raises:
-        ChildProcessError: if it cannot.
-    """
+    """Link to the reports of hf-capsule-mt analyze on every checkpoint with routing, for the first test set."""
     from transformers import AutoConfig
 
     plan, links = material.plan, []
@@ -137,7 +129,7 @@ def _analyze(model: Path, source: Path, reference: Path, folder: Path) -> None:
     options = {"model": model, "input_file": source, "references": reference, "output_dir": folder}
     words = command_line(Step("analyze", options, folder), "")
     print(f"== {shlex.join(words)}", flush=True)
-    # It prints tables, which are in the report, and the name that the folder has until that is whole.
+    # The command prints tables, which are in the report too, and the temporary name of the folder.
     if subprocess.run(words, env=command_environment(), stdout=subprocess.DEVNULL, check=False).returncode:
         raise ChildProcessError(f"the routing of {model} cannot be analyzed: see above")
 
@@ -163,6 +155,6 @@ def _check_scored(file: Path, evaluation: EvaluationRecord) -> None:
 
 
 def _scoring(plan: Plan) -> dict[str, str | bool]:
-    """How the study's BLEU reads text."""
+    """Return the options of the study's BLEU."""
     options = plan.study.sections["evaluate"]
     return {"tokenize": options.get("tokenize", "13a"), "lowercase": bool(options.get("lowercase", False))}

@@ -1,4 +1,4 @@
-"""The commands that make a study's records, in order, each with the file or folder that it leaves when it is done."""
+"""The steps that make a study's records, in order: commands, each with the file or folder that it makes."""
 
 import json
 import re
@@ -14,15 +14,13 @@ from .study import Row, Study, Test
 
 # Commands whose processes share the work.
 LAUNCHED = ("train", "distill", "translate")
-# What a study's sections cannot set, for it follows from the rest.
+_CORPUS = {"train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
+# Options that a study's sections cannot set, since they follow from the rest.
 SET_HERE = {
-    "train_tokenizer": {"train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
-    | {"output_dir", "overwrite_output_dir"},
-    "distill": {"model", "train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
-    | {"output_file"},
-    "train": {"method", "size", "config_overrides", "model_name_or_path", "model_revision", "tokenizer_name"}
-    | {"train_file", "validation_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
-    | {"output_dir", "seed", "resume_from_checkpoint"},
+    "train_tokenizer": {*_CORPUS, "output_dir", "overwrite_output_dir"},
+    "distill": {*_CORPUS, "model", "output_file"},
+    "train": {*_CORPUS, "validation_file", "method", "size", "config_overrides", "model_name_or_path"}
+    | {"model_revision", "tokenizer_name", "output_dir", "seed", "resume_from_checkpoint"},
     "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
     "translate": {"model", "input_file", "output_file"},
     "evaluate": {"hypotheses", "references", "output_file"},
@@ -36,10 +34,10 @@ class Step:
     command: str
     options: Mapping[str, Any]
     product: Path
-    """It is there, and whole, when the step is done."""
+    """The file or folder that exists, complete, when the step is done."""
 
     def words(self) -> list[str]:
-        """The options as the command line has them; without those that are None."""
+        """Return the words of the command line; options that are None are left out."""
         words = []
         for name, value in self.options.items():
             if value is True:
@@ -58,21 +56,21 @@ class Job:
     seed: int
     steps: tuple[Step, ...]
     records: Mapping[Path, Path]
-    """Where each record of the job is published, and what it is a copy of."""
+    """Published path of each record of the job, and the file that it is a copy of."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name in messages."""
         return f"{self.row.name}, seed {self.seed}"
 
     def done(self) -> bool:
-        """Whether all records are there, from here or from elsewhere; runs of old may lack the trainer's state."""
+        """Return whether all records exist; the trainer's state, which older runs lack, is not required."""
         return all(path.is_file() for path, source in self.records.items() if source.name != OF_TRAINING[1])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The folders of a study, and what is done in them."""
+    """A study with its folders, and the jobs that fill them."""
 
     study: Study
     runs: Path
@@ -80,7 +78,7 @@ class Plan:
     records: Path
 
     def jobs(self) -> list[Job]:
-        """All rows with all seeds, a teacher before its students."""
+        """Return all rows with all seeds, a teacher before its students."""
         rows = sorted(self.study.rows, key=self._generation)
         return [self._job(row, seed) for row in rows for seed in row.seeds]
 
@@ -89,26 +87,26 @@ class Plan:
         return 0 if teacher is None else 1 + self._generation(teacher)
 
     def run_folder(self, row: Row, seed: int) -> Path:
-        """Where the row is trained."""
+        """Return the folder that the row is trained in."""
         return self.runs / row.name / f"seed{seed}"
 
     def model(self, row: Row, seed: int) -> Path:
-        """The folder of the weights that translate."""
+        """Return the folder of the weights that translate."""
         run = self.run_folder(row, seed)
         return run / "average" if "average_checkpoints" in self.study.sections else run
 
     def translations(self, row: Row, seed: int, test: Test) -> Path:
-        """The file of a row's translations."""
+        """Return the file of a row's translations."""
         return self.run_folder(row, seed) / f"{test.name}.{self._languages()[1]}"
 
     def test_files(self, test: Test) -> tuple[Path, ...]:
-        """The source and the references."""
+        """Return the files of the source and the references."""
         if test.split is None:
             return (Path(test.source), *map(Path, test.references))
         return self._exported(test.split)
 
     def tokenizer(self) -> Path:
-        """The tokenizer of all rows."""
+        """Return the folder of the tokenizer of all rows."""
         return Path(self.study.tokenizer) if self.study.tokenizer is not None else self.runs / "tokenizer"
 
     def _job(self, row: Row, seed: int) -> Job:
@@ -189,11 +187,11 @@ class Plan:
         return tuple(self.runs / "data" / f"{split}.{language}" for language in self._languages())
 
     def _corpus(self) -> dict[str, Any]:
-        """The data to train on alone."""
+        """Return the options that name the training data."""
         return {name: value for name, value in self.study.data.items() if name != "validation_file"}
 
     def _languages(self) -> tuple[str, str]:
-        """What files of the source and of the target end in."""
+        """Return the endings of files of the source and of the target."""
         data = self.study.data
         if "source_lang" in data and "target_lang" in data:
             return data["source_lang"], data["target_lang"]

@@ -1,4 +1,4 @@
-"""YAML whose mistakes are found: a key given twice, an unknown key, a missing one, a value of another type."""
+"""YAML with checks: a double key, an unknown key, a missing one or a value of another type is an error."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ _NAMES = {dict: "a mapping", list: "a list", str: "text", int: "an integer", flo
 
 
 class _Loader(yaml.SafeLoader):
-    """As the safe loader, but a key that comes twice in a mapping is an error."""
+    """The safe loader, except that a key that comes twice in a mapping is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

@@ -30,19 +30,12 @@ SECTIONS = ("train_tokenizer", "distill", "train", "average_checkpoints", "trans
 """The commands whose options a study sets."""
 LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
 
+# Fields of `Study` that the file gives as they are, where it gives them.
+_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
 _STUDY = {
-    **{
-        "title": str,
-        "about": str,
-        "records": str,
-        "page": str,
-        "speed": list,
-        "growth": str,
-        "launcher": str,
-        "baseline": str,
-    },
-    **{"data": dict, "tests": dict, "tokenizer": str, "size": str, "seeds": list, "rows": list, "figures": dict},
-    **{"cost": dict, **dict.fromkeys(SECTIONS, dict)},
+    **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
+    **dict.fromkeys(("speed", "seeds", "rows"), list),
+    **dict.fromkeys(("data", "tests", "figures", "cost", *SECTIONS), dict),
 }
 _DATA = {
     **{"train_file": list, "validation_file": list, "dataset_name": str, "dataset_config_name": str},
@@ -73,12 +66,12 @@ class Row:
     published: Mapping[str, float] = field(default_factory=dict)
     """BLEU by test set, as the paper prints it."""
     updates_per_second: float | None = None
-    """As the paper prints it; else as the study's cost has it."""
+    """As the paper prints it; default: that of the study's `cost`."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """What is translated and scored: files, or a split of the study's data set."""
+    """A test set: files, or a split of the study's data set."""
 
     name: str
     source: str | None = None
@@ -105,7 +98,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Cost:
-    """What training takes, as somebody printed it."""
+    """The GPUs and the speed of training, as published."""
 
     gpus: int
     gpu: str
@@ -127,7 +120,7 @@ class Study:
     """Options by command."""
     rows: tuple[Row, ...]
     tokenizer: str | None = None
-    """A tokenizer that there is; else one is trained."""
+    """An existing tokenizer; without it one is trained."""
     launcher: str = LAUNCHER
     records: str | None = None
     """The folder of the records, unless the command line names another."""
@@ -143,7 +136,7 @@ class Study:
     cost: Cost | None = None
 
     def row(self, name: str) -> Row | None:
-        """The row of that name, if there is one."""
+        """Return the row of that name, or None."""
         return next((row for row in self.rows if row.name == name), None)
 
 
@@ -160,14 +153,14 @@ def read_study(path: Path) -> Study:
     rows = [row for number, item in enumerate(found["rows"]) for row in _rows(item, f"{where}: rows[{number}]", found)]
     _check_rows(rows, where)
     tests = tuple(_test(name, item, f"{where}: tests.{name}") for name, item in found["tests"].items())
+    if not tests:
+        raise ValueError(f"{where}: tests is empty")
     sections = {name: found.get(name, {}) for name in SECTIONS}
     if "average_checkpoints" not in found:
         del sections["average_checkpoints"]
-    given = {
-        name: found[name]
-        for name in ("tokenizer", "launcher", "records", "page", "growth", "baseline")
-        if name in found
-    }
+    cost = None
+    if "cost" in found:
+        cost = Cost(**check_mapping(found["cost"], f"{where}: cost", _COST, ("gpus", "gpu")))
     names = [row.name for row in rows]
     if found.get("baseline", names[0]) not in names:
         raise ValueError(f"{where}: baseline is {found['baseline']!r}; the rows are {', '.join(names)}")
@@ -176,15 +169,13 @@ def read_study(path: Path) -> Study:
         title=found["title"],
         about=found.get("about", ""),
         data=_data(found["data"], f"{where}: data"),
-        tests=_check_tests(tests, where),
+        tests=tests,
         sections=sections,
         rows=tuple(rows),
         speed=tuple(check_list(found["speed"], f"{where}: speed", str)) if "speed" in found else (),
         figures=_figures(found.get("figures", {}), f"{where}: figures", tests),
-        cost=Cost(**check_mapping(found["cost"], f"{where}: cost", _COST, ("gpus", "gpu")))
-        if "cost" in found
-        else None,
-        **given,
+        cost=cost,
+        **{name: found[name] for name in _AS_GIVEN if name in found},
     )
 
 
@@ -209,12 +200,6 @@ def _test(name: str, value: Any, where: str) -> Test:
     if len(files) < 2:
         raise ValueError(f"{where} is {value!r}; it must be a split, or a source file and its references")
     return Test(name, files[0], tuple(files[1:]))
-
-
-def _check_tests(tests: tuple[Test, ...], where: str) -> tuple[Test, ...]:
-    if not tests:
-        raise ValueError(f"{where}: tests is empty")
-    return tests
 
 
 def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:

@@ -11,15 +11,11 @@ Table = list[list[str]]
 
 
 def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRecord] = ()) -> Table:
-    """Parameters, updates, BLEU and speed of every row.
+    """Return the parameters, updates, BLEU and speed of every row.
 
     BLEU is the mean over seeds and, of more than one, the standard deviation of the sample. Updates per second are
-    those of training, with its evaluations, whatever else the machine did; the ratios come from `speed`.
-
-    Args:
-        study: it says which test sets there are, and what was published.
-        results: a line for each.
-        speed: benchmarks of the rows.
+    those of training, with its evaluations, whatever else the machine did; the ratios come from `speed`, benchmarks of
+    the rows.
     """
     tests = [test.name for test in study.tests]
     published = [test for test in tests if any(test in result.row.published for result in results)]
@@ -29,20 +25,21 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
     table = [columns]
     for result, ratio in zip(results, ratios, strict=True):
         cells = [result.row.name, *_run_cells(result), *(bleu_cell(result.bleu(test)) for test in tests)]
-        cells += [_published(result.row.published.get(test)) for test in published]
+        scores = [result.row.published.get(test) for test in published]
+        cells += ["" if score is None else f"{score:.2f}" for score in scores]
         cells += [f"{mean_and_spread([one.run.updates_per_second for one in result.seeds])[0]:.2f}"]
         table.append([*cells, *(ratio if any(map(any, ratios)) else [])])
     return table
 
 
 def bleu_cell(scores: Sequence[float]) -> str:
-    """BLEU over seeds: the mean, and of several the standard deviation."""
+    """Return BLEU over seeds: the mean, and of several the standard deviation."""
     middle, spread = mean_and_spread(scores)
     return f"{middle:.1f}" if spread is None else f"{middle:.1f} ± {spread:.1f}"
 
 
 def curve_table(results: Sequence[Result]) -> Table:
-    """Validation BLEU by update, the mean over seeds; a column for each update at which anything was evaluated."""
+    """Return validation BLEU by update, the mean over seeds, with a column for each update of an evaluation."""
     curves = {result.row.name: curve for result in results if (curve := learning_curve(result, "eval_bleu"))}
     updates = sorted({update for curve in curves.values() for update in curve})
     table = [["updates", *map(str, updates)]]
@@ -52,7 +49,7 @@ def curve_table(results: Sequence[Result]) -> Table:
 
 
 def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
-    """What the runs of a row logged under a name: the values of its seeds by update."""
+    """Return the values that the seeds of a row logged under a name, by update."""
     curve: dict[int, list[float]] = {}
     for records in result.seeds:
         # An update that was logged twice, as the last one is at the end of training, counts once.
@@ -63,7 +60,7 @@ def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
 
 
 def caption(study: Study, results: Sequence[Result]) -> str:
-    """How the scores were made: their signatures, the machines, and the rows that have no records yet."""
+    """Return a sentence on the scores: their signatures, the machines, and the rows that have no records yet."""
     runs = [records for result in results for records in result.seeds]
     signatures = {one.scores["bleu"].signature for records in runs for one in records.evaluations.values()}
     machines = {_machine(records.run.environment) for records in runs}
@@ -82,12 +79,8 @@ def _run_cells(result: Result) -> list[str]:
     return [shown, ", ".join(map(str, sorted(updates))), str(len(result.seeds))]
 
 
-def _published(score: float | None) -> str:
-    return "" if score is None else f"{score:.2f}"
-
-
 def _speed_cells(result: Result, speed: Sequence[SpeedRecord]) -> list[str]:
-    """The ratios of a benchmark with this row: by its method and overrides, its size and its parameters."""
+    """Return the ratios of the benchmark of this row, found by method, overrides, size and parameters."""
     run = result.seeds[0].run
     name = " ".join([run.model.method, *run.model.config_overrides])
     for record in speed:

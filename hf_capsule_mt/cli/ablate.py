@@ -11,23 +11,28 @@ when its records are in the folder of records; the table is made from these alon
 """
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hf_capsule_mt.ablation.checks import check_files, check_study
+from hf_capsule_mt.ablation.estimate import estimate
+from hf_capsule_mt.ablation.results import read_results, read_speed
+from hf_capsule_mt.ablation.runner import command_line, run_jobs
+from hf_capsule_mt.ablation.steps import Job, Plan
+from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.table import caption, score_table
 from hf_capsule_mt.markdown import table_in_markdown
 
+from . import average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
 
-if TYPE_CHECKING:
-    from hf_capsule_mt.ablation.steps import Job, Plan
-
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_study_options(parser)
     parser.add_argument(
@@ -39,21 +44,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
-    """Which study, and where its files are."""
+    """Add the options that name the study and its folders."""
     parser.add_argument("study", type=Path, help="the YAML file")
     parser.add_argument("--runs_dir", type=Path, help="for checkpoints and translations (default: outputs/STUDY)")
     parser.add_argument("--records_dir", type=Path, help="(default: the study's, else records in the folder of runs)")
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what is not done, and print the table of what is."""
+    """Run the jobs that are not done, and print the table of those that are."""
     args = build_parser().parse_args(argv)
     plan = read_plan(args)
-
-    from hf_capsule_mt.ablation.checks import check_files, check_study
-    from hf_capsule_mt.ablation.runner import run_jobs
-
     check_study(plan.study, command_parsers())
     jobs = _selected(plan, args.rows)
     launcher = args.launcher or plan.study.launcher
@@ -69,11 +70,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ChildProcessError("these commands failed; the same call of ablate tries again: " + "; ".join(failures))
 
 
-def read_plan(args: argparse.Namespace) -> "Plan":
-    """The study that the command line names, with its folders."""
-    from hf_capsule_mt.ablation.steps import Plan
-    from hf_capsule_mt.ablation.study import read_study
-
+def read_plan(args: argparse.Namespace) -> Plan:
+    """Read the study that the command line names, and choose its folders."""
     study = read_study(args.study)
     runs = args.runs_dir or Path("outputs") / study.name
     records = args.records_dir or (Path(study.records) if study.records else runs / "records")
@@ -81,14 +79,12 @@ def read_plan(args: argparse.Namespace) -> "Plan":
 
 
 def command_parsers() -> dict[str, argparse.ArgumentParser]:
-    """The parsers of the commands that a study runs, by name."""
-    from . import average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate
-
+    """Return the parsers of the commands that a study runs, by name."""
     modules = [average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate]
     return {module.__name__.rpartition(".")[2]: module.build_parser() for module in modules}
 
 
-def _selected(plan: "Plan", patterns: Sequence[str] | None) -> list["Job"]:
+def _selected(plan: Plan, patterns: Sequence[str] | None) -> list[Job]:
     jobs = plan.jobs()
     if patterns is None:
         return jobs
@@ -99,12 +95,7 @@ def _selected(plan: "Plan", patterns: Sequence[str] | None) -> list["Job"]:
     return [job for job in jobs if any(fnmatchcase(job.row.name, pattern) for pattern in patterns)]
 
 
-def _print_plan(plan: "Plan", jobs: Sequence["Job"], launcher: str) -> None:
-    import shlex
-
-    from hf_capsule_mt.ablation.estimate import estimate
-    from hf_capsule_mt.ablation.runner import command_line
-
+def _print_plan(plan: Plan, jobs: Sequence[Job], launcher: str) -> None:
     shown = set()
     for job in jobs:
         print(f"# {job.name}: {'done' if job.done() else 'to do'}")
@@ -117,11 +108,8 @@ def _print_plan(plan: "Plan", jobs: Sequence["Job"], launcher: str) -> None:
         print(f"# {cost}")
 
 
-def print_table(plan: "Plan") -> None:
+def print_table(plan: Plan) -> None:
     """Print the table of the rows that have records."""
-    from hf_capsule_mt.ablation.results import read_results, read_speed
-    from hf_capsule_mt.ablation.table import caption, score_table
-
     results = read_results(plan.study, plan.records)
     if results:
         table = score_table(plan.study, results, read_speed(plan.study))

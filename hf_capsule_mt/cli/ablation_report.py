@@ -13,15 +13,18 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.ablation.report import render_page, write_report
+from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.files import new_folder, replace_text
 
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
+from .output import check_new_folder, check_output_file
 from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_study_options(parser)
     parser.add_argument("--output_dir", type=Path, help="a new folder for the report")
@@ -29,23 +32,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the report, the page or both."""
     args = build_parser().parse_args(argv)
     if args.output_dir is None and args.page is None:
         raise ValueError("name a folder for the report as --output_dir, a file for the study's page as --page, or both")
     plan = read_plan(args)
-
-    from hf_capsule_mt.ablation.report import render_page, write_report
-    from hf_capsule_mt.analysis.figures import check_matplotlib
-    from hf_capsule_mt.files import replace_text
-
-    from .output import check_new_folder, check_output_file, new_folder
-
     if args.page is not None:
         check_output_file(args.page)
-        replace_text(args.page, render_page(plan, table_in_markdown))
+        replace_text(args.page, render_page(plan))
         print(args.page)
     if args.output_dir is not None:
         check_matplotlib()

@@ -14,38 +14,37 @@ not at all. Needs matplotlib: pip install "hf-capsule-mt[figures]".
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .decoding import (
-    add_decoding_options,
-    check_decoding_options,
-    decoding_settings,
-    generate_options,
-    load_model,
-    load_tokenizer,
-    pin_revision,
-    process_state,
-)
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
+from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
+from hf_capsule_mt.analysis.routing_record import record_routing
+from hf_capsule_mt.analysis.routing_report import report, write_report
+from hf_capsule_mt.analysis.sentence import read_encoded
+from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
+from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
+from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.files import new_folder, write_json
+from hf_capsule_mt.records import Environment
+
+from . import decoding
 from .errors import report_user_errors
-from .output import check_new_folder, new_folder, write_json
+from .output import check_new_folder
 from .parser import CommandParser
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from hf_capsule_mt.analysis.corpus import Corpus
-    from hf_capsule_mt.analysis.sentence import SentenceRouting
-    from hf_capsule_mt.analysis.statistics import RoutingStatistics
 
 _DRAWN = 3
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    add_decoding_options(parser)
-    # Of assignments, a position of a big model has a hundred kilobytes.
+    decoding.add_options(parser)
+    # The assignments of a big model take a hundred kilobytes a position.
     parser.set_defaults(max_tokens_per_batch=1024)
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one segment a line, plain or .gz")
     parser.add_argument(
@@ -72,35 +71,32 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate unless there are references, measure, draw, and write the report."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-
-    from hf_capsule_mt.analysis.routing_record import record_routing
-    from hf_capsule_mt.analysis.routing_report import report, write_report
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.records import Environment
-
     lines = read_lines(args.input_file)
     _check_config(args)
-    state = process_state(args.device)
+    state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
+    model, tokenizer = decoding.load(args, state)
     corpus = _corpus(args, model, tokenizer, lines)
     drawn = _lines_to_draw(args, corpus)
     alignments = _alignments(args, tokenizer, corpus)
     statistics = _measure(args, model, corpus, alignments)
     record = {
-        "settings": {**vars(args), **decoding_settings(args)},
+        "settings": {**vars(args), **decoding.settings(args)},
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         **record_routing(statistics, tokenizer),
         "environment": Environment.here(model.device.type),
     }
-    sentences = {f"line {index + 1}": _read(model, tokenizer, corpus, index) for index in drawn}
+    sentences = {
+        f"line {index + 1}": read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
+        for index in drawn
+    }
     with new_folder(args.output_dir) as folder:
         write_report(folder, statistics, record, sentences)
         write_json(folder / "routing.json", record)
@@ -109,16 +105,14 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from hf_capsule_mt.analysis.figures import check_matplotlib
-
-    check_decoding_options(args)
+    decoding.check_options(args)
     for name in ("input_file", "references", "alignments"):
         path = getattr(args, name)
         if path is not None and not path.is_file():
             raise FileNotFoundError(f"--{name} {path} is not a file")
     if args.alignments is not None and args.references is None:
         raise ValueError("--alignments are links to the words of --references; give these too")
-    given = list(generate_options(args))
+    given = list(decoding.generate_options(args))
     if args.references is not None and given:
         raise ValueError(f"--{given[0]} is of no use with --references, which the model is made to write; leave it out")
     check_new_folder(args.output_dir)
@@ -126,10 +120,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _check_config(args: argparse.Namespace) -> None:
-    """Find what the options ask of a model that is not of this kind."""
-    from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
-
-    config = pin_revision(args)
+    """Raise a ValueError if the options ask for something that this kind of model does not have."""
+    config = decoding.pin_revision(args)
     kinds = kinds_of_routing(config)
     if not kinds:
         raise ValueError(
@@ -142,29 +134,24 @@ def _check_config(args: argparse.Namespace) -> None:
                 f"--{name} is for PAST and FUTURE, of which --model {args.model} has none; leave it out, or name a "
                 "model with guided routing"
             )
-    # RNMT, which has no such field, attends once.
+    # RNMT has no such field: its decoder has cross attention in one layer.
     layers = getattr(config, "decoder_layers", 1)
     if args.alignment_layer is not None and not 0 <= args.alignment_layer < layers:
         raise ValueError(f"--alignment_layer is {args.alignment_layer}; the decoder has layers 0 to {layers - 1}")
 
 
 def _corpus(
-    args: argparse.Namespace, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", lines: Sequence[str]
-) -> "Corpus":
-    from tqdm import tqdm
-
-    from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
-    from hf_capsule_mt.data.parallel_text import read_lines
-
+    args: argparse.Namespace, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]
+) -> Corpus:
     if args.references is not None:
         return encode_references(model, tokenizer, lines, read_lines(args.references))
     with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
-        options = {"max_tokens_per_batch": args.max_tokens_per_batch, **generate_options(args)}
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
         return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
 
 
-def _lines_to_draw(args: argparse.Namespace, corpus: "Corpus") -> list[int]:
-    """Their indices."""
+def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
+    """Return the indices of the lines to draw."""
     there = corpus.lines
     if args.sentences is None:
         return there[:_DRAWN]
@@ -175,12 +162,9 @@ def _lines_to_draw(args: argparse.Namespace, corpus: "Corpus") -> list[int]:
 
 
 def _alignments(
-    args: argparse.Namespace, tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus"
-) -> "dict[int, Tensor] | None":
-    """By the index of a line, for those with both sides."""
-    from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
-    from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
-
+    args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, corpus: Corpus
+) -> dict[int, Tensor] | None:
+    """Return the alignment of each line with both sides, by its index."""
     if args.alignments is None:
         return None
     links = read_alignments(args.alignments)
@@ -197,29 +181,11 @@ def _alignments(
 
 
 def _measure(
-    args: argparse.Namespace, model: "PreTrainedModel", corpus: "Corpus", alignments: "dict[int, Tensor] | None"
-) -> "RoutingStatistics":
-    from tqdm import tqdm
-
-    from hf_capsule_mt.analysis.statistics import measure_routing
-
+    args: argparse.Namespace, model: PreTrainedModel, corpus: Corpus, alignments: dict[int, Tensor] | None
+) -> RoutingStatistics:
     with tqdm(total=len(corpus.lines), unit=" lines", desc="measuring") as bar:
-        return measure_routing(
-            model,
-            corpus,
-            max_tokens_per_batch=args.max_tokens_per_batch,
-            alignments=alignments,
-            alignment_layer=args.alignment_layer,
-            on_batch=bar.update,
-        )
-
-
-def _read(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", corpus: "Corpus", index: int
-) -> "SentenceRouting":
-    from hf_capsule_mt.analysis.sentence import read_encoded
-
-    return read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, "alignment_layer": args.alignment_layer}
+        return measure_routing(model, corpus, alignments=alignments, on_batch=bar.update, **options)
 
 
 if __name__ == "__main__":

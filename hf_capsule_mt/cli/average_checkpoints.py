@@ -9,13 +9,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--checkpoints", type=Path, nargs="+", help="folders to average")
@@ -33,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Average the chosen checkpoints into a new folder."""
     args = build_parser().parse_args(argv)
@@ -42,9 +44,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.best is None and (args.metric is not None or args.greater_is_better is not None):
         raise ValueError("--metric and --greater_is_better belong to --best N")
     check_output_folder(args.output_dir)
-
-    from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
-
     checkpoints = args.checkpoints
     if args.last is not None:
         checkpoints = last_checkpoints(args.run_dir, args.last)

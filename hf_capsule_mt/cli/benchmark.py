@@ -17,18 +17,24 @@ table, in Markdown, has the medians over the rounds and, in brackets, the smalle
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedConfig
+
+from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain, plain_config
+from hf_capsule_mt.evaluation.speed_report import speed_report
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
 
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
-# Option: default, what it is.
+# By option: its default and its help.
 _WORKLOAD = {
     "max_tokens": (1024, "padded tokens of a training batch"),
     "batch_size": (16, "sentences decoded together"),
@@ -41,7 +47,7 @@ _WORKLOAD = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_row_options(parser, METHODS)
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
@@ -57,26 +63,14 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
-
-    import torch
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
-    from hf_capsule_mt.evaluation.speed_report import speed_report
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
-
-    from .output import check_output_file
-
     workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})
     configs = _configs(args)
     device = device_of(args)
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
     with quiet_transformers():
         comparisons = {
             method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
@@ -89,9 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(record, args.output_file)
 
 
-def _configs(args: argparse.Namespace) -> dict[str, "PreTrainedConfig"]:
-    from hf_capsule_mt.evaluation.speed import plain_config
-
+def _configs(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
     configs = configs_of_rows(args)
     families = {row: plain_config(config).model_type for row, config in configs.items()}
     if len(set(families.values())) > 1:

@@ -11,14 +11,10 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def completion_script(shell: str, commands: Mapping[str, str]) -> str:
-    """Return the script for a shell.
-
-    Args:
-        shell: one of `SHELLS`.
-        commands: a line about each command by its name.
+    """Return the script for one of `SHELLS`; `commands` has a line about each command by its name.
 
     Raises:
-        ValueError: if it is none of them, or shtab is missing.
+        ValueError: if the shell is none of them, or shtab is missing.
     """
     if shell not in SHELLS:
         raise ValueError(f"--completion is {shell!r}; there are {', '.join(SHELLS)}")
@@ -36,9 +32,5 @@ def completion_script(shell: str, commands: Mapping[str, str]) -> str:
 
 def print_completion(words: list[str], commands: Mapping[str, str]) -> None:
     """Print the script for the shell that is the first word."""
-
-    @report_user_errors
-    def show(words: list[str]) -> None:
+    with report_user_errors():
         print(completion_script("".join(words[:1]), commands))
-
-    show(words)

@@ -1,20 +1,26 @@
-"""What the commands that decode have in common: their options, and the model, tokenizer and processes these name."""
+"""The options of commands that decode, and the model, tokenizer and processes that these name."""
 
 import argparse
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt import checkpoints
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
+from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 from .device import usable_device
-
-if TYPE_CHECKING:
-    from accelerate import PartialState
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 
 
-def add_decoding_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
-    """Add the options of which model decodes, and how."""
+def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+    """Add the options that name the model and say how it decodes."""
     parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
     parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
     parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
@@ -25,10 +31,7 @@ def add_decoding_options(parser: argparse._ActionsContainer, *, required: bool =
         help="longest translation, in tokens (default: twice the source plus 20, within the model's limit)",
     )
     parser.add_argument(
-        "--max_tokens_per_batch",
-        type=int,
-        default=4096,
-        help="source tokens, padding included (default: %(default)s)",
+        "--max_tokens_per_batch", type=int, default=4096, help="source tokens, padding included (default: %(default)s)"
     )
     parser.add_argument(
         "--dtype",
@@ -39,8 +42,8 @@ def add_decoding_options(parser: argparse._ActionsContainer, *, required: bool =
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 
 
-def check_decoding_options(args: argparse.Namespace) -> None:
-    """Find the usual mistakes at once, and in every process, before anything is loaded or connected.
+def check_options(args: argparse.Namespace) -> None:
+    """Check the options in every process, before anything is loaded or connected.
 
     Raises:
         FileNotFoundError: if the model is a path to no checkpoint.
@@ -54,10 +57,7 @@ def check_decoding_options(args: argparse.Namespace) -> None:
 
 
 def check_model(model: str, revision: str | None) -> None:
-    """Raise FileNotFoundError or ValueError if this can be no checkpoint, as [`check_decoding_options`] says."""
-    from hf_capsule_mt.checkpoints import check_folder
-    from hf_capsule_mt.hub.names import check_repo_id, check_revision
-
+    """Raise FileNotFoundError or ValueError if `model` cannot be a checkpoint, or `revision` a revision of it."""
     folder = Path(model)
     if revision is not None:
         check_revision(revision)
@@ -71,7 +71,7 @@ def check_model(model: str, revision: str | None) -> None:
         check_repo_id(model)
 
 
-def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
+def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
     """Load the model's configuration, and make `args.revision` the commit it came from, if it came from the Hub.
 
     So tokenizer and weights come from there too, in every process and after an interruption.
@@ -80,8 +80,6 @@ def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
         OSError: if the Hub does not give it.
         ValueError: if it is no encoder-decoder.
     """
-    from hf_capsule_mt.checkpoints import load_config
-
     config = load_config(args.model, args.revision or "main")
     if not config.is_encoder_decoder:
         raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder")
@@ -89,8 +87,8 @@ def pin_revision(args: argparse.Namespace) -> "PreTrainedConfig":
     return config
 
 
-def decoding_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """What translations depend on, but for the text; the size of a batch and the device change only their rounding."""
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return all that translations depend on besides the text; batch size and device change only their rounding."""
     folder = Path(args.model)
     stats = [(file.name, file.stat()) for file in sorted(folder.glob("*")) if file.is_file()]
     return {
@@ -102,22 +100,12 @@ def decoding_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Those of the options that `translate_batches` takes, as far as they were given."""
+    """Return the given options that `translate_batches` takes."""
     return {name: getattr(args, name) for name in _OF_GENERATE if getattr(args, name) is not None}
 
 
-def process_state(device: str | None) -> "PartialState":
-    """This process among its fellows.
-
-    Raises:
-        ValueError: if the device cannot be used.
-    """
-    from datetime import timedelta
-
-    import torch
-    from accelerate import PartialState
-    from accelerate.utils import parse_flag_from_env
-
+def process_state(device: str | None) -> PartialState:
+    """Return the state of this process among those launched together; raise a ValueError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     # The process that finishes first waits for the others, however long that takes.
@@ -126,24 +114,18 @@ def process_state(device: str | None) -> "PartialState":
     return state
 
 
-def load_tokenizer(args: argparse.Namespace) -> "PreTrainedTokenizerBase":
-    """The tokenizer of the model, without remote code."""
-    from hf_capsule_mt import checkpoints
-
+def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of the model, without remote code."""
     return checkpoints.load_tokenizer(args.model, args.revision or "main")
 
 
-def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedModel":
-    """The model on this process's device, from safetensors and without remote code.
+def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
     Raises:
         OSError: if weights are missing, damaged or of another shape.
-        ValueError: if tensors are missing or superfluous.
+        ValueError: if tensors are missing or superfluous, or there is no tokenizer.
     """
-    from transformers import AutoModelForSeq2SeqLM
-
-    from hf_capsule_mt.checkpoints import load_weights
-
     where = {"revision": args.revision or "main", "trust_remote_code": False}
     try:
         model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=args.dtype)
@@ -154,4 +136,4 @@ def load_model(args: argparse.Namespace, state: "PartialState") -> "PreTrainedMo
             f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
             "without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
         ) from error
-    return model.to(args.device or state.device)
+    return model.to(args.device or state.device), load_tokenizer(args)

@@ -14,21 +14,25 @@ MODELS names the checkpoints, with spaces between them.
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from .decoding import check_model, load_model, load_tokenizer, pin_revision, process_state
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.analysis.figures import check_matplotlib
+
+from . import decoding
 from .errors import report_user_errors
 from .parser import CommandParser
 
 if TYPE_CHECKING:
     import gradio as gr
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 _KEPT_MODELS = 4
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--models", nargs="+", default=[], help="checkpoints' folders, or names on the Hub, to offer")
     parser.add_argument(
@@ -40,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     args = build_parser().parse_args(argv)
@@ -53,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         launch_page(page, args.host, args.port)
     except OSError as error:
-        # Gradio names parameters of its own.
+        # Gradio's message names parameters of its own instead of options.
         port = args.port or os.environ.get("GRADIO_SERVER_PORT") or "7860 and the 99 after it"
         raise OSError(
             f"the page cannot be served at port {port}, which may be in use: name a free one as --port, and with "
@@ -64,53 +68,42 @@ def main(argv: Sequence[str] | None = None) -> None:
 def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str | None = None) -> "gr.Blocks":
     """Build the page of [`hf_capsule_mt.explorer.page.build_page`], and check what it offers.
 
-    Args:
-        models: folders or names on the Hub.
-        fixed_models: whether visitors can choose no others.
-        device: as PyTorch names it; by default what accelerate finds.
+    It offers `models`, folders or names on the Hub, and no others if `fixed_models`.
 
     Raises:
         OSError: if there is no such checkpoint.
         ValueError: if one is no encoder-decoder, none can be chosen, the device cannot be used, or Gradio is missing.
     """
-    from importlib.util import find_spec
-
     if find_spec("gradio") is None:
         raise ValueError('the page needs Gradio; pip install "hf-capsule-mt[demo]"')
     if fixed_models and not models:
         raise ValueError("--fixed_models leaves nothing to choose; name checkpoints with --models")
     for model in models:
-        _check(_which(model, device))
+        _checked(model, device)
 
-    from hf_capsule_mt.analysis.figures import check_matplotlib
     from hf_capsule_mt.explorer.page import build_page
 
     check_matplotlib()
     return build_page(models, _loader(device), fixed=fixed_models)
 
 
-def _loader(device: str | None) -> Callable[[str], "tuple[PreTrainedModel, PreTrainedTokenizerBase]"]:
-    """A function that loads a checkpoint by its name, and keeps those that were asked for last."""
-    from functools import lru_cache
-
-    state = process_state(device)
+def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
+    """Return a function that loads a checkpoint by its name, and keeps the last few."""
+    state = decoding.process_state(device)
 
     @lru_cache(_KEPT_MODELS)
-    def load(model: str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        which = _which(model, device)
-        _check(which)
-        return load_model(which, state).eval(), load_tokenizer(which)
+    def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        return decoding.load(_checked(model, device), state)
 
     return load
 
 
-def _which(model: str, device: str | None) -> argparse.Namespace:
-    return argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
-
-
-def _check(which: argparse.Namespace) -> None:
-    check_model(which.model, which.revision)
-    pin_revision(which)
+def _checked(model: str, device: str | None) -> argparse.Namespace:
+    """Return the options that load a checkpoint, once it is sure that it is one."""
+    options = argparse.Namespace(model=model, revision=None, dtype="auto", device=device)
+    decoding.check_model(model, None)
+    decoding.pin_revision(options)
+    return options
 
 
 if __name__ == "__main__":

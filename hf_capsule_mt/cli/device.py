@@ -1,19 +1,10 @@
 """The device that a command is told to work on."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 
-def usable_device(name: "str | torch.device") -> "torch.device":
-    """Return the device of this name.
-
-    Raises:
-        ValueError: if there is none, or it cannot be used.
-    """
-    import torch
-
+def usable_device(name: str | torch.device) -> torch.device:
+    """Return the device of this name; raise a ValueError if there is none, or it cannot be used."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -23,9 +14,7 @@ def usable_device(name: "str | torch.device") -> "torch.device":
 
 
 def _reason(name: str, error: Exception) -> str:
-    """One sentence of what PyTorch says in several lines."""
-    import torch
-
+    """Return the reason in one sentence; PyTorch gives it in several lines."""
     if not name.startswith("cuda"):
         return str(error).partition("\n")[0]
     if torch.version.cuda is None and torch.version.hip is None:

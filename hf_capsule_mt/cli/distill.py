@@ -17,33 +17,35 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .decoding import (
-    add_decoding_options,
-    check_decoding_options,
-    decoding_settings,
-    generate_options,
-    load_model,
-    load_tokenizer,
-    pin_revision,
-    process_state,
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from tqdm import tqdm
+
+from hf_capsule_mt.data.parallel_text import (
+    check_parallel_files,
+    is_plain_text,
+    load_hub_parallel_text,
+    read_lines,
+    read_parallel_text,
+    write_parallel_text,
 )
+from hf_capsule_mt.files import hash_file, hash_text, write_json
+from hf_capsule_mt.records import Environment
+from hf_capsule_mt.training.distillation import Distilled, Shards, distill
+
+from . import decoding
 from .errors import report_user_errors
-from .output import check_output_file, write_json
+from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 
-if TYPE_CHECKING:
-    from accelerate import PartialState
-
-    from hf_capsule_mt.training.distillation import Distilled, Shards
-
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    add_decoding_options(parser)
+    decoding.add_options(parser)
     parser.add_argument(
         "--train_file", nargs="+", default=[], help="the corpus: files as of hf-capsule-mt train, or one of sources"
     )
@@ -56,38 +58,32 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate shard by shard; of several processes each takes every so many-th."""
+    """Translate shard by shard; shards are dealt out to the processes in turn."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-
-    from accelerate.utils import broadcast_object_list
-
-    from hf_capsule_mt.files import hash_text
-    from hf_capsule_mt.records import Environment
-    from hf_capsule_mt.training.distillation import Shards, distill
-
     started = time.time()
-    state = process_state(args.device)
+    state = decoding.process_state(args.device)
     if state.is_main_process:
-        pin_revision(args)
+        decoding.pin_revision(args)
     [args.revision] = broadcast_object_list([args.revision])
     sources = _read_sources(args)
-    # Before anything is written, for it may be damaged.
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
+    # Before anything is written, since the checkpoint may be damaged.
+    model, tokenizer = decoding.load(args, state)
     first = Path(args.output_file[0])
     shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
     if state.is_main_process:
-        settings = {"data": hash_text(sources), **decoding_settings(args)}
+        settings = {"data": hash_text(sources), **decoding.settings(args)}
         shards.open(settings)
     state.wait_for_everyone()
     _make_shards(args, shards, partial(distill, model, tokenizer), sources, state)
     state.wait_for_everyone()
     if state.is_main_process:
-        manifest = _finish(args, shards, sources)
-        manifest |= {"settings": settings, "processes": state.num_processes}
-        manifest |= {
+        manifest = {
+            **_finish(args, shards, sources),
+            "settings": settings,
+            "processes": state.num_processes,
             "seconds_of_this_call": round(time.time() - started, 1),
             "environment": Environment.here(state.device.type),
         }
@@ -97,9 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from hf_capsule_mt.data.parallel_text import check_parallel_files
-
-    check_decoding_options(args)
+    decoding.check_options(args)
     if args.shard_size < 1:
         raise ValueError(f"--shard_size is {args.shard_size}; it must be at least 1")
     if bool(args.train_file) == (args.dataset_name is not None):
@@ -115,8 +109,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _read_sources(args: argparse.Namespace) -> list[str]:
-    from hf_capsule_mt.data.parallel_text import is_plain_text, load_hub_parallel_text, read_lines, read_parallel_text
-
     languages = args.source_lang, args.target_lang
     if args.dataset_name is not None:
         if None in languages:
@@ -129,29 +121,24 @@ def _read_sources(args: argparse.Namespace) -> list[str]:
 
 def _make_shards(
     args: argparse.Namespace,
-    shards: "Shards",
-    translate: Callable[..., "list[Distilled]"],
+    shards: Shards,
+    translate: Callable[..., list[Distilled]],
     sources: list[str],
-    state: "PartialState",
+    state: PartialState,
 ) -> None:
-    """Make those of this process that are missing, with the progress of all."""
-    from tqdm import tqdm
-
+    """Make the missing shards of this process, and show the progress of all."""
     # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
     own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
     done = len(shards) - len(shards.missing())
     with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
         for shard in own:
             texts = [sources[index] for index in shards.sentences(shard)]
-            shards.write(shard, translate(texts, args.max_tokens_per_batch, **generate_options(args)))
+            shards.write(shard, translate(texts, args.max_tokens_per_batch, **decoding.generate_options(args)))
             bar.update(len(shards) - len(shards.missing()) - bar.n)
 
 
-def _finish(args: argparse.Namespace, shards: "Shards", sources: list[str]) -> dict[str, Any]:
-    """Write the corpus, and return what the manifest says of it."""
-    from hf_capsule_mt.data.parallel_text import write_parallel_text
-    from hf_capsule_mt.files import hash_file
-
+def _finish(args: argparse.Namespace, shards: Shards, sources: list[str]) -> dict[str, Any]:
+    """Write the corpus, and return its fields of the manifest."""
     results = list(shards.read())
     kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
     if not kept:

@@ -13,23 +13,30 @@ multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, 
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.adequacy import adequacy_report
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.length import length_report
+from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
+from hf_capsule_mt.evaluation.significance import comparison_report
+from hf_capsule_mt.files import hash_file
+from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score, ScoreSettings, write
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
-
-if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 
 _PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_adequacy)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     systems = parser.add_mutually_exclusive_group(required=True)
     systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
@@ -43,9 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--source_tokenize", help="likewise for the words of the sources (default: as --tokenize)")
     parser.add_argument("--lowercase", action="store_true", help="BLEU and chrF of lower-cased text")
     parser.add_argument(
-        "--metrics",
-        nargs="+",
-        help="of bleu, chrf, chrf++, ter (default: all but chrf++; with --compare, bleu)",
+        "--metrics", nargs="+", help="of bleu, chrf, chrf++, ter (default: all but chrf++; with --compare, bleu)"
     )
     parser.add_argument("--output_file", type=Path, help="a JSON record of what was found, and what it was made from")
     for part in _PARTS:
@@ -53,21 +58,18 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print a table of each thing that was asked for, as soon as it is found; write the record if asked."""
+    """Print the table of each measurement as soon as it is made; write the record if asked."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-
     texts = _read(args)
     if texts is not None:
         _judge(args, texts)
     leave_group_at_exit()
 
 
-def _judge(args: argparse.Namespace, texts: "AlignedTexts") -> None:
-    from hf_capsule_mt.records import EvaluationRecord, Score, ScoreSettings, write
-
+def _judge(args: argparse.Namespace, texts: AlignedTexts) -> None:
     settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
     record: dict[str, Any] = {}
     for name, found, table in _measure(args, texts, settings):
@@ -80,12 +82,7 @@ def _judge(args: argparse.Namespace, texts: "AlignedTexts") -> None:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from hf_capsule_mt.evaluation.scores import make_metrics
-
-    from .output import check_output_file
-
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
     args.metrics = args.metrics or (["bleu", "chrf", "ter"] if args.compare is None else ["bleu"])
     args.source_tokenize = args.source_tokenize or args.tokenize
     for tokenize in (args.tokenize, args.source_tokenize):
@@ -101,41 +98,26 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _measure(
-    args: argparse.Namespace, texts: "AlignedTexts", settings: Mapping[str, Any]
+    args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yield the name in the record, what was found, and its table, of one thing after the other."""
+    """Yield the name in the record, the result and its table of each measurement that was asked for."""
     if args.compare is None:
-        from hf_capsule_mt.evaluation.scores import score_report, score_translations
-
         [hypotheses] = texts.systems.values()
         scores = score_translations(hypotheses, texts.references, **settings)
         yield "scores", scores, score_report(scores)
-    for name, measure, report in _parts(args):
-        found = measure(args, texts)
-        yield name, found, report(found)
-
-
-def _parts(args: argparse.Namespace) -> Iterator[tuple[str, Callable, Callable]]:
-    """Yield the name in the record, the measurement and its report, of what was asked for besides scores."""
-    if args.compare is not None:
-        from hf_capsule_mt.evaluation.significance import comparison_report
-
-        yield "comparison", evaluate_comparison.measure, comparison_report
+    else:
+        found = evaluate_comparison.measure(args, texts)
+        yield "comparison", found, comparison_report(found)
     if evaluate_length.is_wanted(args):
-        from hf_capsule_mt.evaluation.length import length_report
-
-        yield "by_length", evaluate_length.measure, length_report
+        found = evaluate_length.measure(args, texts)
+        yield "by_length", found, length_report(found)
     if args.adequacy:
-        from hf_capsule_mt.evaluation.adequacy import adequacy_report
+        found = evaluate_adequacy.measure(args, texts)
+        yield "adequacy", found, adequacy_report(found)
 
-        yield "adequacy", evaluate_adequacy.measure, adequacy_report
 
-
-def _read(args: argparse.Namespace) -> "AlignedTexts | None":
-    """Read or translate; None in processes that only help with translating."""
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
-
+def _read(args: argparse.Namespace) -> AlignedTexts | None:
+    """Read the texts, or translate; None in processes that only help with translating."""
     references = [read_lines(file) for file in args.references]
     sources = None if args.sources is None else read_lines(args.sources)
     if args.input_file is not None:
@@ -150,9 +132,7 @@ def _read(args: argparse.Namespace) -> "AlignedTexts | None":
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of a record that say what was judged, and by what."""
-    from hf_capsule_mt.files import hash_file
-    from hf_capsule_mt.records import DataFile, Environment
+    """Return the fields of a record that describe the texts and the environment."""
 
     def describe(path: Path) -> DataFile:
         return DataFile(str(path), hash_file(path))

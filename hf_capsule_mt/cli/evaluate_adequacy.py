@@ -1,21 +1,26 @@
-"""`--adequacy` of `hf-capsule-mt evaluate`: what of the source is translated, and what twice, by word alignment."""
+"""`--adequacy` of `hf-capsule-mt evaluate`: under- and over-translation of source words, by word alignment."""
 
 import argparse
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tqdm import tqdm
+
+from hf_capsule_mt.data.parallel_text import read_parallel_text
+from hf_capsule_mt.evaluation import alignment
+from hf_capsule_mt.evaluation.adequacy import ALIGNERS, measure_adequacy
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
+from hf_capsule_mt.evaluation.length import split_words
+
+from . import decoding
 from .parser import refuse_options
-
-if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
-    from hf_capsule_mt.evaluation.alignment import Alignment
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how words are aligned."""
-    from hf_capsule_mt.evaluation.adequacy import ALIGNERS
-
+    """Add the options of word alignment."""
     group = parser.add_argument_group(
         "adequacy", "coverage difference ratio (Kong et al. 2019), under- and over-translated source words (--sources)"
     )
@@ -36,8 +41,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check_options(args: argparse.Namespace) -> None:
     """Choose the aligner; raise a ValueError or an OSError if the options cannot be met."""
-    from .decoding import check_model
-
     # A model that translates may be named with any aligner, or none.
     of_model = ["model", "revision", "device"] if args.input_file is None else []
     of_aligner = {"eflomal": ["alignment_data"], "attention": of_model}
@@ -53,31 +56,26 @@ def check_options(args: argparse.Namespace) -> None:
     if args.aligner == "attention":
         if args.model is None:
             raise ValueError("--aligner attention needs --model, a translation model of these languages")
-        check_model(args.model, args.revision)
+        decoding.check_model(args.model, args.revision)
     for file in args.alignment_data or ():
         if not file.is_file():
             raise FileNotFoundError(f"--alignment_data {file} is not a file")
 
 
 def _aligner(args: argparse.Namespace) -> str:
-    from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
-
-    if args.aligner is None and not has_eflomal():
+    if args.aligner is None and not alignment.has_eflomal():
         if args.model is None:
-            raise ValueError(f"--adequacy needs an aligner, and {NO_EFLOMAL}; or name a translation model by --model")
+            missing = alignment.NO_EFLOMAL
+            raise ValueError(f"--adequacy needs an aligner, and {missing}; or name a translation model by --model")
         return "attention"
-    if args.aligner == "eflomal" and not has_eflomal():
-        raise ValueError(f"--aligner is eflomal, and {NO_EFLOMAL}")
-    # A model that translates nothing is named for its attention.
+    if args.aligner == "eflomal" and not alignment.has_eflomal():
+        raise ValueError(f"--aligner is eflomal, and {alignment.NO_EFLOMAL}")
+    # A model that is named but does not translate is meant for its attention.
     return args.aligner or ("eflomal" if args.model is None or args.input_file is not None else "attention")
 
 
-def measure(args: argparse.Namespace, texts: "AlignedTexts") -> dict[str, Any]:
-    """Align the reference and every system, and count."""
-    from dataclasses import asdict
-
-    from hf_capsule_mt.evaluation.adequacy import measure_adequacy
-
+def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
+    """Align the reference and every system, and count untranslated and repeated words."""
     align = {"eflomal": _align_words, "attention": _align_by_attention}[args.aligner]
     reference, *systems = align(args, texts)
     found = {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)}
@@ -88,11 +86,7 @@ def measure(args: argparse.Namespace, texts: "AlignedTexts") -> dict[str, Any]:
     }
 
 
-def _align_words(args: argparse.Namespace, texts: "AlignedTexts") -> list[list["Alignment"]]:
-    from hf_capsule_mt.data.parallel_text import read_parallel_text
-    from hf_capsule_mt.evaluation.alignment import align_words
-    from hf_capsule_mt.evaluation.length import split_words
-
+def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
     more = {}
     if args.alignment_data is not None:
         text = read_parallel_text(args.alignment_data, name="--alignment_data")
@@ -102,19 +96,13 @@ def _align_words(args: argparse.Namespace, texts: "AlignedTexts") -> list[list["
         }
     targets = [split_words(side, args.tokenize) for side in (*texts.references, *texts.systems.values())]
     print("aligning words by eflomal: minutes, if there are many", file=sys.stderr)
-    return align_words(split_words(texts.sources, args.source_tokenize), targets, **more)
+    return alignment.align_words(split_words(texts.sources, args.source_tokenize), targets, **more)
 
 
-def _align_by_attention(args: argparse.Namespace, texts: "AlignedTexts") -> list[list["Alignment"]]:
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
-
-    from .decoding import load_model, load_tokenizer, pin_revision, process_state
-
-    state = process_state(args.device)
-    pin_revision(args)
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
+def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
+    state = decoding.process_state(args.device)
+    decoding.pin_revision(args)
+    model, tokenizer = decoding.load(args, state)
     targets = [*texts.references, *texts.systems.values()]
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
         return align_by_attention(model, tokenizer, texts.sources, targets, on_batch=bar.update)

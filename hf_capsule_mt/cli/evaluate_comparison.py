@@ -1,18 +1,19 @@
 """`--compare` of `hf-capsule-mt evaluate`: several systems, each tested against the first."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
+
+from tqdm import tqdm
+
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, check_test, compare_systems
 
 from .parser import refuse_options
 
-if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of how systems are compared."""
-    from hf_capsule_mt.evaluation.significance import TESTS
-
+    """Add the options of the significance test."""
     group = parser.add_argument_group(
         "significance", "with --compare: is the difference from the first system more than chance?"
     )
@@ -27,8 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check_options(args: argparse.Namespace) -> None:
     """Complete the options; raise a ValueError if they cannot be met."""
-    from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, check_test
-
     if args.compare is None:
         refuse_options(args, ["test", "num_samples", "seed"], "--compare")
         return
@@ -42,20 +41,14 @@ def check_options(args: argparse.Namespace) -> None:
     args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.test)
 
 
-def measure(args: argparse.Namespace, texts: "AlignedTexts") -> dict[str, Any]:
-    """The scores of every system, and what the test says of them, by system and metric."""
-    from dataclasses import asdict
-
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.significance import compare_systems
-
+def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
+    """Return scores and test results of every system, by system and metric."""
     (baseline, reference), *systems = texts.systems.items()
     options = {
         name: getattr(args, name) for name in ("test", "metrics", "tokenize", "lowercase", "num_samples", "seed")
     }
     found = {}
-    # No bar for one system, which takes seconds.
+    # One system takes seconds, and needs no progress bar.
     for name, translations in tqdm(systems, unit=" systems", disable=len(systems) < 2):
         comparisons = compare_systems(reference, translations, texts.references, **options)
         found[name] = {metric: asdict(comparison) for metric, comparison in comparisons.items()}

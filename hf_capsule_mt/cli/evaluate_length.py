@@ -2,14 +2,25 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.length_figure import draw_lengths
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.length import (
+    check_edges,
+    check_num_buckets,
+    count_words,
+    quantile_edges,
+    record_buckets,
+    score_by_length,
+)
+
+from .output import check_output_file
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Which lengths make a bucket."""
+    """Add the options that set the lengths of the buckets."""
     group = parser.add_argument_group("by length", "BLEU and length of translations by words of the source (--sources)")
     lengths = group.add_mutually_exclusive_group()
     lengths.add_argument("--length_buckets", type=int, metavar="N", help="N buckets of about as many sentences")
@@ -20,17 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_wanted(args: argparse.Namespace) -> bool:
-    """Whether there are to be buckets."""
+    """Return whether buckets were asked for."""
     return args.length_buckets is not None or args.length_edges is not None
 
 
 def check_options(args: argparse.Namespace) -> None:
     """Raise a ValueError or an OSError if the options cannot be met."""
-    from hf_capsule_mt.analysis.figures import check_figure_file
-    from hf_capsule_mt.evaluation.length import check_edges, check_num_buckets
-
-    from .output import check_output_file
-
     if args.length_figure is not None:
         if not is_wanted(args):
             raise ValueError("--length_figure needs --length_buckets or --length_edges")
@@ -42,16 +48,12 @@ def check_options(args: argparse.Namespace) -> None:
         check_edges(args.length_edges)
 
 
-def measure(args: argparse.Namespace, texts: "AlignedTexts") -> dict[str, Any]:
+def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
     """Score the buckets, and draw them if asked."""
-    from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
-
     lengths = count_words(texts.sources, args.source_tokenize)
     edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
     buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
     record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
     if args.length_figure is not None:
-        from hf_capsule_mt.analysis.length_figure import draw_lengths
-
         draw_lengths(record, args.length_figure)
     return record

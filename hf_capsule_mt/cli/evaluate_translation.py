@@ -1,21 +1,24 @@
-"""`--input_file` of `hf-capsule-mt evaluate`: what a model translates it to is judged."""
+"""`--input_file` of `hf-capsule-mt evaluate`: a model translates it before the scoring."""
 
 import argparse
 from pathlib import Path
 
-from .decoding import add_decoding_options, check_decoding_options
+from hf_capsule_mt.data.parallel_text import check_two_files, read_lines
+
+from . import decoding
 from .output import check_output_file
 from .parser import refuse_options
+from .translate import translate_file
 
 _SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of which model translates, and how."""
+    """Add the options that name the model and say how it translates."""
     group = parser.add_argument_group(
         "model", "what translates --input_file; its attention aligns words as well (--adequacy, --aligner attention)"
     )
-    add_decoding_options(group, required=False)
+    decoding.add_options(group, required=False)
     group.add_argument(
         "--translations_file", type=Path, help="where to keep the translations of --input_file (default: nowhere)"
     )
@@ -23,8 +26,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check_options(args: argparse.Namespace) -> None:
     """Complete the options; raise a ValueError or an OSError if they cannot be met."""
-    from hf_capsule_mt.data.parallel_text import check_two_files
-
     if args.input_file is None:
         refuse_options(args, ["num_beams", "length_penalty", "max_new_tokens", "translations_file"], "--input_file")
         return
@@ -32,7 +33,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise ValueError("--input_file needs --model, which translates it; --hypotheses names translations")
     if not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
-    check_decoding_options(args)
+    decoding.check_options(args)
     for file in args.references:
         check_two_files(args.input_file, file, "--input_file and --references")
     refuse_options(args, ["sources"], "--hypotheses and --compare")
@@ -49,10 +50,6 @@ def translate_input(args: argparse.Namespace) -> list[str] | None:
     Raises:
         ValueError: if a file of references has another number of lines, which would be seen too late.
     """
-    from hf_capsule_mt.data.parallel_text import read_lines
-
-    from .translate import translate_file
-
     lines = len(read_lines(args.input_file))
     for file in args.references:
         if len(read_lines(file)) != lines:

@@ -8,12 +8,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.data.parallel_text import check_parallel_files, load_hub_parallel_text, write_parallel_text
+
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--dataset_name", required=True, help="data set of the Hub, or a local folder")
     parser.add_argument("--dataset_config_name", help="configuration of the data set")
@@ -24,15 +27,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the files."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.data.parallel_text import check_parallel_files, load_hub_parallel_text, write_parallel_text
-
-    from .output import check_output_file
-
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))

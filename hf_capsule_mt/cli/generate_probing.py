@@ -16,11 +16,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.probing import format_probing_data
+from hf_capsule_mt.data.probing_generators import GENERATED, SplitSizes, generate_task, unique_sentences
+from hf_capsule_mt.files import hash_text, replace_text, write_json
+from hf_capsule_mt.records import Environment
+
 from .errors import report_user_errors
+from .output import check_output_folder
 from .parser import CommandParser
 
-TASKS = ("sentence_length", "word_content", "bigram_shift")
-# Option: default, what it is.
+# By option: its default and its help.
 _NUMBERS = {
     "num_train": (100_000, "sentences of the training split"),
     "num_validation": (10_000, "sentences of the validation split"),
@@ -31,31 +37,22 @@ _NUMBERS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument(
         "--text_file", type=Path, required=True, help="a tokenised sentence a line, spaces between tokens; plain or .gz"
     )
     parser.add_argument("--data_dir", type=Path, required=True, help="folder for the files")
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), help=f"default: {' '.join(TASKS)}")
+    parser.add_argument("--tasks", nargs="+", default=list(GENERATED), help=f"default: {' '.join(GENERATED)}")
     for name, (default, description) in _NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{description} (default: %(default)s)")
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Make all tasks, then write their files and records and say what they hold."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.data.probing import format_probing_data
-    from hf_capsule_mt.data.probing_generators import SplitSizes, generate_task, unique_sentences
-    from hf_capsule_mt.files import hash_text, replace_text
-    from hf_capsule_mt.records import Environment
-
-    from .output import check_output_folder, write_json
-
     check_output_folder(args.data_dir, "--data_dir")
     files = {name: args.data_dir / f"{name}.txt" for name in args.tasks}
     for file in files.values():

@@ -11,14 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
+from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
+from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
+
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_row_options(parser, ["transformer", "capsnmt"])
     parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
@@ -38,17 +47,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table, and write the record and the figure if asked."""
     args = build_parser().parse_args(argv)
-
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
-
     configs = _configs(args)
     device = device_of(args)
     _check_arguments(args)
@@ -62,13 +64,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.output_file is not None:
         write(record, args.output_file)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
-
         draw_time_by_length(record, args.figure_file)
 
 
 def _configs(args: argparse.Namespace) -> dict[str, Any]:
-    """The rows, with positions enough for the longest sentences where a model has positions."""
+    """Return the rows' configurations, with enough positions for the longest sentences."""
     configs = configs_of_rows(args)
     for config in configs.values():
         if hasattr(config, "max_position_embeddings"):
@@ -77,16 +77,11 @@ def _configs(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    from .output import check_output_file
-
     if sum(length >= args.fit_from for length in set(args.lengths)) < 2:
         raise ValueError(f"--fit_from is {args.fit_from}, and fewer than two of --lengths are as long; lower it")
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    for file in (args.output_file, args.figure_file):
+        check_output_file(file)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.figures import check_figure_file
-
-        check_output_file(args.figure_file)
         check_figure_file(args.figure_file)
 
 

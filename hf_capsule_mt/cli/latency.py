@@ -11,7 +11,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+from hf_capsule_mt.evaluation.latency import measure_latency, report
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
+
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
@@ -20,7 +27,7 @@ _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsul
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     add_row_options(parser, _ROWS)
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
@@ -34,19 +41,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.evaluation.latency import measure_latency, report
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
-
-    from .output import check_output_file
-
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
     sentences, args.vocab_size = _sentences(args)
     configs, device = configs_of_rows(args), device_of(args)
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
@@ -65,10 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:
-    """Token ids of each source with the number of tokens to write, blank lines left out; and the vocabulary's size."""
-    from hf_capsule_mt.checkpoints import load_tokenizer
-    from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-
+    """Return token ids and number of tokens to write of each source that is not blank, and the vocabulary's size."""
     tokenizer = load_tokenizer(args.tokenizer_name)
     if args.reference_file is None:
         sources = [line for line in read_lines(args.input_file) if line.strip()]

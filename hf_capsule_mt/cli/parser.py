@@ -16,7 +16,7 @@ class NearestOptionParser(argparse.ArgumentParser):
         known = [name for action in self._actions for name in action.option_strings]
         for word in words[: words.index("--")] if "--" in words else words:
             name = word.partition("=")[0]
-            # To argparse, a word with a space is a value, and the beginning of an option stands for it.
+            # argparse takes a word with a space for a value, and accepts the beginning of an option.
             if name.startswith("--") and " " not in name and not any(option.startswith(name) for option in known):
                 near = get_close_matches(name, known, n=1)
                 self.error(f"unrecognized arguments: {name}" + "".join(f", did you mean {one}?" for one in near))

@@ -12,22 +12,29 @@ what has a record and resumes the run that was interrupted.
 """
 
 import argparse
+import shutil
+import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from hf_capsule_mt.configuration.checks import check_choice
+from hf_capsule_mt.data.probing import ProbingData, find_tasks, read_probing_data
+from hf_capsule_mt.evaluation.probing import AGGREGATIONS, ProbingSettings, probe
+from hf_capsule_mt.evaluation.probing_report import report
+from hf_capsule_mt.files import hash_file, read_json, replace_text, write_json
+from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, read, write
 
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
 from .quiet import quiet_transformers
 
-if TYPE_CHECKING:
-    from hf_capsule_mt.data.probing import ProbingData
-    from hf_capsule_mt.evaluation.probing import ProbingSettings
-
-AGGREGATIONS = ("base", "simple", "em")
-# Option: type, default, what it is.
+# By option: its type, its default and its help.
 _SETTINGS = {
     "size": (str, "base", "of the three-layer encoder: tiny, base or big"),
     "vocab_size": (int, 32000, "most words: the most frequent of the training split"),
@@ -38,7 +45,7 @@ _SETTINGS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
@@ -54,10 +61,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class _Run:
-    """One classifier; `settings` is all that decides what comes out."""
+    """One classifier; `settings` determines its result."""
 
     settings: Mapping[str, Any]
-    data: "ProbingData"
+    data: ProbingData
     folder: Path
 
     @property
@@ -65,19 +72,10 @@ class _Run:
         return self.folder.with_name(f"{self.folder.name}.json")
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Carry out the runs that have no record, delete their checkpoints, then print the table of all and write it."""
     args = build_parser().parse_args(argv)
-
-    import shutil
-    import sys
-
-    from hf_capsule_mt.evaluation.probing import ProbingSettings
-    from hf_capsule_mt.evaluation.probing_report import report
-    from hf_capsule_mt.files import replace_text
-    from hf_capsule_mt.records import ProbingRecord, read
-
     check_output_folder(args.output_dir)
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
@@ -94,17 +92,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(table)
 
 
-def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
-    """Every task with every aggregation and seed; all data is read now, so that mistakes in it show before training."""
-    from dataclasses import asdict
-    from itertools import product
-
-    from hf_capsule_mt.configuration.checks import check_choice
-    from hf_capsule_mt.data.probing import find_tasks, read_probing_data
-    from hf_capsule_mt.files import hash_file
-
+def _runs(args: argparse.Namespace, settings: ProbingSettings) -> list[_Run]:
+    """Return every task with every aggregation and seed; all data is read here, to find mistakes before training."""
     for aggregation in args.aggregations:
-        check_choice("aggregations has an entry that", aggregation, AGGREGATIONS)
+        check_choice("aggregations has an entry that", aggregation, tuple(AGGREGATIONS))
     for seed in args.seeds:
         if seed < 0:
             raise ValueError(f"seeds has {seed}; seeds are 0 or more")
@@ -121,12 +112,10 @@ def _runs(args: argparse.Namespace, settings: "ProbingSettings") -> list[_Run]:
 
 def _check_earlier(run: _Run) -> None:
     """Raise ValueError if there is a record or an interrupted run of the same name that had other settings."""
-    import json
-
     for file in (run.record_file, run.folder / "settings.json"):
         if not file.exists():
             continue
-        found = json.loads(file.read_text(encoding="utf-8"))["settings"]
+        found = read_json(file)["settings"]
         for name, value in run.settings.items():
             if found.get(name) != value:
                 raise ValueError(
@@ -135,20 +124,12 @@ def _check_earlier(run: _Run) -> None:
                 )
 
 
-def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
+def _carry_out(run: _Run, settings: ProbingSettings) -> None:
     """Train and test, and write the record."""
-    import time
-
-    from hf_capsule_mt.evaluation.probing import probe
-    from hf_capsule_mt.json_fields import decode
-    from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, write
-
-    from .output import write_json
-
     started, environment = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
-    # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.
+    # The Trainer warns that tied embeddings, which a checkpoint holds once, are missing from it.
     with quiet_transformers():
         result = probe(run.data, run.settings["aggregation"], run.settings["seed"], settings, run.folder)
     record = ProbingRecord(

@@ -1,7 +1,9 @@
-"""How a command started on several processes ends."""
+"""The end of a command that runs in several processes."""
 
 import atexit
 import gc
+
+import torch
 
 
 def leave_group_at_exit() -> None:
@@ -13,9 +15,7 @@ def leave_group_at_exit() -> None:
 
 
 def _leave_group() -> None:
-    import torch
-
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-        # Its threads end with the last reference, and what trained is full of cycles.
+        # Its threads end with the last reference, and a Trainer is part of reference cycles.
         gc.collect()

@@ -16,12 +16,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.hub.push import push_checkpoint
+
 from .errors import report_user_errors
 from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="the checkpoint's folder")
     parser.add_argument("--repo_id", required=True, help="user/name or organisation/name")
@@ -31,13 +33,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Push, and say how the result loads."""
     args = build_parser().parse_args(argv)
-
-    from hf_capsule_mt.hub.push import push_checkpoint
-
     options = {name: getattr(args, name) for name in ("private", "revision", "commit_message")}
     pushed = push_checkpoint(args.model, args.repo_id, **options)
     for files, done in ((pushed.deleted, "deleted, of an earlier model"), (pushed.kept, "left as they were")):

@@ -11,6 +11,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.quickstart.corpus import write_corpus
+
+from . import evaluate, train, train_tokenizer, translate
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
@@ -20,7 +24,7 @@ SHOWN = 8
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument(
         "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"
@@ -30,16 +34,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the whole way from text to scores."""
     args = build_parser().parse_args(argv)
     check_output_folder(args.output_dir)
-
-    from hf_capsule_mt.quickstart.corpus import write_corpus
-
-    from . import evaluate, train, train_tokenizer, translate
-
     corpus, tokenizer, model = (args.output_dir / name for name in ("corpus", "tokenizer", "model"))
     output = args.output_dir / "test.output.de"
     train_files = [f"{corpus}/train.en", f"{corpus}/train.de"]
@@ -72,8 +71,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _show(corpus: Path, output: Path) -> None:
     """Print a few translations."""
-    from hf_capsule_mt.data.parallel_text import read_lines
-
     lines = list(zip(*(read_lines(file) for file in (corpus / "test.en", output, corpus / "test.de")), strict=True))
     for source, translation, reference in random.Random(0).sample(lines, min(SHOWN, len(lines))):
         print(f"\n  {source}\n  -> {translation}" + ("" if translation == reference else f"\n     ({reference})"))

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from transformers.utils import logging
+
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Let Transformers tell of nothing but errors, until the end of the block."""
-    from transformers.utils import logging
-
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

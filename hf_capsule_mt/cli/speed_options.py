@@ -3,17 +3,18 @@
 import argparse
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedConfig
+
+from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.training.arguments import parse_override
 
 from .device import usable_device
 
-if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedConfig
-
 
 def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:
-    """What is measured, by default `methods`."""
+    """Add the options that name what is measured, by default `methods`."""
     shown = " ".join(f'"{method}"' if " " in method else method for method in methods)
     parser.add_argument(
         "--methods",
@@ -29,15 +30,12 @@ def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> 
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one)")
 
 
-def configs_of_rows(args: argparse.Namespace) -> dict[str, "PreTrainedConfig"]:
-    """The configuration of every row, by the row; `args.vocab_size` is that of all.
+def configs_of_rows(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
+    """Return the configuration of every row, all with the vocabulary of `args.vocab_size`.
 
     Raises:
         ValueError: if a method, the size or a field is unknown, or a value is not allowed.
     """
-    from hf_capsule_mt.configuration import preset_config
-    from hf_capsule_mt.training.arguments import parse_override
-
     if args.vocab_size < 4:
         raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
     configs = {}
@@ -50,12 +48,6 @@ def configs_of_rows(args: argparse.Namespace) -> dict[str, "PreTrainedConfig"]:
     return configs
 
 
-def device_of(args: argparse.Namespace) -> "torch.device":
-    """The device that was named, or the best there is.
-
-    Raises:
-        ValueError: if it cannot be used.
-    """
-    import torch
-
+def device_of(args: argparse.Namespace) -> torch.device:
+    """Return the device that was named, by default a GPU where there is one; raise a ValueError if it is unusable."""
     return usable_device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))

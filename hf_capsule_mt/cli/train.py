@@ -21,28 +21,31 @@ import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from transformers import HfArgumentParser, set_seed
+
+from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.records import Environment, write
+from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.training.resuming import check_same_model
+from hf_capsule_mt.training.run_recorder import RunRecorder
+from hf_capsule_mt.training.trainer import TranslationTrainer
 
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import NearestOptionParser
 from .processes import leave_group_at_exit
 
-if TYPE_CHECKING:
-    from transformers import HfArgumentParser
-
 
 class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
     """The description as it is, and a default with every option."""
 
 
-def build_parser() -> "HfArgumentParser":
-    """The parser of the command line."""
-    from transformers import HfArgumentParser
-
-    from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
-
-    # HfArgumentParser calls what is left over "not used", and names no other option.
+def build_parser() -> HfArgumentParser:
+    """Return the parser of the command."""
+    # By itself HfArgumentParser calls a mistyped option "not used", and does not name the nearest.
     parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
     return parser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
@@ -52,23 +55,12 @@ def build_parser() -> "HfArgumentParser":
     )
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     args.check_with(data_args)
     check_output_folder(Path(args.output_dir))
-
-    from transformers import set_seed
-
-    from hf_capsule_mt.checkpoints import load_tokenizer
-    from hf_capsule_mt.records import Environment, write
-    from hf_capsule_mt.training.build import build_model
-    from hf_capsule_mt.training.data import load_data
-    from hf_capsule_mt.training.resuming import check_same_model
-    from hf_capsule_mt.training.run_recorder import RunRecorder
-    from hf_capsule_mt.training.trainer import TranslationTrainer
-
     started, environment = time.time(), Environment.here()
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
@@ -81,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     trainer = TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-    # What Transformers calls internal is to save without pushing: that comes last, with the scores.
+    # `_internal_call` saves without pushing, which is done at the end, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if data.validation is not None else {})}

@@ -13,20 +13,19 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.parallel_text import ParallelText, load_hub_parallel_text, read_parallel_text
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from hf_capsule_mt.data.parallel_text import ParallelText
-
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's arguments."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument(
@@ -47,14 +46,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command."""
+    """Read the text, learn the tokenizer, and save it."""
     args = build_parser().parse_args(argv)
-    _check_output_dir(args.output_dir, args.overwrite_output_dir)
-
-    from hf_capsule_mt.data.tokenizer import train_joint_bpe
-
+    check_output_folder(args.output_dir)
+    if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
+        raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
     text = _read(args)
     print(text.report)
     tokenizer = train_joint_bpe([*text.sources, *text.targets], args.vocab_size)
@@ -62,25 +60,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{len(tokenizer)} tokens saved in {args.output_dir}")
 
 
-def _check_output_dir(folder: Path, overwrite: bool) -> None:
-    check_output_folder(folder)
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-        raise ValueError(f"--output_dir {folder} is not empty. Choose another, or add --overwrite_output_dir.")
-
-
-def _read(args: argparse.Namespace) -> "ParallelText":
-    from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_parallel_text
-
+def _read(args: argparse.Namespace) -> ParallelText:
     if args.train_file:
         return read_parallel_text(args.train_file, args.source_lang, args.target_lang)
     if not args.source_lang or not args.target_lang:
         raise ValueError(f"--dataset_name {args.dataset_name} needs --source_lang and --target_lang.")
-    return load_hub_parallel_text(
-        args.dataset_name, args.dataset_config_name, "train", args.source_lang, args.target_lang
-    )
+    languages = args.source_lang, args.target_lang
+    return load_hub_parallel_text(args.dataset_name, args.dataset_config_name, "train", *languages)
 
 
-def _save(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as unfinished:
         tokenizer.save_pretrained(unfinished)

@@ -10,37 +10,33 @@ kept beside it until it is complete, and the same command continues after an int
 """
 
 import argparse
+import hashlib
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+from tqdm import tqdm
+
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.journal import Journal, read_journals, remove_journals
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit, translate_batches
 from hf_capsule_mt.files import replace_bytes
 
-from .decoding import (
-    add_decoding_options,
-    check_decoding_options,
-    decoding_settings,
-    generate_options,
-    load_model,
-    load_tokenizer,
-    pin_revision,
-    process_state,
-)
+from . import decoding
 from .errors import report_user_errors
 from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 
-if TYPE_CHECKING:
-    from accelerate import PartialState
-
 
 @dataclass
 class _Job:
-    """What is to be translated, and how."""
+    """Source tokens by line, batches of line numbers, and all that the translations depend on."""
 
     encoded: list[list[int]]
     batches: list[list[int]]
@@ -48,17 +44,17 @@ class _Job:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    add_decoding_options(parser)
+    decoding.add_options(parser)
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
     parser.add_argument("--output_file", type=Path, help="default: standard output")
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translate; of several processes each takes a share of the batches."""
+    """Translate; each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     lines = translate_file(args, args.output_file)
@@ -73,11 +69,7 @@ def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[s
 
     With an output file they are written to it, and finished batches are kept beside it until then.
     """
-    from accelerate.utils import broadcast_object_list, gather_object
-
-    from hf_capsule_mt.evaluation.journal import read_journals, remove_journals
-
-    state = process_state(args.device)
+    state = decoding.process_state(args.device)
     job, translations = None, {}
     if state.is_main_process:
         job = _prepare(args)
@@ -98,29 +90,20 @@ def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[s
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
-    check_decoding_options(args)
+    decoding.check_options(args)
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
-    if args.output_file is not None:
-        check_output_file(args.output_file)
+    check_output_file(args.output_file)
 
 
 def _prepare(args: argparse.Namespace) -> _Job:
     """Read the input and plan its batches."""
-    from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit
-
     lines = read_lines(args.input_file or "/dev/stdin")
-    config, tokenizer = pin_revision(args), load_tokenizer(args)
+    config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     encoded = encode_lines(tokenizer, lines, source_limit(config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch)
-    return _Job(encoded, batches, _settings(args, lines))
-
-
-def _settings(args: argparse.Namespace, lines: Sequence[str]) -> dict[str, Any]:
-    import hashlib
-
-    return {"input": hashlib.sha256("\n".join(lines).encode()).hexdigest(), **decoding_settings(args)}
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return _Job(encoded, batches, {"input": digest, **decoding.settings(args)})
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int]]:
@@ -130,18 +113,13 @@ def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int
 
 
 def _translate_share(
-    args: argparse.Namespace, output_file: Path | None, job: _Job, state: "PartialState"
+    args: argparse.Namespace, output_file: Path | None, job: _Job, state: PartialState
 ) -> dict[int, str]:
-    """This process's translations by index."""
-    from tqdm import tqdm
-
-    from hf_capsule_mt.evaluation.journal import Journal
-    from hf_capsule_mt.evaluation.translator import translate_batches
-
+    """Return the translations of this process by the index of the line."""
     batches = job.batches[state.process_index :: state.num_processes]
     args.revision = job.settings["revision"]
-    model, tokenizer = load_model(args, state), load_tokenizer(args)
-    options = generate_options(args)
+    model, tokenizer = decoding.load(args, state)
+    options = decoding.generate_options(args)
     translations = {}
     with ExitStack() as stack:
         bar = tqdm(total=sum(map(len, batches)), unit=" lines", disable=not state.is_main_process)

@@ -10,14 +10,20 @@ hf-capsule-mt evaluate --output_file wrote, the speed what hf-capsule-mt benchma
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
+from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
+from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
+
 from .errors import report_user_errors
+from .output import check_output_file
 from .parser import CommandParser
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument("--run_record", type=Path, required=True, help="run_record.json of the training run")
     parser.add_argument("--output_file", type=Path, required=True, help="README.md in the checkpoint's folder")
@@ -35,19 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@report_user_errors
+@report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the card."""
     args = build_parser().parse_args(argv)
-
-    from dataclasses import fields
-
-    from hf_capsule_mt.files import replace_text
-    from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
-    from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
-
-    from .output import check_output_file
-
     check_output_file(args.output_file)
     given = {field.name: getattr(args, field.name) for field in fields(CardDetails)}
     card = make_model_card(

@@ -1,49 +1,43 @@
-"""What `hf-capsule-mt train` can be told, in three groups: model, data, training."""
+"""The options of `hf-capsule-mt train`, in three groups: model, data, training."""
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import Seq2SeqTrainingArguments
+from transformers.hf_argparser import HfArg
 
+from hf_capsule_mt.checkpoints import is_whole
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
-
-from .resuming import check_whole
 
 
 @dataclass
 class ModelArguments:
-    """Which model to train, from scratch or from a checkpoint."""
+    """The model to train, from scratch or from a checkpoint."""
 
     _argument_group_name = "model"
 
-    method: str | None = field(
-        default=None,
-        metadata={"help": f"System to train: {', '.join(METHODS)}."},
+    method: str | None = HfArg(default=None, help=f"System to train: {', '.join(METHODS)}.")
+    size: str | None = HfArg(
+        default=None, help=f"{', '.join(SIZES)}; from scratch only, where it is base unless given."
     )
-    size: str | None = field(
-        default=None,
-        metadata={"help": f"{', '.join(SIZES)}; from scratch only, where it is base unless given."},
+    model_name_or_path: str | None = HfArg(
+        default=None, help="Checkpoint to start from: one of this package, or any Marian model (then with --method)."
     )
-    model_name_or_path: str | None = field(
-        default=None,
-        metadata={"help": "Checkpoint to start from: one of this package, or any Marian model (then with --method)."},
+    model_revision: str = HfArg(
+        default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit."
     )
-    model_revision: str = field(
-        default="main", metadata={"help": "Branch, tag or commit of that checkpoint on the Hub; pin a commit."}
+    tokenizer_name: str | None = HfArg(
+        default=None, help="Name or folder of the tokenizer; that of the checkpoint by default."
     )
-    tokenizer_name: str | None = field(
-        default=None, metadata={"help": "Name or folder of the tokenizer; that of the checkpoint by default."}
+    config_overrides: list[str] = HfArg(
+        default_factory=list, help="Fields of the model's configuration, as name=value with a JSON value or plain text."
     )
-    config_overrides: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Fields of the model's configuration, as name=value with a JSON value or plain text."},
-    )
-    label_smoothing: float = field(default=0.1, metadata={"help": "Label smoothing of the model's own loss."})
+    label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
 
     def __post_init__(self) -> None:
         if self.method is None and self.model_name_or_path is None:
@@ -69,19 +63,12 @@ class ModelArguments:
         return self.model_name_or_path, self.model_revision
 
     def config_fields(self) -> dict[str, Any]:
-        """The fields that the command line sets in the model's configuration."""
-        return {
-            "label_smoothing": self.label_smoothing,
-            **dict(parse_override(text) for text in self.config_overrides),
-        }
+        """Return the fields of the model's configuration that the command line sets."""
+        return {"label_smoothing": self.label_smoothing, **dict(parse_override(text) for text in self.config_overrides)}
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Split `name=value`, of which the value is JSON or plain text.
-
-    Raises:
-        ValueError: if there is no equals sign.
-    """
+    """Split `name=value`, where the value is JSON or plain text; raise a ValueError without an equals sign."""
     name, separator, value = text.partition("=")
     if not separator:
         raise ValueError(f"config_overrides has {text!r}; write name=value")
@@ -93,21 +80,20 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 @dataclass
 class DataArguments:
-    """Which parallel text to train on and to validate with."""
+    """The parallel text to train on and to validate with."""
 
     _argument_group_name = "data"
 
-    train_file: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."},
+    train_file: list[str] = HfArg(
+        default_factory=list, help="Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."
     )
-    validation_file: list[str] = field(default_factory=list, metadata={"help": "The same for validation."})
-    dataset_name: str | None = field(default=None, metadata={"help": "Data set of the Hub, instead of files."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that data set."})
-    source_lang: str | None = field(default=None, metadata={"help": "Source language, as the data names it (en)."})
-    target_lang: str | None = field(default=None, metadata={"help": "Target language, as the data names it (de)."})
-    max_source_length: int = field(default=256, metadata={"help": "Tokens; pairs with a longer source are left out."})
-    max_target_length: int = field(default=256, metadata={"help": "Tokens; pairs with a longer target are left out."})
+    validation_file: list[str] = HfArg(default_factory=list, help="The same for validation.")
+    dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
+    source_lang: str | None = HfArg(default=None, help="Source language, as the data names it (en).")
+    target_lang: str | None = HfArg(default=None, help="Target language, as the data names it (de).")
+    max_source_length: int = HfArg(default=256, help="Tokens; pairs with a longer source are left out.")
+    max_target_length: int = HfArg(default=256, help="Tokens; pairs with a longer target are left out.")
 
     def __post_init__(self) -> None:
         if bool(self.train_file) == (self.dataset_name is not None):
@@ -124,20 +110,16 @@ class DataArguments:
 class _TranslationArguments:
     """The training arguments that Transformers does not have: in front of its own in --help, and only by name."""
 
-    max_tokens_per_batch: int = field(
+    max_tokens_per_batch: int = HfArg(
         default=4096,
-        metadata={
-            "help": "Tokens in a training batch on one device: pairs times the longest side of any, padding included. "
-            "0: batches of per_device_train_batch_size pairs."
-        },
+        help="Tokens in a training batch on one device: pairs times the longest side of any, padding included. "
+        "0: batches of per_device_train_batch_size pairs.",
     )
-    save_minutes: float | None = field(
-        default=None,
-        metadata={"help": "Minutes after which a checkpoint is saved, beside those of save_strategy."},
+    save_minutes: float | None = HfArg(
+        default=None, help="Minutes after which a checkpoint is saved, beside those of save_strategy."
     )
-    early_stopping_patience: int | None = field(
-        default=None,
-        metadata={"help": "Evaluations without a better metric_for_best_model before training stops."},
+    early_stopping_patience: int | None = HfArg(
+        default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
 
 
@@ -151,23 +133,20 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
 
     _argument_group_name = "training"
 
-    lr_scheduler_type: str = field(default="inverse_sqrt", metadata={"help": "Learning rate schedule."})
-    warmup_steps: float = field(
-        default=4000, metadata={"help": "Updates of linear warm-up; below 1, their share of the run."}
+    lr_scheduler_type: str = HfArg(default="inverse_sqrt", help="Learning rate schedule.")
+    warmup_steps: float = HfArg(default=4000, help="Updates of linear warm-up; below 1, their share of the run.")
+    learning_rate: float = HfArg(default=7e-4, help="Peak learning rate.")
+    adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
+    adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon (Vaswani et al. 2017).")
+    predict_with_generate: bool = HfArg(default=True, help="Evaluate with generate() and BLEU.")
+    generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
+    generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")
+    metric_for_best_model: str | None = HfArg(
+        default=None, help="What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."
     )
-    learning_rate: float = field(default=7e-4, metadata={"help": "Peak learning rate."})
-    adam_beta2: float = field(default=0.98, metadata={"help": "Adam's beta2 (Vaswani et al. 2017)."})
-    adam_epsilon: float = field(default=1e-9, metadata={"help": "Adam's epsilon (Vaswani et al. 2017)."})
-    predict_with_generate: bool = field(default=True, metadata={"help": "Evaluate with generate() and BLEU."})
-    generation_max_length: int | None = field(default=128, metadata={"help": "Longest translation in evaluation."})
-    generation_num_beams: int | None = field(default=1, metadata={"help": "Beams in evaluation."})
-    metric_for_best_model: str | None = field(
-        default=None,
-        metadata={"help": "What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."},
-    )
-    report_to: str = field(default="tensorboard", metadata={"help": "Loggers; 'none' for no logger."})
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Whether an update may leave out parameters; with LayerDrop it does."}
+    report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
+    ddp_find_unused_parameters: bool | None = HfArg(
+        default=False, help="Whether an update may leave out parameters; with LayerDrop it does."
     )
 
     def __post_init__(self) -> None:
@@ -186,14 +165,18 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
 
     def check_with(self, data_args: DataArguments) -> None:
-        """Check what can be wrong with these arguments and those of the data together.
+        """Check these arguments together with those of the data.
 
         Raises:
-            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or the best model
-                is to be that of a metric that is not computed.
+            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or
+                metric_for_best_model is not computed.
         """
-        if self.resume_from_checkpoint is not None:
-            check_whole(self.resume_from_checkpoint)
+        checkpoint = self.resume_from_checkpoint
+        if checkpoint is not None and not is_whole(checkpoint):
+            raise ValueError(
+                f"resume_from_checkpoint is {checkpoint!r}, which holds no trainer_state.json, or a part of one; name "
+                "the folder of a checkpoint that was saved to its end"
+            )
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
@@ -219,9 +202,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             )
 
     def _check_early_stopping(self) -> None:
-        if self.early_stopping_patience is None:
-            return
-        if self.eval_strategy == "no" or not self.load_best_model_at_end:
+        knows_best = self.eval_strategy != "no" and self.load_best_model_at_end
+        if self.early_stopping_patience is not None and not knows_best:
             raise ValueError(
                 f"early_stopping_patience is {self.early_stopping_patience}; it needs an --eval_strategy and "
                 "--load_best_model_at_end true, to know what is best"

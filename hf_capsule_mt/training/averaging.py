@@ -1,9 +1,7 @@
 """Average the weights of several checkpoints of a run, tensor by tensor."""
 
-import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -20,10 +18,10 @@ from hf_capsule_mt.checkpoints import (
     tensor_files,
     tensor_shapes,
 )
-from hf_capsule_mt.files import read_json
+from hf_capsule_mt.files import new_folder, read_json, write_json
 
 RECORD = "averaging.json"
-# The weights, which are averaged, and the state of the run they were taken from.
+# The weights, since they are averaged, and the state of the run.
 _NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
 
 
@@ -45,8 +43,9 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         ValueError: if there is no checkpoint, a file should hold JSON and does not, or they differ in model type or in
             a tensor's name or shape.
     """
-    folders = _oldest_first([Path(folder) for folder in checkpoints])
-    output_dir = Path(output_dir)
+    folders, output_dir = [Path(folder) for folder in checkpoints], Path(output_dir)
+    if None not in map(step_of, folders):
+        folders.sort(key=step_of)
     if not folders:
         raise ValueError("there are no checkpoints to average")
     if output_dir.exists():
@@ -56,27 +55,22 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     _check_model_types(folders)
     files = [tensor_files(folder) for folder in folders]
     _check_tensors(folders, files)
-    with _finished_folder(output_dir) as temporary:
+    with new_folder(output_dir) as temporary:
         _copy_model_files(folders[-1], temporary)
         for file in sorted(set(files[-1].values())):
             _write_averaged(files, file, temporary)
-        record = {"checkpoints": [str(folder) for folder in folders]}
-        (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(temporary / RECORD, {"checkpoints": folders})
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
-    """The `count` newest `checkpoint-<step>` folders of a run, the oldest of them first.
-
-    Raises:
-        ValueError: if the run has fewer.
-    """
+    """Return the `count` newest checkpoints of a run, the oldest of them first; raise a ValueError if it has fewer."""
     return _at_least(count, checkpoints(run_dir), f"checkpoints in {run_dir}")[-count:]
 
 
 def best_checkpoints(
     run_dir: str | Path, count: int, metric: str | None = None, greater_is_better: bool | None = None
 ) -> list[Path]:
-    """The `count` checkpoints of a run with the best evaluation results, among those still there, the best first.
+    """Return the `count` existing checkpoints of a run with the best evaluation results, the best first.
 
     Args:
         run_dir: the Trainer's output folder; the history is that of the newest checkpoint's `trainer_state.json`.
@@ -97,10 +91,6 @@ def best_checkpoints(
     return folders[:count]
 
 
-def _oldest_first(folders: list[Path]) -> list[Path]:
-    return folders if None in map(step_of, folders) else sorted(folders, key=step_of)
-
-
 def _at_least(count: int, folders: list[Path], what: str) -> list[Path]:
     if not 1 <= count <= len(folders):
         raise ValueError(f"{count} asked for, but there are {len(folders)} {what}")
@@ -112,7 +102,7 @@ def _values(state: Mapping, metric: str) -> dict[int, float]:
 
 
 def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None) -> tuple[str, bool]:
-    """The metric's name in the history and its direction, from the run where they are not given."""
+    """Return the metric's name in the history and its direction; defaults are the run's."""
     tracked = _tracked_metric(state)
     if metric is None and tracked is None:
         names = {name for entry in state["log_history"] for name in entry if name.startswith("eval_")}
@@ -128,7 +118,7 @@ def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None)
 
 
 def _tracked_metric(state: Mapping) -> str | None:
-    """The run's `metric_for_best_model`, of which its state records only the best value and when it was reached."""
+    """Return the run's `metric_for_best_model`, found by its best value: the state does not record the name."""
     for entry in state["log_history"]:
         if entry["step"] == state["best_global_step"]:
             for name, value in entry.items():
@@ -154,20 +144,6 @@ def _check_tensors(folders: Sequence[Path], files: Sequence[Mapping[str, Path]])
                     f"{tensor} has shape {shapes.get(tensor, 'none')} in {folder} but {newest.get(tensor, 'none')} in "
                     f"{folders[-1]}"
                 )
-
-
-@contextmanager
-def _finished_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `folder` if all goes well, and disappears if not."""
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary)
-        raise
 
 
 def _copy_model_files(source: Path, target: Path) -> None:

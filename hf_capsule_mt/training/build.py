@@ -5,11 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import explained_weights, load_weights, read_config
 from hf_capsule_mt.configuration import (
@@ -50,7 +46,7 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
 
 @contextmanager
 def _explained_overrides(overrides: Sequence[str]) -> Iterator[None]:
-    """Around the making of a model: where fields were overridden, what goes wrong is said to be of these."""
+    """Make errors in building a model name the overridden fields, where there are any."""
     try:
         yield
     # An activation function that does not exist, weights of another shape.

@@ -1,4 +1,4 @@
-"""The text that a run is trained on and validated with, as its arguments name it."""
+"""Reading and tokenising of the text that a run is trained on and validated with."""
 
 from dataclasses import dataclass
 
@@ -28,13 +28,7 @@ def load_data(
     tokenizer: PreTrainedTokenizerBase,
     config: PreTrainedConfig,
 ) -> TrainingData:
-    """Read and tokenise training and validation text, once it is sure that tokenizer, lengths and model fit together.
-
-    Args:
-        data_args: files, or a data set of the Hub, and the longest texts.
-        args: of training; the first process prints what was read.
-        tokenizer: the model's.
-        config: the model's.
+    """Read and tokenise training and validation text, for a model of `config` with `tokenizer`.
 
     Raises:
         ValueError: if the tokenizer is another model's, a length exceeds the model's positions, or there is no usable

@@ -26,11 +26,11 @@ _SETTINGS = "settings.json"
 
 @dataclass(frozen=True)
 class Distilled:
-    """What a teacher made of one sentence."""
+    """The translation of one sentence by a teacher."""
 
     translation: str
     failure: str | None = None
-    """Why the translation is not to be learned from, if it is not."""
+    """The reason to leave the sentence out, or None."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,20 @@ class Shards:
         replace_text(file, json.dumps(settings))
 
     def sentences(self, shard: int) -> range:
-        """The sentences of a shard, by index."""
+        """Return the indices of the sentences of a shard."""
         start = shard * self.shard_size
         return range(start, min(start + self.shard_size, self.num_sentences))
 
     def missing(self) -> list[int]:
-        """The shards that are still to be made."""
+        """Return the shards that are not yet written."""
         return [shard for shard in range(len(self)) if not self._file(shard).is_file()]
 
     def write(self, shard: int, results: Sequence[Distilled]) -> None:
-        """Keep the results of a shard, all at once."""
+        """Write the results of a shard, whole or not at all."""
         replace_text(self._file(shard), "".join(json.dumps(vars(result)) + "\n" for result in results))
 
     def read(self) -> Iterator[Distilled]:
-        """The results of all sentences, in order."""
+        """Yield the results of all sentences, in order."""
         for shard in range(len(self)):
             for line in self._file(shard).read_text(encoding="utf-8").splitlines():
                 yield Distilled(**json.loads(line))
@@ -103,12 +103,8 @@ def distill(
     """Translate every source. A failure is one that is longer than the model reads, one whose translation did not end
     within its limit, and one whose translation is empty.
 
-    Args:
-        model: any encoder-decoder that has `generate()`.
-        tokenizer: the model's.
-        sources: one sentence each.
-        max_tokens_per_batch: the most source tokens in a batch, padding included.
-        **options: of [`~hf_capsule_mt.evaluation.translator.generate_batches`].
+    A batch has at most `max_tokens_per_batch` source tokens, padding included. The `options` are those of
+    [`~hf_capsule_mt.evaluation.translator.generate_batches`].
 
     Raises:
         ValueError: if a source has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.

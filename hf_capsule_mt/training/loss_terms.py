@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss")
 
@@ -17,12 +17,12 @@ def log_loss_terms(trainer: Trainer) -> None:
     """
     terms = _LossTerms(trainer)
     trainer.model.register_forward_hook(terms.listen)
-    # Those that add_callback adds come after the loggers.
+    # add_callback would add it after the loggers.
     trainer.callback_handler.callbacks.insert(0, terms)
 
 
 class _LossTerms(TrainerCallback):
-    """Sums the parts up since the last log, as the Trainer does with the loss."""
+    """Sums of the parts since the last log, as the Trainer keeps of the loss."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._accelerator = trainer.accelerator
@@ -37,30 +37,22 @@ class _LossTerms(TrainerCallback):
             if name in outputs:
                 self._sums[name] = self._sums.get(name, 0) + outputs[name].detach()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Begin to sum up."""
         self._sums, self._logged_at = {}, state.global_step
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float],
-        **kwargs: Any,
-    ) -> None:
-        """Add the parts, each the mean over the updates since the last log."""
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Add the parts to the logs, each the mean over the updates since the last log."""
+        logs: dict[str, float] = kwargs["logs"]
         updates = state.global_step - self._logged_at
         if "loss" not in logs or not updates:
             return
         sums, self._sums, self._logged_at = self._sums, {}, state.global_step
         if len(sums) < 2:
             return
-        # Every process has divided by the words of all, or by its own.
+        # A process's loss is divided by the number of words of all processes, or by its own.
         reduction = "sum" if args.average_tokens_across_devices else "mean"
         terms = {name: self._accelerator.reduce(total, reduction).item() / updates for name, total in sums.items()}
         logs.update(terms)
-        # The history has a copy already.
+        # The Trainer has copied the logs into its history before.
         state.log_history[-1].update(terms)

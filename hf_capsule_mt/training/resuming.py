@@ -1,4 +1,4 @@
-"""Checks of the checkpoint that a run is to go on from."""
+"""The check that a run resumes from a checkpoint of its own model."""
 
 import dataclasses
 from pathlib import Path
@@ -6,19 +6,10 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from hf_capsule_mt.checkpoints import is_whole, load_config, read_config, tensor_files, tensor_shapes
+from hf_capsule_mt.checkpoints import load_config, read_config, tensor_files, tensor_shapes
 
-# What fields that a run may change on its way are called, or end in.
+# Names, or ends of names, of the fields that a resumed run may change.
 _FREE = ("dropout", "layerdrop", "label_smoothing", "loss_weight", "use_cache", "init_std")
-
-
-def check_whole(checkpoint: str | Path) -> None:
-    """Raise ValueError unless the Trainer saved this checkpoint to its end."""
-    if not is_whole(checkpoint):
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, which holds no trainer_state.json, or a part of one; name "
-            "the folder of a checkpoint that was saved to its end"
-        )
 
 
 def check_same_model(checkpoint: str | Path, model: PreTrainedModel) -> None:
@@ -53,7 +44,7 @@ def _different_tensors(checkpoint: str | Path, model: PreTrainedModel) -> list[s
     saved: dict[str, Any] = tensor_shapes(tensor_files(Path(checkpoint)))
     state = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = [name for name, shape in saved.items() if state.get(name) != shape]
-    # Of tied parameters a checkpoint has one.
+    # A checkpoint holds one of several tied parameters.
     names_of: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names_of.setdefault(id(parameter), []).append(name)

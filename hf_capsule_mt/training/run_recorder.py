@@ -1,4 +1,4 @@
-"""Makes the record and the model card of a training run."""
+"""The record and the model card of a training run."""
 
 import shlex
 import time
@@ -36,20 +36,20 @@ from .arguments import DataArguments, ModelArguments
 
 @dataclass(frozen=True)
 class RunRecorder:
-    """Holds what is known of a run from its start; the rest is its Trainer's."""
+    """The facts of a run that are known at its start, from which, with its Trainer, record and card are made."""
 
     model_args: ModelArguments
     data_args: DataArguments
     text: ParallelText
-    """What was read to train on."""
+    """The training text as it was read."""
     pairs: TokenizedPairs
-    """What is trained on."""
+    """The pairs that are trained on."""
     arguments: Sequence[str]
-    """Of the command line."""
+    """Words of the command line."""
     started: float
     """Seconds since the epoch."""
     environment: Environment
-    """At the start."""
+    """The environment at the start."""
 
     def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> RunRecord:
         """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""
@@ -95,7 +95,7 @@ class RunRecorder:
 
     @cached_property
     def _data_sha256(self) -> dict[str, str]:
-        """Of both sides of the text: computed once, for a run that pushes writes a card at every checkpoint."""
+        """Hash of both sides of the text, computed once: a run that pushes writes a card at every checkpoint."""
         return {"source": hash_text(self.text.sources), "target": hash_text(self.text.targets)}
 
     def _command(self, trainer: Trainer) -> str:
@@ -105,11 +105,9 @@ class RunRecorder:
     def _base_model(self) -> BaseModel | None:
         """Return the model of the Hub that training started from."""
         name = self.model_args.model_name_or_path
-        if name is None or Path(name).is_dir():
-            return None
-        return BaseModel(name, self.model_args.model_revision)
+        return None if name is None or Path(name).is_dir() else BaseModel(name, self.model_args.model_revision)
 
 
 def _bleu_signature() -> str:
-    # It names the settings and the version, not the text.
+    # A signature names settings and version, and does not depend on the text.
     return score_translations(["-"], [["-"]], metrics=("bleu",))["bleu"]["signature"]

@@ -35,20 +35,13 @@ logger = logging.get_logger(__name__)
 
 
 class _EpochBeforeSkipping(TrainerCallback):
-    """Tells the sampler the epoch before a resumed run skips the batches it has had.
+    """Tells the sampler the epoch before a resumed run skips the batches that it has trained on.
 
     The Trainer tells it afterwards, through wrappers that hide the sampler when there are several processes.
     """
 
-    def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        train_dataloader: DataLoader,
-        **kwargs: Any,
-    ) -> None:
-        batches = train_dataloader.batch_sampler
+    def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        batches = kwargs["train_dataloader"].batch_sampler
         while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
         if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
@@ -56,25 +49,22 @@ class _EpochBeforeSkipping(TrainerCallback):
 
 
 class _SaveByTheClock(TrainerCallback):
-    """Saves a checkpoint whenever so many minutes have passed since training began or the last one was saved."""
+    """Saves a checkpoint when a number of minutes has passed since training began or the last one was saved."""
 
     def __init__(self, minutes: float) -> None:
         self._seconds = 60 * minutes
         self._last = 0.0
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._last = time.monotonic()
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    on_save = on_train_begin
+
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **kwargs: Any) -> None:
         is_time = [time.monotonic() - self._last >= self._seconds]
         # All processes save or none does: the first one's clock decides.
         if broadcast_object_list(is_time)[0]:
             control.should_save = True
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._last = time.monotonic()
 
 
 class SourceCallback(TrainerCallback):
@@ -83,17 +73,10 @@ class SourceCallback(TrainerCallback):
     By itself the Trainer sends, before training ends, only the files of a checkpoint that it knows.
     """
 
-    def on_push_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel,
-        **kwargs: Any,
-    ) -> None:
+    def on_push_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write the source where the Trainer will look."""
         if state.is_world_process_zero:
-            model.config.save_pretrained(args.output_dir)
+            kwargs["model"].config.save_pretrained(args.output_dir)
 
 
 class _CardCallback(TrainerCallback):
@@ -102,9 +85,7 @@ class _CardCallback(TrainerCallback):
     def __init__(self, write: Callable[[], None]) -> None:
         self._write = write
 
-    def on_push_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_push_begin(self, *args: Any, **kwargs: Any) -> None:
         self._write()
 
 
@@ -149,7 +130,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
 
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
-        """The training batches of this process."""
+        """Return the training batches of this process."""
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
         sampler = TokenBudgetBatchSampler(
@@ -167,8 +148,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
         )
-        # accelerate cannot fill up batches of no fixed size, and need not: the sampler has as many for every process.
-        # In evaluation it must, or there would be nothing to gather from a process without a last batch.
+        # accelerate cannot even out batches of varying size, and need not: the sampler gives each process as many.
+        # Evaluation needs even batches: every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
         try:
             return self.accelerator.prepare(loader)
@@ -176,8 +157,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.even_batches = even_batches
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """As the Trainer's, with every sentence once."""
-        # Seq2SeqTrainer keeps those that fill up the last batch of several processes, and would score them twice.
+        """Evaluate as the Trainer does, but count every sentence once."""
+        # Seq2SeqTrainer keeps what fills up the last batch of several processes, and would score it twice.
         self.gather_function = self.accelerator.gather_for_metrics
         return super().evaluation_loop(*args, **kwargs)
 
@@ -197,7 +178,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """The learning rate schedule; a warning if the run ends before its warm-up does."""
+        """Return the learning rate schedule; warn if the run ends before its warm-up does."""
         warmup_steps = self.args.get_warmup_steps(num_training_steps)
         if warmup_steps >= num_training_steps and self.args.should_log:
             logger.warning(

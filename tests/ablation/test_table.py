@@ -95,7 +95,7 @@ def test_records_of_another_run(study, records, changes, message):
         read_results(study, records)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "holds no JSON"), ("[]", "no JSON object"), ("{}", "lacks comm")])
+@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[]", "is no object"), ("{}", "lacks comm")])
 def test_records_that_are_none(study, records, text, message):
     (records / "two_plain_run_record.json").write_text(text)
     with pytest.raises(ValueError, match=message):

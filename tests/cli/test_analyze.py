@@ -176,7 +176,7 @@ def test_what_a_model_has_not_is_refused_before_it_is_loaded(
     def fail(*_):
         raise AssertionError("the weights were loaded")
 
-    monkeypatch.setattr(analyze, "load_model", fail)
+    monkeypatch.setattr(analyze.decoding, "load", fail)
     folder = CHECKPOINTS / "capsule_aggregated_marian" if model == "unguided" else request.getfixturevalue(model)
     named = {name: value.format(corpus) for name, value in named.items()}
     assert message in error_of(options(folder, corpus, **named), capsys)

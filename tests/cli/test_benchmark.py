@@ -74,7 +74,7 @@ def test_rnmt_is_compared_with_rnmt(capsys):
     ],
 )
 def test_mistakes_end_it_before_anything_is_measured(argv, message, capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.evaluation.speed.compare_with_plain", None)
+    monkeypatch.setattr("hf_capsule_mt.cli.benchmark.compare_with_plain", None)
     with pytest.raises(SystemExit) as exit_:
         main(argv)
     assert exit_.value.code == 2

@@ -80,7 +80,7 @@ def test_a_space_without_checkpoints(monkeypatch, models):
 
 
 def test_without_gradio(monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_capsule_mt.cli.demo.find_spec", lambda name: None)
     assert NEEDS_GRADIO in error_of(["--models", str(CHECKPOINT)], capsys)
 
 

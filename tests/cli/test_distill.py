@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hf_capsule_mt.cli import distill
 from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-from hf_capsule_mt.training import distillation
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "distill.py"
 TOO_LONG = " ".join("a" * 40)
@@ -75,7 +75,7 @@ def test_corpora(corpus, tmp_path, name):
 
 def test_goes_on_after_an_interruption(corpus, tmp_path, monkeypatch):
     output, made = [tmp_path / "out.en", tmp_path / "out.de"], []
-    original = distillation.distill
+    original = distill.distill
 
     def interrupted(model, tokenizer, sources, *arguments, **kwargs):
         if len(made) == 2:
@@ -83,12 +83,12 @@ def test_goes_on_after_an_interruption(corpus, tmp_path, monkeypatch):
         made.append(sources)
         return original(model, tokenizer, sources, *arguments, **kwargs)
 
-    monkeypatch.setattr(distillation, "distill", interrupted)
+    monkeypatch.setattr(distill, "distill", interrupted)
     with pytest.raises(KeyboardInterrupt):
         main(options(corpus, output))
     assert not output[0].exists()
     assert len(list((tmp_path / "out.en.shards").glob("shard-*"))) == 2
-    monkeypatch.setattr(distillation, "distill", lambda *args, **kw: made.append(args[2]) or original(*args, **kw))
+    monkeypatch.setattr(distill, "distill", lambda *args, **kw: made.append(args[2]) or original(*args, **kw))
     main(options(corpus, output))
     assert read_lines(output[1]) == EXPECTED
     assert [source for sources in made for source in sources] == SOURCES, "every sentence was translated once"
@@ -98,7 +98,7 @@ def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(distillation, "distill", stop)
+    monkeypatch.setattr(distill, "distill", stop)
     output = [tmp_path / "out.tsv"]
     with pytest.raises(KeyboardInterrupt):
         main(options(corpus, output))

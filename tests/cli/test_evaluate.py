@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_marian import save_tiny_marian
 
-from hf_capsule_mt.cli import translate
+from hf_capsule_mt.cli import evaluate_translation, translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.records import EvaluationRecord, read
@@ -117,7 +117,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
 )
 def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(translate, "translate_file", None)
+    monkeypatch.setattr(evaluate_translation, "translate_file", None)
     (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
     with pytest.raises(SystemExit) as exit_:
         main([*options, "--references", "ref.de"])

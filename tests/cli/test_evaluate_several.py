@@ -7,8 +7,9 @@ from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.cli import evaluate_comparison
 from hf_capsule_mt.cli.evaluate import main
-from hf_capsule_mt.evaluation import alignment, significance
+from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
 from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -183,7 +184,7 @@ def test_impossible_buckets_are_refused_before_systems_are_compared(files, capsy
     def fail(*_, **__):
         raise AssertionError("systems were compared")
 
-    monkeypatch.setattr(significance, "compare_systems", fail)
+    monkeypatch.setattr(evaluate_comparison, "compare_systems", fail)
     message = refuse(capsys, "--compare", "base", "good", "--sources", "source", "--length_buckets", "1")
     assert "1 buckets cannot be compared" in message
 

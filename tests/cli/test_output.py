@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.cli.output import write_json
+from hf_capsule_mt.files import write_json
 
 
 def test_write_json(tmp_path):

@@ -7,9 +7,9 @@ from statistics import mean, stdev
 
 import pytest
 
-from hf_capsule_mt.cli.probe import AGGREGATIONS, build_parser, main
+from hf_capsule_mt.cli.probe import build_parser, main
 from hf_capsule_mt.data.probing import TASKS
-from hf_capsule_mt.evaluation import probing
+from hf_capsule_mt.evaluation.probing import AGGREGATIONS, ProbingSettings, Trainer
 
 QUICK = ["--size", "tiny", "--vocab_size", "20", "--epochs", "1", "--batch_size", "8"]
 LABELS = {"past_present": ["PAST", "PRES"], "top_constituents": ["NP_VP_.", "S_CC_S_.", "OTHER"]}
@@ -72,7 +72,7 @@ def pretend(monkeypatch, accuracies=None):
         }
         return {"test_accuracy": next(accuracies), "majority_accuracy": 0.25, "sentences": sizes, **others}
 
-    monkeypatch.setattr(probing, "probe", probe)
+    monkeypatch.setattr("hf_capsule_mt.cli.probe.probe", probe)
     return done
 
 
@@ -181,7 +181,7 @@ def test_a_record_of_other_settings_is_refused(data_dir, tmp_path, monkeypatch, 
 def test_an_interrupted_run_goes_on_with_the_same_settings(data_dir, tmp_path, monkeypatch, capsys):
     chosen = ["--tasks", "bigram_shift", "--aggregations", "base", "--seeds", "1", "--epochs", "3"]
     run(data_dir, tmp_path / "whole", *chosen)
-    original, steps = probing.Trainer.training_step, []
+    original, steps = Trainer.training_step, []
 
     def step(*arguments, **options):
         if len(steps) == 3:
@@ -190,7 +190,7 @@ def test_an_interrupted_run_goes_on_with_the_same_settings(data_dir, tmp_path, m
         return original(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(probing.Trainer, "training_step", step)
+        patch.setattr(Trainer, "training_step", step)
         with pytest.raises(Interrupted):
             run(data_dir, tmp_path / "parts", *chosen)
     folder = tmp_path / "parts" / "bigram_shift-base-1"
@@ -207,10 +207,10 @@ def test_an_interrupted_run_goes_on_with_the_same_settings(data_dir, tmp_path, m
 
 def test_defaults_are_those_of_the_settings():
     args = build_parser().parse_args(["--data_dir", "a", "--output_dir", "b"])
-    assert probing.ProbingSettings() == probing.ProbingSettings(
+    assert ProbingSettings() == ProbingSettings(
         args.size, args.vocab_size, args.epochs, args.batch_size, args.learning_rate
     )
-    assert tuple(probing.AGGREGATIONS) == AGGREGATIONS == tuple(args.aggregations)
+    assert args.aggregations == list(AGGREGATIONS)
     assert args.seeds == [1, 2, 3]
 
 

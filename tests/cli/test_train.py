@@ -183,7 +183,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
         ({"method": "rnmt"}, "model_type is 'capsule_aggregated_marian' there and 'rnmt' here"),
         (None, "model.encoder.layers.0.fc1.bias has shape none there and [16] here; train with the options of its run"),
         ({"resume_from_checkpoint": "cut"}, "'cut', which holds no trainer_state.json, or a part of one; name the"),
-        ({"resume_from_checkpoint": "unreadable"}, "config.json in unreadable is not valid JSON"),
+        ({"resume_from_checkpoint": "unreadable"}, "unreadable/config.json is not valid JSON"),
         ({"resume_from_checkpoint": "weightless"}, "weightless holds no weights (*.safetensors)"),
     ],
 )

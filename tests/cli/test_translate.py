@@ -11,8 +11,9 @@ import pytest
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
 
+from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.evaluation import translator
+from hf_capsule_mt.evaluation.translator import translate_lines
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "translate.py"
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
@@ -26,7 +27,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected():
-    return translator.translate_lines(tiny_model(), tiny_tokenizer(), LINES, num_beams=3)
+    return translate_lines(tiny_model(), tiny_tokenizer(), LINES, num_beams=3)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def lines_of(path):
 
 def interrupt_after(monkeypatch, batches):
     """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
-    original = translator.translate_batches
+    original = command.translate_batches
 
     def interrupted(*arguments, **options):
         for number, batch in enumerate(original(*arguments, **options)):
@@ -56,20 +57,20 @@ def interrupt_after(monkeypatch, batches):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(translator, "translate_batches", interrupted)
+    monkeypatch.setattr(command, "translate_batches", interrupted)
     return monkeypatch.undo
 
 
 def count_lines(monkeypatch):
     """The indices that the next runs show to the model."""
-    original = translator.translate_batches
+    original = command.translate_batches
     seen = []
 
     def counting(model, tokenizer, encoded, batches, **options):
         seen.extend(index for batch in batches for index in batch)
         return original(model, tokenizer, encoded, batches, **options)
 
-    monkeypatch.setattr(translator, "translate_batches", counting)
+    monkeypatch.setattr(command, "translate_batches", counting)
     return seen
 
 
@@ -85,7 +86,7 @@ def test_compressed_input_and_options(checkpoint, source, tmp_path):
     options = ["--num_beams", "2", "--length_penalty", "-1", "--max_new_tokens", "5", "--dtype", "float32"]
     translate(checkpoint, compressed, tmp_path / "out.de", *options, "--device", "cpu")
     options = {"num_beams": 2, "length_penalty": -1.0, "max_new_tokens": 5}
-    assert lines_of(tmp_path / "out.de") == translator.translate_lines(tiny_model(), tiny_tokenizer(), LINES, **options)
+    assert lines_of(tmp_path / "out.de") == translate_lines(tiny_model(), tiny_tokenizer(), LINES, **options)
 
 
 def test_standard_input_to_standard_output(checkpoint, source, expected):

@@ -240,7 +240,7 @@ def test_records_of_something_else(record):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *((None, "is not a file"), ("{", "holds no JSON"), ("[]", "no JSON object")),
+        *((None, "is not a file"), ("{", "is not valid JSON"), ("[]", "is no object")),
         ('{"model": {}}', "lacks command, data, training, config,"),
     ],
 )
