@@ -15,10 +15,13 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from .lexicon import (
+    CONTRACTIONS,
     HE,
+    IRREGULAR,
     IT,
     KNOW,
     SHE,
+    STRONG_ENDINGS,
     THEY,
     WHETHER,
     A,
@@ -48,37 +51,8 @@ class Tense(Enum):
     PAST = auto()
 
 
-# The endings of dieser by case and gender (p: plural): every other ending follows from them.
-STRONG_ENDINGS = {
-    "nom": {"m": "er", "f": "e", "n": "es", "p": "e"},
-    "acc": {"m": "en", "f": "e", "n": "es", "p": "e"},
-    "dat": {"m": "em", "f": "er", "n": "em", "p": "en"},
-}
 # Where ein, kein and the possessives have no ending, the adjective shows the strong one instead.
 ENDINGLESS = {("nom", "m"), ("nom", "n"), ("acc", "n")}
-CONTRACTIONS = {
-    "in dem": "im",
-    "in das": "ins",
-    "an dem": "am",
-    "von dem": "vom",
-    "zu dem": "zum",
-    "zu der": "zur",
-}
-IRREGULAR = {
-    "sein": ("bin", "bist", "ist", "sind"),
-    "waren": ("war", "warst", "war", "waren"),
-    "hatten": ("hatte", "hattest", "hatte", "hatten"),
-    "wissen": ("weiß", "weißt", "weiß", "wissen"),
-    "können": ("kann", "kannst", "kann", "können"),
-    "konnten": ("konnte", "konntest", "konnte", "konnten"),
-    "müssen": ("muss", "musst", "muss", "müssen"),
-    "mussten": ("musste", "musstest", "musste", "mussten"),
-    "wollen": ("will", "willst", "will", "wollen"),
-    "wollten": ("wollte", "wolltest", "wollte", "wollten"),
-    "dürfen": ("darf", "darfst", "darf", "dürfen"),
-    "durften": ("durfte", "durftest", "durfte", "durften"),
-    "sollten": ("sollte", "solltest", "sollte", "sollten"),
-}
 PERSONS = ("1s", "2s", "3s", "p")
 SHORT_SYLLABLE = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
 
