@@ -53,7 +53,7 @@ def measure(args: argparse.Namespace, streams: "Streams") -> dict[str, Any]:
     buckets = score_by_length(streams, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
     record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
     if args.length_figure is not None:
-        from hf_capsule_mt.analysis.length_figure import draw_lengths
+        from hf_capsule_mt.analysis.line_figures import draw_lengths
 
         draw_lengths(record, args.length_figure)
     return record

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.output_file is not None:
         write_json(args.output_file, record)
     if args.figure_file is not None:
-        from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
+        from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 
         draw_time_by_length(record, args.figure_file)
 
