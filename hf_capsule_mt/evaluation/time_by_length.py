@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from statistics import median
+from statistics import linear_regression, median
 from typing import Any
 
 import torch
@@ -90,10 +90,7 @@ def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
     """
     if len(lengths) < 2:
         raise ValueError(f"an exponent needs two lengths or more, not {len(lengths)}")
-    x, y = ([math.log(value) for value in values] for values in (lengths, times))
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y))
-    return covariance / sum((a - mean_x) ** 2 for a in x)
+    return linear_regression(*([math.log(value) for value in values] for values in (lengths, times))).slope
 
 
 def record_times(
