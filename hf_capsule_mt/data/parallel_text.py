@@ -21,7 +21,7 @@ RawPair = tuple[str | None, str | None]
 
 @dataclass
 class ReadReport:
-    """How many pairs there were and what became of them."""
+    """Numbers of pairs that were read, kept and dropped."""
 
     read: int = 0
     kept: int = 0
@@ -171,7 +171,7 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def is_plain_text(file: str | Path) -> bool:
-    """Whether a file is, by its name, plain text with a segment a line."""
+    """Return whether a file is, by its name, plain text with a segment a line."""
     return _format(Path(file)) == "text"
 
 

@@ -1,4 +1,4 @@
-"""Which source token each token of a translation translates, by the cross-attention of a model that writes it."""
+"""Alignment of target tokens with source tokens, by the cross-attention of a model that writes the target."""
 
 from collections.abc import Callable, Container, Sequence
 

@@ -20,7 +20,7 @@ KINDS = ("training", "decoding")
 
 @dataclass(frozen=True)
 class Measurement:
-    """How long one model took once, for sentences of one length."""
+    """Time that one model took once for sentences of one length."""
 
     row: str
     kind: str
@@ -75,7 +75,7 @@ def _decode(model: PreTrainedModel, length: int, batch: Batch) -> torch.Tensor:
 
 
 def medians_of(measurements: Iterable[Measurement]) -> dict[tuple[str, str, int], float]:
-    """The median of the seconds, by kind, row and length."""
+    """Return the median of the seconds, by kind, row and length."""
     times: dict[tuple[str, str, int], list[float]] = {}
     for one in measurements:
         times.setdefault((one.kind, one.row, one.length), []).append(one.seconds)
@@ -83,7 +83,7 @@ def medians_of(measurements: Iterable[Measurement]) -> dict[tuple[str, str, int]
 
 
 def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
-    """The k of time = c * length^k, by least squares of the logarithms.
+    """Return the k of time = c * length^k, by least squares of the logarithms.
 
     Raises:
         ValueError: if there are fewer than two lengths.

@@ -25,7 +25,7 @@ _KEPT = 3600
 
 @dataclass(frozen=True)
 class _Panel:
-    """What shows a checkpoint's answer, from top to bottom."""
+    """Components that show a checkpoint's answer, from top to bottom."""
 
     problem: gr.HTML
     translation: gr.Textbox
@@ -132,7 +132,7 @@ def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) 
 
 
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
-    """What the components of a panel become, without the picture."""
+    """Return the new components of a panel, without the picture."""
     found = answer(load, name, sentence)
     routing = found.routing
     titles = picture_titles(routing) if routing is not None else []
@@ -149,7 +149,7 @@ def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> 
 
 
 def _draw(routing: SentenceRouting | None, title: str | None, step: int) -> list[Any]:
-    """What the words on the picture, the slider and the picture become."""
+    """Return the new words on the picture, slider and picture."""
     if routing is None or title is None:
         return [gr.skip()] * 3
     has_steps = follows_step(title) and len(routing.target_words) > 1

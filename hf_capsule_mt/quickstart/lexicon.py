@@ -23,7 +23,7 @@ class Noun(NamedTuple):
 
     @property
     def uncountable(self) -> bool:
-        """Whether there is no plural."""
+        """True if there is no plural."""
         return not self.german_plural
 
 

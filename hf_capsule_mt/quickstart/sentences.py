@@ -1,4 +1,4 @@
-"""What the built-in corpus says: every kind of sentence is a tree of choices over words and clauses.
+"""Sentences of the built-in corpus: every kind is a tree of choices over words and clauses.
 
 The tree knows how many sentences it holds, and `draw` picks one of them with a random generator.
 """
@@ -30,7 +30,7 @@ class Choice:
 
 
 class Combination:
-    """What `build` makes of one draw from each part; a part that is no choice is passed on as it is."""
+    """Result of `build` on one draw from each part; a part that is no choice is passed on as it is."""
 
     def __init__(self, build: Callable[..., Any], *parts: Any, **named_parts: Any) -> None:
         self.build, self.parts, self.named_parts = build, parts, named_parts
@@ -118,7 +118,7 @@ def _transitive(verbs: Iterable[Verb], persons: Any, **parts: Any) -> Choice:
 
 
 def _deeds(persons: Any) -> Choice:
-    """What somebody does with a thing or a person."""
+    """Predicates of doing something with a thing or a person."""
     onto = Choice(_place("on", "auf", "acc", "furniture"), _place("into", "in", "acc", "containers"))
     gifts = _phrases("things", "clothes", singular=A)
     receiver = Combination(grammar.prepositional, "for", "für", "acc", persons)
@@ -133,7 +133,7 @@ def _deeds(persons: Any) -> Choice:
 
 
 def _moves(persons: Any) -> Choice:
-    """What somebody does alone, or where he goes."""
+    """Predicates of doing something alone, and of going somewhere."""
     company = Combination(grammar.prepositional, "with", "mit", "dat", persons)
     return Choice(
         Combination(dict, verb=Choice(*lex.INTRANSITIVE)),
@@ -225,7 +225,7 @@ def _being(adjectives: Iterable[Adjective], **parts: Any) -> Combination:
 
 
 def _descriptions() -> Choice:
-    """What things are like and how people feel."""
+    """Clauses on the properties of things and the feelings of people."""
     owned = Choice(lex.THE, lex.THIS, _POSSESSIVES)
     options = []
     for group, singular in (
@@ -239,7 +239,7 @@ def _descriptions() -> Choice:
 
 
 def _things_about() -> Choice:
-    """Where things lie and to whom they belong."""
+    """Clauses on the places and owners of things."""
     options = []
     for verb, predicate in (
         (lex.LIE, {"place": _place("on", "auf", "dat", "furniture")}),
