@@ -7,21 +7,29 @@ OLDEST_TORCH ?= torch==2.8.0
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
 
-.PHONY: quickstart test test-oldest lint clean
+.PHONY: quickstart test test-oldest coverage lint docs clean
 
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
-test: .venv/.installed-test lint
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+test: .venv/.installed-test lint docs
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Which lines of the package no test runs.
+coverage: .venv/.installed-test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term-missing:skip-covered
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The site, into build/site; a warning is an error. Looks at nothing outside, so it needs no network.
+docs: .venv/.installed-docs
+	HF_HUB_OFFLINE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 # The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n 2
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n 2 --dist worksteal
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -31,6 +39,10 @@ test-oldest: .venv-oldest/.installed
 
 .venv/.installed-test: .venv/.installed
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+.venv/.installed-docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
 
 .venv-oldest/.installed: pyproject.toml tests/oldest.txt

@@ -32,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(usage(), flush=True)
         elif words[0] == "--version":
             print(f"hf-capsule-mt {version()}", flush=True)
+        elif words[0] == "--completion":
+            module = importlib.import_module("hf_capsule_mt.cli.completion")
+            module.print_completion(words[1:], {name: summary(name) for name in COMMANDS})
         else:
             _run(words[0], words[1:])
     except KeyboardInterrupt:
@@ -58,6 +61,7 @@ def usage() -> str:
     lines = [
         "usage: hf-capsule-mt COMMAND [options]",
         "       hf-capsule-mt --version",
+        "       hf-capsule-mt --completion SHELL",
         "",
         "Capsule-routing machine translation in Transformers.",
     ]

@@ -3,6 +3,7 @@
 Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
 """
 
+from . import decoding
 from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig, preset_config
 from .modeling import (
     CapsNMTForConditionalGeneration,
@@ -40,6 +41,7 @@ __all__ = [
     "RoutingOutput",
     "TranslationPipeline",
     "__version__",
+    "decoding",
     "dynamic_routing",
     "em_routing",
     "preset_config",

@@ -5,63 +5,18 @@ earlier versions as well: a function for each kind and version turns them into t
 """
 
 import json
-import platform
-import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from datetime import date
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from types import NoneType, UnionType
-from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar
 
+from .environment import Environment
 from .files import read_json, replace_text
+from .json_fields import decode, encode
 
 VERSION = 2
 """Of the records that are written. Those of version 1 have neither `kind` nor `version`."""
-
-_PACKAGES = ("hf-capsule-mt", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Environment:
-    """Versions, device, threads, source commit and date of a piece of work.
-
-    Records of evaluations had no device, threads or commit in version 1, those of training runs no date.
-    """
-
-    python: str
-    packages: dict[str, str]
-    device: str | None
-    cpu_threads: int | None
-    commit: str | None
-    date: str | None = None
-
-    @classmethod
-    def here(cls, device_type: str | None = None) -> "Environment":
-        """Describe this process.
-
-        Args:
-            device_type: "cuda" or "cpu", whichever does the work; by default "cuda" where there is one.
-        """
-        import torch
-
-        on_gpu = torch.cuda.is_available() if device_type is None else device_type == "cuda"
-        return cls(
-            python=platform.python_version(),
-            packages={name: found for name in _PACKAGES if (found := _version(name)) is not None},
-            device=torch.cuda.get_device_name() if on_gpu else _processor(),
-            cpu_threads=torch.get_num_threads(),
-            commit=_commit(),
-            date=date.today().isoformat(),
-        )
-
-    def __str__(self) -> str:
-        versions = [f"{name} {self.packages[name]}" for name in ("torch", "transformers") if name in self.packages]
-        return ", ".join([f"{self.device}, {self.cpu_threads} thread(s)", *versions, *filter(None, [self.date])])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +80,20 @@ class BaseModel:
     revision: str
 
 
-@dataclass(frozen=True)
-class ReadCounts:
-    """Pairs of sentences that were read, and what became of them."""
+@dataclass
+class ReadReport:
+    """Numbers of pairs of sentences: read, and what became of them."""
 
-    read: int
-    kept: int
-    empty: int
-    invalid_utf8: int
+    read: int = 0
+    kept: int = 0
+    empty: int = 0
+    invalid_utf8: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
+            f"{self.invalid_utf8} dropped as invalid UTF-8"
+        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +131,7 @@ class RunRecord(Record):
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
     """Of the text that was read: by side, source and target."""
-    data_report: ReadCounts
+    data_report: ReadReport
     pairs: PairCounts
     mixed_precision: str = "no"
     processes: int
@@ -186,7 +147,7 @@ class RunRecord(Record):
     def updates_per_second(self) -> float:
         """Of the command's last call, with its evaluations."""
         resumed = self.training.resume_from_checkpoint
-        before = 0 if resumed is None else int(resumed.rpartition("-")[2])
+        before = 0 if resumed is None else int(Path(resumed).name.rpartition("-")[2])
         return (self.updates - before) / self.seconds_of_this_call
 
 
@@ -228,6 +189,8 @@ class EvaluationRecord(Record):
     by_length: dict[str, Any] | None = None
     adequacy: dict[str, Any] | None = None
     settings: ScoreSettings
+    translation: dict[str, Any] | None = None
+    """Model and options by which the command itself translated the sources."""
     hypotheses: DataFile | None = None
     systems: list[DataFile] | None = None
     sources: DataFile | None = None
@@ -302,6 +265,115 @@ class SpeedRecord(Record):
     environment: Environment
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """How long one model took, for sentences of one length."""
+
+    row: str
+    kind: str
+    """"training": an update. "decoding": greedy search for as many words as the source has."""
+    length: int
+    """Of source and target, in words."""
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeByLengthSettings(Options):
+    """Options of `growth`."""
+
+    methods: list[str]
+    size: str
+    vocab_size: int
+    lengths: list[int]
+    fit_from: int
+    batch_size: int
+    rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeByLengthRecord(Record):
+    """Time of training and decoding by the length of sentences."""
+
+    KIND: ClassVar[str] = "time by length"
+    COMMAND: ClassVar[str] = "hf-capsule-mt growth"
+
+    settings: TimeByLengthSettings
+    measurements: list[Measurement]
+    medians: list[Measurement]
+    exponents: dict[str, dict[str, float]]
+    """The k of time = c * length^k, by kind and row."""
+    environment: Environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencySettings(Options):
+    """Options of `latency`."""
+
+    size: str
+    vocab_size: int
+    num_beams: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens of all sources, and tokens that were written for them."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyRecord(Record):
+    """Time to translate sentences one by one."""
+
+    KIND: ClassVar[str] = "latency"
+    COMMAND: ClassVar[str] = "hf-capsule-mt latency"
+
+    settings: LatencySettings
+    sentences: int
+    seconds: dict[str, list[float]]
+    """By row, of every sentence in every round."""
+    words: TokenCounts
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class ProbingRunSettings:
+    """All that decides what comes out of a probing classifier."""
+
+    task: str
+    aggregation: str
+    seed: int
+    size: str
+    vocab_size: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    data_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbingRecord(Record):
+    """A probing classifier that was trained and tested."""
+
+    KIND: ClassVar[str] = "probing"
+    COMMAND: ClassVar[str] = "hf-capsule-mt probe"
+
+    settings: ProbingRunSettings
+    test_accuracy: float
+    validation_accuracy: float
+    validation_accuracies: list[float]
+    majority_accuracy: float
+    sentences: dict[str, int]
+    """By split."""
+    labels: int
+    parameters: int
+    config: dict[str, Any]
+    seconds_of_this_call: float
+    environment: Environment
+
+
 R = TypeVar("R", bound=Record)
 
 
@@ -321,7 +393,7 @@ def read(kind: type[R], path: Path) -> R:
         raise ValueError(f"{path} is of version {version!r}; this release reads versions up to {VERSION}: upgrade it")
     try:
         for step in range(version, VERSION):
-            found = _UPGRADES[kind.KIND, step](found)
+            found = _UPGRADES.get((kind.KIND, step), dict)(found)
         return decode(kind, {**{name: found[name] for name in found if name != "kind"}, "version": VERSION})
     except ValueError as error:
         raise ValueError(f"{path} {error}; {remedy}") from error
@@ -331,54 +403,6 @@ def write(record: Record, path: Path) -> None:
     """Write a record, whole or not at all; what JSON does not know, such as a path, becomes text."""
     found = {"kind": record.KIND, **encode(record)}
     replace_text(path, json.dumps(found, indent=2, ensure_ascii=False, default=str) + "\n")
-
-
-def encode(value: Any) -> Any:
-    """Return a dataclass, or a list or dictionary of them, as JSON has it."""
-    if is_dataclass(value):
-        found = {each.name: encode(getattr(value, each.name)) for each in fields(value)}
-        others = found.pop("others", {})
-        return {**found, **others}
-    if isinstance(value, dict):
-        return {name: encode(each) for name, each in value.items()}
-    return [encode(each) for each in value] if isinstance(value, list) else value
-
-
-def decode(kind: type[T], value: Any, name: str = "") -> T:
-    """Return the dataclass, or other annotated value, that [`encode`] made `value` of.
-
-    Raises:
-        ValueError: if a field is missing, unknown or of another type.
-    """
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        optional = [argument for argument in arguments if argument is not NoneType]
-        return None if value is None else decode(optional[0], value, name)
-    if kind is Any:
-        return value
-    expected = {float: (int, float)}.get(kind, dict if is_dataclass(kind) else origin or kind)
-    if not isinstance(value, expected) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"has {name} = {value!r:.80}, which is not {'an object' if expected is dict else kind}")
-    if is_dataclass(kind):
-        return kind(**_decode_fields(kind, value, name))
-    if origin is list:
-        return [decode(arguments[0], each, f"{name}[{index}]") for index, each in enumerate(value)]
-    if origin is dict:
-        return {each: decode(arguments[1], found, f"{name}.{each}") for each, found in value.items()}
-    return value
-
-
-def _decode_fields(kind: type, values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    prefix, hints = f"{name}." if name else "", get_type_hints(kind)
-    known = {each.name: each for each in fields(kind) if each.name != "others"}
-    required = [each.name for each in known.values() if each.default is each.default_factory is MISSING]
-    if missing := [f"{prefix}{each}" for each in required if each not in values]:
-        raise ValueError(f"lacks {', '.join(missing)}")
-    others = {each: value for each, value in values.items() if each not in known}
-    if others and not issubclass(kind, Options):
-        raise ValueError(f"has {', '.join(f'{prefix}{each}' for each in others)}, of which nothing is known")
-    found = {each: decode(hints[each], values[each], f"{prefix}{each}") for each in known if each in values}
-    return {**found, "others": others} if issubclass(kind, Options) else found
 
 
 def _run_from_1(found: dict[str, Any]) -> dict[str, Any]:
@@ -415,28 +439,4 @@ _UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
     (EvaluationRecord.KIND, 1): _evaluation_from_1,
     (SpeedRecord.KIND, 1): _speed_from_1,
 }
-"""By kind and version, what makes a record that of the next version."""
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version_of(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+"""By kind and version, what makes a record that of the next version, where that has other fields."""

@@ -12,9 +12,30 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_collection_modifyitems(items):
+    """Start the longest, which train, first: a process with nothing left to do takes over short ones at the end."""
+    items.sort(key=lambda item: item.path.parent.name != "system")
+
+
 @pytest.fixture(autouse=True)
 def default_verbosity():
     """Progress bars depend on it, and Transformers' own tests change it for all that follow in the process."""
     from transformers.utils import logging
 
     logging.set_verbosity_warning()
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A new Hub on loopback, which this process may talk to."""
+    from huggingface_hub import constants
+    from loopback_hub import serve
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with serve() as running:
+        monkeypatch.setattr(constants, "ENDPOINT", running.url)
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", running.url + "".join(template[1:]))
+        yield running

@@ -6,20 +6,26 @@ from pathlib import Path
 import pytest
 import torch
 
+from hf_capsule_mt.json_fields import encode
 from hf_capsule_mt.records import (
     VERSION,
     DataFile,
     Environment,
     EvaluationRecord,
+    LatencyRecord,
+    ProbingRecord,
     RunRecord,
     SpeedRecord,
-    encode,
+    TimeByLengthRecord,
     read,
     write,
 )
 
 STORED = Path(__file__).parents[1] / "benchmarks" / "records"
-KINDS = {"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord}
+KINDS = {
+    **{"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord},
+    **{"growth": TimeByLengthRecord, "latency": LatencyRecord},
+}
 FILES = {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"*{part}*.json"))}
 
 
@@ -52,9 +58,17 @@ def test_stored_records_of_version_1(name, tmp_path):
     assert read(FILES[name], tmp_path / name) == record
 
 
+def test_stored_records_of_probing(tmp_path):
+    path = tmp_path / "record.json"
+    for line in (STORED / "probing.jsonl").read_text().splitlines():
+        path.write_text(line)
+        found, stored = encode(read(ProbingRecord, path)), json.loads(line)
+        assert found == {**stored, "version": VERSION, "environment": {**stored["environment"], "date": None}}
+
+
 def test_there_are_records_of_every_kind():
-    assert set(FILES.values()) == {RunRecord, EvaluationRecord, SpeedRecord}
-    assert len(FILES) == 39
+    assert set(FILES.values()) == set(KINDS.values())
+    assert len(FILES) == 41
 
 
 def test_environment():
@@ -84,11 +98,15 @@ def nested(found, place):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("parameters", None, r"has parameters = None, which is not <class 'int'>; give a record that hf-capsule-mt tr"),
+        (
+            "parameters",
+            None,
+            r"has parameters = None, which must be a whole number; give a record that hf-capsule-mt tr",
+        ),
         ("parameters", True, "has parameters = True, which"),
-        ("data/train_file", "a.en", "has data.train_file = 'a.en', which is not list"),
+        ("data/train_file", "a.en", "has data.train_file = 'a.en', which must be a list; give"),
         ("data/train_file", ["a.en", 3], r"has data.train_file\[1\] = 3"),
-        ("environment", [], r"has environment = \[\], which is not an object"),
+        ("environment", [], r"has environment = \[\], which must be an object"),
         ("environment/packages", {"torch": 2}, "has environment.packages.torch = 2"),
         ("environment/colour", "red", "has environment.colour, of which nothing is known; give"),
         ("colour", "red", "has colour, of which nothing is known"),

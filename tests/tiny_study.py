@@ -5,7 +5,8 @@ from pathlib import Path
 
 import yaml
 
-from hf_capsule_mt.records import EvaluationRecord, RunRecord, encode, read
+from hf_capsule_mt.json_fields import encode
+from hf_capsule_mt.records import EvaluationRecord, RunRecord, read
 
 STORED = Path(__file__).parents[1] / "benchmarks" / "records"
 SMALL = {"d_model": 16, "dropout": 0.1}

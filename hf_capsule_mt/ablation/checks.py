@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
 from hf_capsule_mt.configuration import preset_config
@@ -17,7 +16,7 @@ from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
 from .steps import SET_HERE, Job, Plan, Step
-from .study import SECTIONS, Row, Study
+from .study import SECTIONS, Figure, Row, Study
 
 
 def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
@@ -96,25 +95,22 @@ def _check_options(options: Mapping[str, Any], where: str, parser: argparse.Argu
 def _check_config(row: Row, where: str) -> None:
     try:
         preset_config(row.method, row.size, **row.config)
-    except StrictDataclassError as error:
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise ValueError(f"{where} has config {dict(row.config)}: {reason}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
 
-def _check_figure(study: Study, figure: Mapping[str, Any], where: str) -> None:
+def _check_figure(study: Study, figure: Figure, where: str) -> None:
     names = [row.name for row in study.rows]
-    if figure.get("baseline", names[0]) not in names:
-        raise ValueError(f"{where}.baseline is {figure['baseline']!r}; the rows are {', '.join(names)}")
-    for pattern in figure["rows"]:
+    if figure.baseline is not None and figure.baseline not in names:
+        raise ValueError(f"{where}.baseline is {figure.baseline!r}; the rows are {', '.join(names)}")
+    for pattern in figure.rows:
         rows = [row for row in study.rows if fnmatchcase(row.name, pattern)]
         if not rows:
             raise ValueError(f"{where}.rows has {pattern!r}; the rows are {', '.join(names)}")
         for row in rows:
-            for axis in ("x", "series"):
-                if axis in figure and not hasattr(preset_config(row.method, row.size), figure[axis]):
-                    raise ValueError(f"{where}.{axis} is {figure[axis]!r}, which {row.method} has not, of {row.name!r}")
+            for axis, name in (("x", figure.x), ("series", figure.series)):
+                if name is not None and not hasattr(preset_config(row.method, row.size), name):
+                    raise ValueError(f"{where}.{axis} is {name!r}, which {row.method} has not, of {row.name!r}")
 
 
 def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None:

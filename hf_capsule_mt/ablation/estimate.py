@@ -11,18 +11,18 @@ def estimate(study: Study, jobs: Sequence[Job]) -> str | None:
 
     A job takes `max_steps` over the row's `updates_per_second` (else the study's), on the study's GPUs.
     """
-    if not study.cost:
+    if study.cost is None:
         return None
     seconds = [found for job in jobs if (found := _seconds(study, job)) is not None]
-    hours, gpus, unknown = sum(seconds) / 3600, study.cost["gpus"], len(jobs) - len(seconds)
+    hours, gpus, unknown = sum(seconds) / 3600, study.cost.gpus, len(jobs) - len(seconds)
     text = (
-        f"about {hours * gpus:,.0f} hours of one {study.cost['gpu']}: {len(seconds)} run(s), together {hours:,.0f} "
-        f"hours on {gpus}, the updates divided by the updates per second. {study.cost.get('source', '')}"
+        f"about {hours * gpus:,.0f} hours of one {study.cost.gpu}: {len(seconds)} run(s), together {hours:,.0f} "
+        f"hours on {gpus}, the updates divided by the updates per second. {study.cost.source}"
     )
     return text + (f" Not counted: {unknown} run(s) of unknown speed or length." if unknown else "")
 
 
 def _seconds(study: Study, job: Job) -> float | None:
-    speed = job.row.updates_per_second or study.cost.get("updates_per_second")
+    speed = job.row.updates_per_second or study.cost.updates_per_second
     updates = job.row.train.get("max_steps")
     return None if speed is None or updates is None else float(updates) / speed

@@ -1,16 +1,16 @@
 """The figures of a study, from its records: learning curves, and BLEU against what a grid varies."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep, draw_time_by_length
-from hf_capsule_mt.files import read_json
+from hf_capsule_mt.records import TimeByLengthRecord, read
 
 from .results import Result, mean_and_spread
-from .study import Study
+from .study import Figure, Study
 from .table import learning_curve
 
 FORMATS = (".png", ".svg")
@@ -39,9 +39,9 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
     for name, figure in study.figures.items():
         if (series := _series(figure, results)) is not None:
             draw_formats(folder, name, partial(_draw_sweep, figure, series, results))
-            captions[name] = f"BLEU on {figure['test']} against {figure['x']}."
+            captions[name] = f"BLEU on {figure.test} against {figure.x}."
     if study.growth is not None:
-        record = read_json(Path(study.growth))
+        record = read(TimeByLengthRecord, Path(study.growth))
         draw_formats(folder, "growth", lambda path: draw_time_by_length(record, path))
         captions["growth"] = "Time against the length of sentences."
     return captions
@@ -58,14 +58,14 @@ def draw_formats(folder: Path, name: str, draw: Callable[[Path], None]) -> None:
         draw(folder / f"{name}{ending}")
 
 
-def _series(figure: Mapping[str, Any], results: Sequence[Result]) -> dict[str, dict[float, list[float]]] | None:
+def _series(figure: Figure, results: Sequence[Result]) -> dict[str, dict[float, list[float]]] | None:
     """The points of every line, or None where none has two."""
     series: dict[str, dict[float, list[float]]] = {}
     for result in results:
-        if any(fnmatchcase(result.row.name, pattern) for pattern in figure["rows"]):
-            line = f"{figure['series']} {_field(result, figure['series'])}" if "series" in figure else result.row.method
+        if any(fnmatchcase(result.row.name, pattern) for pattern in figure.rows):
+            line = result.row.method if figure.series is None else f"{figure.series} {_field(result, figure.series)}"
             points = series.setdefault(line.replace("_", " "), {})
-            points.setdefault(_field(result, figure["x"]), []).extend(result.bleu(figure["test"]))
+            points.setdefault(_field(result, figure.x), []).extend(result.bleu(figure.test))
     return series if any(len(points) > 1 for points in series.values()) else None
 
 
@@ -77,8 +77,8 @@ def _field(result: Result, name: str) -> float:
     return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
 
 
-def _draw_sweep(figure: Mapping[str, Any], series: Any, results: Sequence[Result], path: Path) -> None:
-    found = [result for result in results if result.row.name == figure.get("baseline")]
-    baseline = (found[0].row.name, mean_and_spread(found[0].bleu(figure["test"]))[0]) if found else None
-    how = {"field": figure["x"], "score": f"BLEU, {figure['test']}", "title": figure.get("title")}
-    draw_sweep(series, path, **how, baseline=baseline, log=figure.get("log"))
+def _draw_sweep(figure: Figure, series: Any, results: Sequence[Result], path: Path) -> None:
+    found = [result for result in results if result.row.name == figure.baseline]
+    baseline = (found[0].row.name, mean_and_spread(found[0].bleu(figure.test))[0]) if found else None
+    how = {"field": figure.x, "score": f"BLEU, {figure.test}", "title": figure.title}
+    draw_sweep(series, path, **how, baseline=baseline, log=figure.log)

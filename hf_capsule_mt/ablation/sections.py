@@ -11,9 +11,9 @@ from hf_capsule_mt.analysis.line_figures import draw_lengths
 from hf_capsule_mt.analysis.pages import Section
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, compare_systems, significance_mark
-from hf_capsule_mt.evaluation.streams import Streams
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import EvaluationRecord
 
@@ -35,7 +35,7 @@ class Material:
     results: Sequence[Result]
     """What has records."""
     folder: Path
-    translated: Sequence[tuple[Test, Streams]]
+    translated: Sequence[tuple[Test, AlignedTexts]]
     """The test sets that are here, with the translations that are: of every row, by its first seed."""
 
 
@@ -52,14 +52,14 @@ def significance(material: Material) -> Section | None:
     """Every row's translations tested against those of the study's baseline."""
     tables, scoring, study = [], _scoring(material.plan), material.plan.study
     baseline = study.baseline or study.rows[0].name
-    for test, streams in material.translated:
-        others = [name for name in streams.systems if name != baseline]
-        if baseline not in streams.systems or not others:
+    for test, texts in material.translated:
+        others = [name for name in texts.systems if name != baseline]
+        if baseline not in texts.systems or not others:
             continue
         table = [[test.name, "BLEU", "Δ", "p"]]
         for name in others:
-            pair = streams.systems[baseline], streams.systems[name]
-            one = compare_systems(*pair, streams.references, **scoring)["bleu"]
+            pair = texts.systems[baseline], texts.systems[name]
+            one = compare_systems(*pair, texts.references, **scoring)["bleu"]
             if len(table) == 1:
                 table.append([baseline, f"{one.baseline:.2f}", "", ""])
             gain = f"{one.score - one.baseline:+.2f}"
@@ -76,14 +76,14 @@ def lengths(material: Material) -> Section | None:
     """BLEU and length by the length of the source."""
     figures, scoring = [], _scoring(material.plan)
     tokenize = material.plan.study.sections["evaluate"].get("source_tokenize", scoring["tokenize"])
-    for test, streams in material.translated:
-        words = count_words(streams.sources, tokenize)
+    for test, texts in material.translated:
+        words = count_words(texts.sources, tokenize)
         try:
             edges = quantile_edges(words, BUCKETS)
         except ValueError:
             # The sentences are too alike in length.
             continue
-        buckets = score_by_length(streams, words, edges, **scoring)
+        buckets = score_by_length(texts, words, edges, **scoring)
         figure = f"lengths_{test.name}"
         draw_formats(material.folder, figure, partial(draw_lengths, {"buckets": record_buckets(buckets)}))
         figures.append((figure, f"{test.name}, by the number of words in the source."))
@@ -93,8 +93,8 @@ def lengths(material: Material) -> Section | None:
 def examples(material: Material) -> Section | None:
     """The first sentences of every test set."""
     tables = []
-    for _, streams in material.translated:
-        columns = {"source": streams.sources, "reference": streams.references[0], **streams.systems}
+    for _, texts in material.translated:
+        columns = {"source": texts.sources, "reference": texts.references[0], **texts.systems}
         lines = [[name, *column[:EXAMPLES]] for name, column in columns.items()]
         tables.append([list(line) for line in zip(*lines, strict=True)])
     return Section("Examples", f"The first {EXAMPLES} sentences of each test set.", tables) if tables else None
@@ -142,7 +142,7 @@ def _analyze(model: Path, source: Path, reference: Path, folder: Path) -> None:
         raise ChildProcessError(f"the routing of {model} cannot be analyzed: see above")
 
 
-def _translated(plan: Plan, results: Sequence[Result]) -> Iterator[tuple[Test, Streams]]:
+def _translated(plan: Plan, results: Sequence[Result]) -> Iterator[tuple[Test, AlignedTexts]]:
     for test in plan.study.tests:
         systems = {}
         for result in results:
@@ -153,7 +153,7 @@ def _translated(plan: Plan, results: Sequence[Result]) -> Iterator[tuple[Test, S
                 systems[result.row.name] = read_lines(file)
         source, *references = plan.test_files(test)
         if systems and all(file.is_file() for file in (source, *references)):
-            yield test, Streams(systems, [read_lines(file) for file in references], read_lines(source))
+            yield test, AlignedTexts(systems, [read_lines(file) for file in references], read_lines(source))
 
 
 def _check_scored(file: Path, evaluation: EvaluationRecord) -> None:

@@ -87,6 +87,33 @@ class Test:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """BLEU of rows against a field of their configurations."""
+
+    rows: Sequence[str]
+    """Patterns of names."""
+    x: str
+    test: str
+    series: str | None = None
+    """A field with a line for each of its values; else each method has one."""
+    baseline: str | None = None
+    """A row that is drawn as a level."""
+    title: str | None = None
+    log: int | None = None
+    """Base of a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What training takes, as somebody printed it."""
+
+    gpus: int
+    gpu: str
+    updates_per_second: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
 class Study:
     """A YAML file of rows, with everything that they share."""
 
@@ -112,8 +139,8 @@ class Study:
     """A record of hf-capsule-mt growth."""
     baseline: str | None = None
     """The row that others are tested against for significance; else the first."""
-    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    cost: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    cost: Cost | None = None
 
     def row(self, name: str) -> Row | None:
         """The row of that name, if there is one."""
@@ -154,7 +181,9 @@ def read_study(path: Path) -> Study:
         rows=tuple(rows),
         speed=tuple(check_list(found["speed"], f"{where}: speed", str)) if "speed" in found else (),
         figures=_figures(found.get("figures", {}), f"{where}: figures", tests),
-        cost=check_mapping(found.get("cost", {}), f"{where}: cost", _COST, ("gpus", "gpu") if "cost" in found else ()),
+        cost=Cost(**check_mapping(found["cost"], f"{where}: cost", _COST, ("gpus", "gpu")))
+        if "cost" in found
+        else None,
         **given,
     )
 
@@ -243,7 +272,7 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
             teacher = teachers[teacher]
 
 
-def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> Mapping[str, Mapping[str, Any]]:
+def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> Mapping[str, Figure]:
     names = [test.name for test in tests]
     for name, figure in figures.items():
         _check_name(name, where)
@@ -251,4 +280,4 @@ def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> M
         check_list(figure["rows"], f"{where}.{name}.rows", str)
         if figure["test"] not in names:
             raise ValueError(f"{where}.{name}.test is {figure['test']!r}; allowed are {', '.join(map(repr, names))}")
-    return figures
+    return {name: Figure(**figure) for name, figure in figures.items()}

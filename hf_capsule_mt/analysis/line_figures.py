@@ -5,6 +5,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
+from hf_capsule_mt.records import TimeByLengthRecord
+
 from .figures import line_style, save_figure
 
 if TYPE_CHECKING:
@@ -109,19 +111,19 @@ def draw_lengths(record: Mapping[str, Any], path: Path) -> None:
     save_figure(figure, path)
 
 
-def draw_time_by_length(record: Mapping[str, Any], path: Path) -> None:
+def draw_time_by_length(record: TimeByLengthRecord, path: Path) -> None:
     """Draw a panel for training and one for decoding, a line for each model, with its exponent; both axes logarithmic.
 
     Args:
-        record: of [`~hf_capsule_mt.evaluation.time_by_length.record_times`].
+        record: of `hf-capsule-mt growth`.
         path: .png, .svg or .pdf.
     """
-    lengths, titles = record["settings"]["lengths"], {"training": "One update", "decoding": "Greedy decoding"}
-    figure, panels = _panels(len(record["exponents"]), 5 * len(record["exponents"]))
-    for axes, (kind, exponents) in zip(panels, record["exponents"].items()):
-        for number, row in enumerate(record["settings"]["methods"]):
-            found = [one for one in record["medians"] if (one["kind"], one["row"]) == (kind, row)]
-            points = [one["length"] for one in found], [one["seconds"] for one in found]
+    lengths, titles = record.settings.lengths, {"training": "One update", "decoding": "Greedy decoding"}
+    figure, panels = _panels(len(record.exponents), 5 * len(record.exponents))
+    for axes, (kind, exponents) in zip(panels, record.exponents.items()):
+        for number, row in enumerate(record.settings.methods):
+            found = [one for one in record.medians if (one.kind, one.row) == (kind, row)]
+            points = [one.length for one in found], [one.seconds for one in found]
             axes.plot(*points, label=f"{row} (exponent {exponents[row]:.2f})", **line_style(number))
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

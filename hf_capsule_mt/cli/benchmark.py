@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
     from hf_capsule_mt.evaluation.speed_report import speed_report
-    from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, decode, write
+    from hf_capsule_mt.json_fields import decode
+    from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
 
     from .output import check_output_file
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 
 
-def add_decoding_options(parser: argparse.ArgumentParser) -> None:
-    """Which model decodes, and how."""
-    parser.add_argument("--model", required=True, help="a checkpoint's folder, or a model's name on the Hub")
+def add_decoding_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+    """Add the options of which model decodes, and how."""
+    parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
     parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
     parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
     parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")

@@ -45,7 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     add_decoding_options(parser)
     parser.add_argument(
-        "--train_file", nargs="+", default=[], help="the corpus: files as of train.py, or one of sources"
+        "--train_file", nargs="+", default=[], help="the corpus: files as of hf-capsule-mt train, or one of sources"
     )
     parser.add_argument("--dataset_name", help="data set of the Hub, instead of files")
     parser.add_argument("--dataset_config_name", help="configuration of that data set")

@@ -1,26 +1,31 @@
 """Judge translations: scores by sacreBLEU, significance, length and adequacy.
 
     hf-capsule-mt evaluate --hypotheses out.de --references ref.de
+    hf-capsule-mt evaluate --model outputs/run --input_file test.en --references ref.de --num_beams 4
     hf-capsule-mt evaluate --hypotheses out.en --references ref0.en ref1.en ref2.en ref3.en --lowercase
     hf-capsule-mt evaluate --hypotheses out.tok.de --references ref.tok.de --tokenize none --metrics bleu
     hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references ref.de --test sign
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references ref.de --sources test.en \\
         --length_buckets 6 --length_figure lengths.png --adequacy --alignment_data train.en train.de
 
-The third is the BLEU of multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, as is usual.
+The second translates first; with --adequacy, the model's attention can align words as well. The fourth is the BLEU of
+multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, as is usual.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import evaluate_adequacy, evaluate_comparison, evaluate_length
+from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
 from .errors import report_user_errors
 from .parser import CommandParser
+from .processes import leave_group_at_exit
 
 if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.streams import Streams
+    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+
+_PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_adequacy)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -28,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     systems = parser.add_mutually_exclusive_group(required=True)
     systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
+    systems.add_argument("--input_file", type=Path, help="what --model is to translate, one segment a line")
     systems.add_argument("--compare", type=Path, nargs="+", help="several: of a baseline, then of each other system")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one or more reference files")
     parser.add_argument("--sources", type=Path, help="what was translated, for length and adequacy")
@@ -42,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="of bleu, chrf, chrf++, ter (default: all but chrf++; with --compare, bleu)",
     )
     parser.add_argument("--output_file", type=Path, help="a JSON record of what was found, and what it was made from")
-    for part in (evaluate_comparison, evaluate_length, evaluate_adequacy):
+    for part in _PARTS:
         part.add_options(parser)
     return parser
 
@@ -53,12 +59,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
 
+    texts = _read(args)
+    if texts is not None:
+        _judge(args, texts)
+    leave_group_at_exit()
+
+
+def _judge(args: argparse.Namespace, texts: "AlignedTexts") -> None:
     from hf_capsule_mt.records import EvaluationRecord, Score, ScoreSettings, write
 
-    streams = _read(args)
     settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
     record: dict[str, Any] = {}
-    for name, found, table in _measure(args, streams, settings):
+    for name, found, table in _measure(args, texts, settings):
         print(f"\n{table}" if record else table, flush=True)
         record[name] = found
     if args.output_file is not None:
@@ -78,8 +90,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
     args.source_tokenize = args.source_tokenize or args.tokenize
     for tokenize in (args.tokenize, args.source_tokenize):
         make_metrics(args.metrics, tokenize)
-    for part in (evaluate_comparison, evaluate_length, evaluate_adequacy):
+    for part in _PARTS:
         part.check_options(args)
+    if args.input_file is not None:
+        return
     wanted = evaluate_length.is_wanted(args) or args.adequacy
     if wanted != (args.sources is not None):
         use = "--length_buckets, --length_edges and --adequacy"
@@ -87,49 +101,52 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _measure(
-    args: argparse.Namespace, streams: "Streams", settings: Mapping[str, Any]
+    args: argparse.Namespace, texts: "AlignedTexts", settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The name in the record, what was found, and its table, of one thing after the other."""
+    """Yield the name in the record, what was found, and its table, of one thing after the other."""
     if args.compare is None:
-        from hf_capsule_mt.evaluation.scores import score_translations
+        from hf_capsule_mt.evaluation.scores import score_report, score_translations
 
-        [hypotheses] = streams.systems.values()
-        scores = score_translations(hypotheses, streams.references, **settings)
-        yield "scores", scores, _table(scores)
-    for name, part in _parts(args).items():
-        found = part.measure(args, streams)
-        yield name, found, part.report(found)
-
-
-def _parts(args: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for besides scores, by its name in the record."""
-    parts = {
-        "comparison": (args.compare is not None, evaluate_comparison),
-        "by_length": (evaluate_length.is_wanted(args), evaluate_length),
-        "adequacy": (args.adequacy, evaluate_adequacy),
-    }
-    return {name: part for name, (wanted, part) in parts.items() if wanted}
+        [hypotheses] = texts.systems.values()
+        scores = score_translations(hypotheses, texts.references, **settings)
+        yield "scores", scores, score_report(scores)
+    for name, measure, report in _parts(args):
+        found = measure(args, texts)
+        yield name, found, report(found)
 
 
-def _read(args: argparse.Namespace) -> "Streams":
+def _parts(args: argparse.Namespace) -> Iterator[tuple[str, Callable, Callable]]:
+    """Yield the name in the record, the measurement and its report, of what was asked for besides scores."""
+    if args.compare is not None:
+        from hf_capsule_mt.evaluation.significance import comparison_report
+
+        yield "comparison", evaluate_comparison.measure, comparison_report
+    if evaluate_length.is_wanted(args):
+        from hf_capsule_mt.evaluation.length import length_report
+
+        yield "by_length", evaluate_length.measure, length_report
+    if args.adequacy:
+        from hf_capsule_mt.evaluation.adequacy import adequacy_report
+
+        yield "adequacy", evaluate_adequacy.measure, adequacy_report
+
+
+def _read(args: argparse.Namespace) -> "AlignedTexts | None":
+    """Read or translate; None in processes that only help with translating."""
     from hf_capsule_mt.data.parallel_text import read_lines
-    from hf_capsule_mt.evaluation.streams import Streams
+    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 
+    references = [read_lines(file) for file in args.references]
+    sources = None if args.sources is None else read_lines(args.sources)
+    if args.input_file is not None:
+        translations = evaluate_translation.translate_input(args)
+        return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
     files = args.compare or [args.hypotheses]
     short = {file.name for file in files}
     names = [file.name if len(short) == len(files) else str(file) for file in files]
     if len(set(names)) < len(names):
         raise ValueError(f"--compare names a file twice: {' '.join(names)}")
-    return Streams(
-        systems={name: read_lines(file) for name, file in zip(names, files)},
-        references=[read_lines(file) for file in args.references],
-        sources=None if args.sources is None else read_lines(args.sources),
-    )
-
-
-def _table(scores: Mapping[str, Mapping[str, float | str]]) -> str:
-    rows = [f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}" for name, entry in scores.items()]
-    return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])
+    return AlignedTexts({name: read_lines(file) for name, file in zip(names, files)}, references, sources)
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
@@ -140,8 +157,10 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     def describe(path: Path) -> DataFile:
         return DataFile(str(path), hash_file(path))
 
+    hypotheses = args.hypotheses or args.translations_file
     return {
-        "hypotheses": None if args.hypotheses is None else describe(args.hypotheses),
+        "hypotheses": None if hypotheses is None else describe(hypotheses),
+        "translation": None if args.input_file is None else evaluate_translation.settings(args),
         "systems": None if args.compare is None else [describe(path) for path in args.compare],
         "sources": None if args.sources is None else describe(args.sources),
         "references": [describe(path) for path in args.references],

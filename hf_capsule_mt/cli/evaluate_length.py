@@ -1,13 +1,11 @@
-"""`--length_buckets` and `--length_edges` of evaluate.py: BLEU and length of translations by length of the source."""
+"""`--length_buckets` and `--length_edges` of `hf-capsule-mt evaluate`: BLEU and length by length of the source."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_capsule_mt.markdown import markdown_table
-
 if TYPE_CHECKING:
-    from hf_capsule_mt.evaluation.streams import Streams
+    from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -44,37 +42,16 @@ def check_options(args: argparse.Namespace) -> None:
         check_edges(args.length_edges)
 
 
-def measure(args: argparse.Namespace, streams: "Streams") -> dict[str, Any]:
+def measure(args: argparse.Namespace, texts: "AlignedTexts") -> dict[str, Any]:
     """Score the buckets, and draw them if asked."""
     from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
 
-    lengths = count_words(streams.sources, args.source_tokenize)
+    lengths = count_words(texts.sources, args.source_tokenize)
     edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
-    buckets = score_by_length(streams, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
+    buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
     record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
     if args.length_figure is not None:
         from hf_capsule_mt.analysis.line_figures import draw_lengths
 
         draw_lengths(record, args.length_figure)
     return record
-
-
-def report(record: dict[str, Any]) -> str:
-    """The table in Markdown, and under it what it shows."""
-    buckets = record["buckets"]
-    systems = next(list(bucket["systems"]) for bucket in buckets if bucket["systems"])
-    header = ["source words", "sentences"]
-    for system in systems:
-        header += [f"{system}: BLEU", "words", "ratio"]
-    rows = [header, ["---:"] * len(header)]
-    for bucket in buckets:
-        cells = [
-            f"{one['bleu']:.2f} {one['words']:.1f} {one['ratio']:.3f}".split() for one in bucket["systems"].values()
-        ]
-        values = [value for triple in cells for value in triple] or ["–"] * (3 * len(systems))
-        rows.append([bucket["name"], str(bucket["sentences"]), *values])
-    caption = (
-        f"By length of the source in words ({record['source_tokenize']}): BLEU, words of a translation on average, and "
-        "ratio of all words to those of the references."
-    )
-    return "\n".join([*markdown_table(rows), "", caption])

@@ -46,9 +46,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from tqdm import tqdm
 
     from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
-    from hf_capsule_mt.records import Environment
-
-    from .output import write_json
+    from hf_capsule_mt.json_fields import decode
+    from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
 
     configs = _configs(args)
     device = device_of(args)
@@ -58,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     with quiet_transformers():
         found = measure_time_by_length(configs, args.lengths, device=device, **options)
         measurements = list(tqdm(found, total=total, unit=" times"))
-    record = record_times(vars(args), measurements, Environment.here(device.type))
+    record = record_times(decode(TimeByLengthSettings, vars(args)), measurements, Environment.here(device.type))
     print(report(record))
     if args.output_file is not None:
-        write_json(args.output_file, record)
+        write(record, args.output_file)
     if args.figure_file is not None:
         from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 

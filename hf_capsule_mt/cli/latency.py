@@ -40,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
 
     from hf_capsule_mt.evaluation.latency import measure_latency, report
-    from hf_capsule_mt.records import Environment
+    from hf_capsule_mt.json_fields import decode
+    from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
 
-    from .output import check_output_file, write_json
+    from .output import check_output_file
 
     if args.output_file is not None:
         check_output_file(args.output_file)
@@ -51,12 +52,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
     with quiet_transformers():
         times = measure_latency(configs, sentences, device=device, **options)
-    made_by = Environment.here(device.type)
-    record = {"settings": vars(args), "sentences": len(sentences), "seconds": times, "environment": made_by}
-    record["words"] = {"source": sum(len(words) for words, _ in sentences), "target": sum(new for _, new in sentences)}
+    record = LatencyRecord(
+        settings=decode(LatencySettings, vars(args)),
+        sentences=len(sentences),
+        seconds=times,
+        words=TokenCounts(sum(len(words) for words, _ in sentences), sum(new for _, new in sentences)),
+        environment=Environment.here(device.type),
+    )
     print(report(record))
     if args.output_file is not None:
-        write_json(args.output_file, record)
+        write(record, args.output_file)
 
 
 def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.files import replace_text
-from hf_capsule_mt.records import encode
+from hf_capsule_mt.json_fields import encode
 
 
 def check_output_file(path: Path) -> None:

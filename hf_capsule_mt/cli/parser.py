@@ -26,6 +26,13 @@ class NearestOptionParser(argparse.ArgumentParser):
         return namespace, rest
 
 
+def refuse_options(args: argparse.Namespace, names: Sequence[str], needed: str) -> None:
+    """Raise a ValueError if one of these options, which serve another, is given."""
+    for name in names:
+        if getattr(args, name) is not None:
+            raise ValueError(f"--{name} is of use with {needed} alone")
+
+
 class CommandParser(NearestOptionParser):
     """The parser of a command, which shows its description as it is written."""
 

@@ -70,13 +70,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Carry out the runs that have no record, delete their checkpoints, then print the table of all and write it."""
     args = build_parser().parse_args(argv)
 
-    import json
     import shutil
     import sys
 
     from hf_capsule_mt.evaluation.probing import ProbingSettings
     from hf_capsule_mt.evaluation.probing_report import report
     from hf_capsule_mt.files import replace_text
+    from hf_capsule_mt.records import ProbingRecord, read
 
     check_output_folder(args.output_dir)
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not run.record_file.exists():
             _carry_out(run, settings)
         shutil.rmtree(run.folder, ignore_errors=True)
-    table = report([json.loads(run.record_file.read_text(encoding="utf-8")) for run in runs])
+    table = report([read(ProbingRecord, run.record_file) for run in runs])
     replace_text(args.output_dir / "table.md", table + "\n")
     print(table)
 
@@ -140,19 +140,24 @@ def _carry_out(run: _Run, settings: "ProbingSettings") -> None:
     import time
 
     from hf_capsule_mt.evaluation.probing import probe
-    from hf_capsule_mt.records import Environment
+    from hf_capsule_mt.json_fields import decode
+    from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, write
 
     from .output import write_json
 
-    started, made_by = time.time(), Environment.here()
+    started, environment = time.time(), Environment.here()
     run.folder.mkdir(parents=True, exist_ok=True)
     write_json(run.folder / "settings.json", {"settings": run.settings})
     # The Trainer warns that tied embeddings are missing in a checkpoint, where they are once.
     with quiet_transformers():
         result = probe(run.data, run.settings["aggregation"], run.settings["seed"], settings, run.folder)
-    seconds = round(time.time() - started, 1)
-    record = {"settings": run.settings, **result, "seconds_of_this_call": seconds, "environment": made_by}
-    write_json(run.record_file, record)
+    record = ProbingRecord(
+        settings=decode(ProbingRunSettings, run.settings),
+        **result,
+        seconds_of_this_call=round(time.time() - started, 1),
+        environment=environment,
+    )
+    write(record, run.record_file)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.files import replace_bytes
 
 from .decoding import (
     add_decoding_options,
@@ -61,7 +61,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate; of several processes each takes a share of the batches."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
+    lines = translate_file(args, args.output_file)
+    if args.output_file is None and lines is not None:
+        sys.stdout.buffer.write(_text(lines))
+        sys.stdout.buffer.flush()
+    leave_group_at_exit()
 
+
+def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[str] | None:
+    """Translate `args.input_file` as the decoding options say, and return the lines in the main process alone.
+
+    With an output file they are written to it, and finished batches are kept beside it until then.
+    """
     from accelerate.utils import broadcast_object_list, gather_object
 
     from hf_capsule_mt.evaluation.journal import read_journals, remove_journals
@@ -70,18 +81,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     job, translations = None, {}
     if state.is_main_process:
         job = _prepare(args)
-        if args.output_file is not None:
-            translations = read_journals(args.output_file, job.settings)
+        if output_file is not None:
+            translations = read_journals(output_file, job.settings)
             job.batches = _unfinished(job.batches, translations)
     [job] = broadcast_object_list([job])
-    shares = gather_object([_translate_share(args, job, state)])
-    if state.is_main_process:
-        for share in shares:
-            translations.update(share)
-        _write(args.output_file, [translations.get(index, "") for index in range(len(job.encoded))])
-        if args.output_file is not None:
-            remove_journals(args.output_file)
-    leave_group_at_exit()
+    shares = gather_object([_translate_share(args, output_file, job, state)])
+    if not state.is_main_process:
+        return None
+    for share in shares:
+        translations.update(share)
+    lines = [translations.get(index, "") for index in range(len(job.encoded))]
+    if output_file is not None:
+        replace_bytes(output_file, _text(lines))
+        remove_journals(output_file)
+    return lines
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
@@ -116,7 +129,9 @@ def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int
     return [batch for batch in rest if batch]
 
 
-def _translate_share(args: argparse.Namespace, job: _Job, state: "PartialState") -> dict[int, str]:
+def _translate_share(
+    args: argparse.Namespace, output_file: Path | None, job: _Job, state: "PartialState"
+) -> dict[int, str]:
     """This process's translations by index."""
     from tqdm import tqdm
 
@@ -131,23 +146,18 @@ def _translate_share(args: argparse.Namespace, job: _Job, state: "PartialState")
     with ExitStack() as stack:
         bar = tqdm(total=sum(map(len, batches)), unit=" lines", disable=not state.is_main_process)
         stack.enter_context(bar)
-        if args.output_file is not None:
-            journal = stack.enter_context(Journal(args.output_file, state.process_index, job.settings))
+        if output_file is not None:
+            journal = stack.enter_context(Journal(output_file, state.process_index, job.settings))
         for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
             translations.update(batch)
-            if args.output_file is not None:
+            if output_file is not None:
                 journal.append(batch)
             bar.update(len(batch))
     return translations
 
 
-def _write(output_file: Path | None, lines: Sequence[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    if output_file is None:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.buffer.flush()
-    else:
-        replace_text(output_file, text)
+def _text(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 if __name__ == "__main__":

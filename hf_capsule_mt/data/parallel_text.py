@@ -14,25 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.files import replace_bytes
+from hf_capsule_mt.records import ReadReport
 
 # One segment of each side, None where its bytes are not UTF-8.
 RawPair = tuple[str | None, str | None]
-
-
-@dataclass
-class ReadReport:
-    """Numbers of pairs that were read, kept and dropped."""
-
-    read: int = 0
-    kept: int = 0
-    empty: int = 0
-    invalid_utf8: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
-            f"{self.invalid_utf8} dropped as invalid UTF-8"
-        )
 
 
 @dataclass
@@ -69,7 +54,7 @@ def read_parallel_text(
     listed = ", ".join(map(str, paths))
     match [_format(path) for path in paths]:
         case ["text", "text"]:
-            _check_two_files(*paths, name)
+            check_two_files(*paths, name)
             pairs = _aligned_pairs(*paths, name)
         case ["tsv"]:
             pairs = _tsv_pairs(paths[0])
@@ -197,9 +182,10 @@ def _decode(line: bytes) -> str | None:
         return None
 
 
-def _check_two_files(source: Path, target: Path, name: str) -> None:
+def check_two_files(source: Path, target: Path, name: str) -> None:
+    """Raise a ValueError, about `name`, if the sources and their translations are in the same file."""
     if source.is_file() and target.is_file() and source.samefile(target):
-        raise ValueError(f"{name}: {source} and {target} are the same file; name the sources, then their translations.")
+        raise ValueError(f"{name}: {source} and {target} are the same file; name the sources, and their translations.")
 
 
 def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterable[RawPair]:

@@ -13,10 +13,19 @@ the corpus, so that a long sentence weighs more than a short one.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from hf_capsule_mt.markdown import markdown_table
 
 from .alignment import Alignment
+
+ALIGNERS = {
+    "eflomal": "words ({source_tokenize}), aligned by eflomal (HMM), whose results differ a little from run to run",
+    "attention": "tokens, aligned by the cross-attention of {model}",
+}
+"""Units that each aligner counts, as a report names them."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +90,20 @@ def _over_translated(reference: Alignment, translation: Alignment) -> set[int]:
 def _occurrences(alignment: Alignment) -> Counter:
     """Count how many times each source word is aligned with each target word form."""
     return Counter((source, alignment.target[target]) for source, target in alignment.links)
+
+
+def adequacy_report(record: Mapping[str, Any]) -> str:
+    """Return the table in Markdown of a record's `adequacy`, and under it what it shows."""
+    rows = [["system", "CDR", "under-translated", "over-translated"], ["---", "---:", "---:", "---:"]]
+    for name, one in record["systems"].items():
+        counts = (one["under_translated"], one["over_translated"])
+        shares = [f"{count} ({100 * count / one['source_words']:.2f}%)" for count in counts]
+        rows.append([name, f"{one['cdr']:.3f}", *shares])
+    first = next(iter(record["systems"].values()))
+    settings = record["settings"]
+    caption = (
+        f"Of {first['source_words']} source {ALIGNERS[settings['aligner']].format(**settings)}; the reference "
+        f"translates {first['covered_by_reference']} of them. CDR: the share of these that the system translates too; "
+        "under-translated: the others; over-translated: those for which it repeats a word."
+    )
+    return "\n".join([*markdown_table(rows), "", caption])

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
-from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.records import LatencyRecord
 
 from .speed import check_numbers, decode, seconds
 
@@ -50,17 +50,17 @@ def measure_latency(
     return {row: found[3:] for row, found in times.items()}
 
 
-def report(record: Mapping[str, Any]) -> str:
-    """Return the table of a record of `hf-capsule-mt latency` in Markdown, and under it how it was measured."""
-    settings, times, words = record["settings"], record["seconds"], record["words"]
-    means = {row: 1000 * sum(found) / len(found) for row, found in times.items()}
+def report(record: LatencyRecord) -> str:
+    """Return the table in Markdown, and under it how it was measured."""
+    settings = record.settings
+    means = {row: 1000 * sum(found) / len(found) for row, found in record.seconds.items()}
     first = next(iter(means))
-    rows = [["model", "milliseconds a sentence", f"times as fast as {first}"], ["---", "---:", "---:"]]
+    rows = [["model", "milliseconds a sentence", f"times as fast as {first}"]]
     rows += [[row, f"{mean:.1f}", f"{means[first] / mean:.2f}"] for row, mean in means.items()]
-    search = "greedy" if settings["num_beams"] == 1 else f"{settings['num_beams']} beams"
+    search = "greedy" if settings.num_beams == 1 else f"{settings.num_beams} beams"
     caption = (
-        f"Means over {record['sentences']} sentences ({words['source']} source tokens, {words['target']} written), one "
-        f"at a time, {settings['rounds']} round(s), the models in turns; {search}. `{settings['size']}`, vocabulary of "
-        f"{settings['vocab_size']}, float32, {record['environment']}."
+        f"Means over {record.sentences} sentences ({record.words.source} source tokens, {record.words.target} "
+        f"written), one at a time, {settings.rounds} round(s), the models in turns; {search}. `{settings.size}`, "
+        f"vocabulary of {settings.vocab_size}, float32, {record.environment}."
     )
-    return "\n".join([*markdown_table(rows), "", caption])
+    return f"{table_in_markdown(rows)}\n\n{caption}"

@@ -4,15 +4,17 @@ Zheng et al. 2019, Fig. 5, shows both; Dou et al. 2019, Fig. 5, and Wang et al. 
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from sacrebleu.metrics import BLEU
 
+from hf_capsule_mt.markdown import markdown_table
+
+from .aligned_texts import AlignedTexts
 from .scores import make_metrics
-from .streams import Streams
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,12 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
 
 
 def score_by_length(
-    streams: Streams, lengths: Sequence[int], edges: Sequence[int], *, tokenize: str = "13a", lowercase: bool = False
+    texts: AlignedTexts, lengths: Sequence[int], edges: Sequence[int], *, tokenize: str = "13a", lowercase: bool = False
 ) -> list[Bucket]:
     """Score every system on the sentences of each bucket.
 
     Args:
-        streams: the systems and references.
+        texts: the systems and references.
         lengths: of the sources, in words.
         edges: the longest length of every bucket but the last, in rising order.
         tokenize: BLEU's tokenizer, which cuts the words that are counted too.
@@ -95,7 +97,7 @@ def score_by_length(
         members[bisect_left(edges, length)].append(index)
     metric = make_metrics(["bleu"], tokenize, lowercase)["bleu"]
     return [
-        Bucket(longest, len(indices), _score(metric, streams, indices) if indices else {})
+        Bucket(longest, len(indices), _score(metric, texts, indices) if indices else {})
         for longest, indices in zip([*edges, None], members)
     ]
 
@@ -112,10 +114,10 @@ def check_edges(edges: Sequence[int]) -> None:
         raise ValueError(f"the edges of buckets are {' '.join(map(str, edges))}; they must rise, from at least 1")
 
 
-def _score(metric: BLEU, streams: Streams, indices: Sequence[int]) -> dict[str, SystemInBucket]:
-    references = [[stream[index] for index in indices] for stream in streams.references]
+def _score(metric: BLEU, texts: AlignedTexts, indices: Sequence[int]) -> dict[str, SystemInBucket]:
+    references = [[reference[index] for index in indices] for reference in texts.references]
     found = {}
-    for name, translations in streams.systems.items():
+    for name, translations in texts.systems.items():
         score = metric.corpus_score([translations[index] for index in indices], references)
         found[name] = SystemInBucket(score.score, score.sys_len / len(indices), score.sys_len / max(score.ref_len, 1))
     return found
@@ -138,3 +140,24 @@ def bucket_names(edges: Sequence[int | None]) -> list[str]:
         else:
             names.append(str(longest) if longest == shortest + 1 else f"{shortest + 1}–{longest}")
     return names
+
+
+def length_report(record: Mapping[str, Any]) -> str:
+    """Return the table in Markdown of a record's `by_length`, and under it what it shows."""
+    buckets = record["buckets"]
+    systems = next(list(bucket["systems"]) for bucket in buckets if bucket["systems"])
+    header = ["source words", "sentences"]
+    for system in systems:
+        header += [f"{system}: BLEU", "words", "ratio"]
+    rows = [header, ["---:"] * len(header)]
+    for bucket in buckets:
+        cells = [
+            f"{one['bleu']:.2f} {one['words']:.1f} {one['ratio']:.3f}".split() for one in bucket["systems"].values()
+        ]
+        values = [value for triple in cells for value in triple] or ["–"] * (3 * len(systems))
+        rows.append([bucket["name"], str(bucket["sentences"]), *values])
+    caption = (
+        f"By length of the source in words ({record['source_tokenize']}): BLEU, words of a translation on average, and "
+        "ratio of all words to those of the references."
+    )
+    return "\n".join([*markdown_table(rows), "", caption])

@@ -1,9 +1,14 @@
-"""The scores as a metric of the `evaluate` library; importing this module imports that library."""
+"""The scores as a metric of the `evaluate` library, for its translation evaluator too.
+
+Importing this module imports that library, and lets `evaluate.evaluator("translation")` take a pipeline.
+"""
 
 from typing import Any
 
 import datasets
 import evaluate
+from evaluate.evaluator import SUPPORTED_EVALUATOR_TASKS, TranslationEvaluator
+from transformers import Pipeline
 
 from .scores import METRICS, score_translations
 
@@ -66,3 +71,19 @@ class TranslationScores(evaluate.Metric):
                 f"translations have {min(counts)} to {max(counts)} references; all must have the same number"
             )
         return score_translations(predictions, list(zip(*references)), **options)
+
+
+class PipelineEvaluator(TranslationEvaluator):
+    """The evaluator of the task "translation", which takes a pipeline under Transformers 5 as well.
+
+    That of evaluate 0.4.6 asks whether a pipeline is a TensorFlow model, of a class that Transformers 5 does not have.
+    """
+
+    def prepare_pipeline(self, model_or_pipeline: Any, *args: Any, **kwargs: Any) -> Pipeline:
+        """Return the pipeline that was given, or one of the model or name that was."""
+        if isinstance(model_or_pipeline, Pipeline) and model_or_pipeline.task.startswith(self.task):
+            return model_or_pipeline
+        return super().prepare_pipeline(model_or_pipeline, *args, **kwargs)
+
+
+SUPPORTED_EVALUATOR_TASKS["translation"]["implementation"] = PipelineEvaluator

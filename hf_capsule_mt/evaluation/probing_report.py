@@ -1,16 +1,16 @@
 """The table of `hf-capsule-mt probe`: Li et al. 2019, Table 1."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean, stdev
-from typing import Any
 
 from hf_capsule_mt.data.probing import TASKS
 from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.records import ProbingRecord
 
 
-def report(records: Sequence[Mapping[str, Any]]) -> str:
+def report(records: Sequence[ProbingRecord]) -> str:
     """Return Table 1 in Markdown from the records of its runs, and under it how it was made."""
-    names = {record["settings"]["task"] for record in records}
+    names = {record.settings.task for record in records}
     tasks = [task for name, task in TASKS.items() if name in names]
     groups = [task.group for task in tasks]
     rows = [
@@ -19,33 +19,33 @@ def report(records: Sequence[Mapping[str, Any]]) -> str:
         ["model", *(task.column for task in tasks)],
         ["majority class", *(_cell(records, "majority_accuracy", task=task.name) for task in tasks)],
     ]
-    for aggregation in dict.fromkeys(record["settings"]["aggregation"] for record in records):
+    for aggregation in dict.fromkeys(record.settings.aggregation for record in records):
         cells = (_cell(records, "test_accuracy", task=task.name, aggregation=aggregation) for task in tasks)
         rows.append([aggregation.upper(), *cells])
     return "\n".join([*markdown_table(rows), "", _caption(records)])
 
 
-def _cell(records: Sequence[Mapping[str, Any]], measure: str, **settings: str) -> str:
+def _cell(records: Sequence[ProbingRecord], measure: str, **settings: str) -> str:
     """Return mean and standard deviation of a measure, in percent, over the records with these settings."""
-    values = [100 * record[measure] for record in records if settings.items() <= record["settings"].items()]
+    values = [100 * getattr(record, measure) for record in records if settings.items() <= vars(record.settings).items()]
     spread = f" ± {stdev(values):.2f}" if len(values) > 1 and measure == "test_accuracy" else ""
     return f"{mean(values):.2f}{spread}"
 
 
-def _caption(records: Sequence[Mapping[str, Any]]) -> str:
-    settings = records[0]["settings"]
-    seeds = list(dict.fromkeys(str(record["settings"]["seed"]) for record in records))
-    sentences = {record["settings"]["task"]: "/".join(map(str, record["sentences"].values())) for record in records}
+def _caption(records: Sequence[ProbingRecord]) -> str:
+    settings = records[0].settings
+    seeds = list(dict.fromkeys(str(record.settings.seed) for record in records))
+    sentences = {record.settings.task: "/".join(map(str, record.sentences.values())) for record in records}
     made_by = dict.fromkeys(
         "{device}, torch {torch}, transformers {transformers}".format(
-            device=record["environment"]["device"], **record["environment"]["packages"]
+            device=record.environment.device, **record.environment.packages
         )
         for record in records
     )
     return (
         "Test accuracy in percent, of the epoch with the best validation accuracy; mean ± standard deviation over "
-        f"seeds {', '.join(seeds)}. `{settings['size']}`, three encoder layers, at most {settings['vocab_size']} "
-        f"words, {settings['epochs']} epochs, batches of {settings['batch_size']}, learning rate "
-        f"{settings['learning_rate']:g}. Sentences (train/validation/test): "
+        f"seeds {', '.join(seeds)}. `{settings.size}`, three encoder layers, at most {settings.vocab_size} "
+        f"words, {settings.epochs} epochs, batches of {settings.batch_size}, learning rate "
+        f"{settings.learning_rate:g}. Sentences (train/validation/test): "
         f"{', '.join(f'{task} {counts}' for task, counts in sentences.items())}. {'; '.join(made_by)}."
     )

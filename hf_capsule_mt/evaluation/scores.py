@@ -1,6 +1,6 @@
 """sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus, with the signatures that make a score comparable."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
@@ -38,7 +38,7 @@ def score_translations(
         ValueError: if a reference stream differs in length from the hypotheses, a metric or the tokenizer is
             unknown, or there is nothing to score.
     """
-    check_streams(hypotheses, references)
+    check_aligned(hypotheses, references)
     scores = {}
     for name, metric in make_metrics(metrics, tokenize, lowercase).items():
         score = metric.corpus_score(hypotheses, references).score
@@ -60,7 +60,7 @@ def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = 
     return {name: METRICS[name](tokenize, lowercase) for name in names}
 
 
-def check_streams(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Raise a ValueError unless every reference stream has one segment for every hypothesis, and there are some."""
     if not hypotheses or not references:
         raise ValueError(f"nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams")
@@ -69,3 +69,9 @@ def check_streams(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
             raise ValueError(
                 f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}; align them by line"
             )
+
+
+def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
+    """Return the table of what [`score_translations`] found."""
+    rows = [f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}" for name, entry in scores.items()]
+    return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])

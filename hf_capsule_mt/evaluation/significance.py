@@ -5,16 +5,24 @@ Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sa
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from .scores import check_streams, make_metrics
+from hf_capsule_mt.markdown import markdown_table
 
-TESTS = ("bootstrap", "randomization", "sign")
+from .scores import check_aligned, make_metrics
+
+_NAMES = {
+    "bootstrap": "paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, seed {seed}",
+    "randomization": "paired approximate randomization, two-sided, {samples} shuffles, seed {seed}",
+    "sign": "sign test (Collins et al. 2005), two-sided; + and − count the sentences that are better and worse",
+}
+TESTS = tuple(_NAMES)
 DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}
 _SACREBLEU_NAMES = {"bootstrap": "bs", "randomization": "ar"}
 
@@ -80,7 +88,7 @@ def compare_systems(
         raise ValueError(
             f"{len(baseline)} segments of the baseline but {len(system)} of the system; align them by line"
         )
-    check_streams(baseline, references)
+    check_aligned(baseline, references)
     made = make_metrics(metrics, tokenize, lowercase)
     if test == "sign":
         return {"bleu": _sign_test(made["bleu"], baseline, system, references)}
@@ -181,3 +189,28 @@ def significance_mark(comparison: Comparison) -> str:
     if comparison.p_value >= 0.05 or comparison.score == comparison.baseline:
         return ""
     return "‡" if comparison.p_value < 0.01 else "†"
+
+
+def comparison_report(record: Mapping[str, Any]) -> str:
+    """Return the table in Markdown of a record's `comparison`, and under it how it was made."""
+    systems, settings = record["systems"], record["settings"]
+    first = next(iter(systems.values()))
+    columns = ["Δ", "p", "+", "−"] if settings["test"] == "sign" else ["Δ", "p"]
+    rows = [["system"], ["---"], [record["baseline"]]]
+    for metric, comparison in first.items():
+        rows[0] += [metric, *columns]
+        rows[1] += ["---:"] * (1 + len(columns))
+        rows[2] += [f"{comparison['baseline']:.2f}", *("" for _ in columns)]
+    for name, comparisons in systems.items():
+        rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one))])
+    test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
+    caption = f"p: {test}; against {record['baseline']}. † / ‡: a difference with p < 0.05 / 0.01."
+    signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
+    return "\n".join([*markdown_table(rows), "", caption, *signatures])
+
+
+def _cells(comparison: Mapping[str, Any]) -> list[str]:
+    one = Comparison(**comparison)
+    p_value = f"{one.p_value:.4f}" if one.p_value >= 1e-4 else "< 0.0001"
+    cells = [f"{one.score:.2f}{significance_mark(one)}", f"{one.score - one.baseline:+.2f}", p_value]
+    return cells if one.better is None else [*cells, str(one.better), str(one.worse)]

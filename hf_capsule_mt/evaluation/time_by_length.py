@@ -2,32 +2,18 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import linear_regression, median
-from typing import Any
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from hf_capsule_mt.markdown import markdown_table
-from hf_capsule_mt.records import Environment
+from hf_capsule_mt.records import Environment, Measurement, TimeByLengthRecord, TimeByLengthSettings
 
 from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
 
 KINDS = ("training", "decoding")
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Time that one model took once for sentences of one length."""
-
-    row: str
-    kind: str
-    """"training": an update. "decoding": greedy search for as many words as the source has."""
-    length: int
-    """Of source and target, in words."""
-    seconds: float
 
 
 def measure_time_by_length(
@@ -94,49 +80,45 @@ def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
 
 
 def record_times(
-    settings: Mapping[str, Any], measurements: Sequence[Measurement], environment: Environment
-) -> dict[str, Any]:
+    settings: TimeByLengthSettings, measurements: Sequence[Measurement], environment: Environment
+) -> TimeByLengthRecord:
     """Return the record of measurements: their medians, and the exponents of time against length.
 
     Args:
-        settings: options of `hf-capsule-mt growth`.
+        settings: of the measurements.
         measurements: of [`measure_time_by_length`].
         environment: where they were taken.
     """
     medians = medians_of(measurements)
-    lengths = sorted(length for length in set(settings["lengths"]) if length >= settings["fit_from"])
+    lengths = sorted(length for length in set(settings.lengths) if length >= settings.fit_from)
     exponents = {
         kind: {
-            row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths])
-            for row in settings["methods"]
+            row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths]) for row in settings.methods
         }
         for kind in KINDS
     }
-    return {
-        "settings": settings,
-        "measurements": [asdict(measurement) for measurement in measurements],
-        "medians": [
-            {"kind": kind, "row": row, "length": length, "seconds": found}
-            for (kind, row, length), found in medians.items()
-        ],
-        "exponents": exponents,
-        "environment": environment,
-    }
+    return TimeByLengthRecord(
+        settings=settings,
+        measurements=list(measurements),
+        medians=[Measurement(row, kind, length, found) for (kind, row, length), found in medians.items()],
+        exponents=exponents,
+        environment=environment,
+    )
 
 
-def report(record: Mapping[str, Any]) -> str:
-    """Return the table of [`record_times`] in Markdown, and under it how it was measured."""
-    settings = record["settings"]
-    columns = [(kind, row) for kind in record["exponents"] for row in settings["methods"]]
-    times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
+def report(record: TimeByLengthRecord) -> str:
+    """Return the table in Markdown, and under it how it was measured."""
+    settings = record.settings
+    columns = [(kind, row) for kind in record.exponents for row in settings.methods]
+    times = {(one.kind, one.row, one.length): one.seconds for one in record.medians}
     rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
-    for length in settings["lengths"]:
+    for length in settings.lengths:
         rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
-    rows.append(["exponent", *(f"{record['exponents'][kind][row]:.2f}" for kind, row in columns)])
+    rows.append(["exponent", *(f"{record.exponents[kind][row]:.2f}" for kind, row in columns)])
     caption = (
-        f"Seconds, medians of {settings['rounds']} rounds over all lengths in which the models take turns; exponents "
-        f"from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of {settings['vocab_size']}, "
-        f"{settings['batch_size']} sentence(s) at a time, float32, {record['environment']}."
+        f"Seconds, medians of {settings.rounds} rounds over all lengths in which the models take turns; exponents "
+        f"from {settings.fit_from} words on. `{settings.size}`, vocabulary of {settings.vocab_size}, "
+        f"{settings.batch_size} sentence(s) at a time, float32, {record.environment}."
     )
     return "\n".join([*markdown_table(rows), "", caption])
 

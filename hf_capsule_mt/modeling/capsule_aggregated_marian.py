@@ -382,8 +382,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         self.guided_losses = build_guided_losses(config)
         self.post_init()
 
-    def _logits(self, states: Tensor) -> Tensor:
-        return self.lm_head(states) + self.final_logits_bias
+    def _logits_bias(self) -> Tensor:
+        return self.final_logits_bias
 
     @classmethod
     def from_marian(

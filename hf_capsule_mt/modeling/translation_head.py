@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .forced_decoding import ForcedDecoding
-from .ops.losses import label_smoothed_cross_entropy
+from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy
 from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
 
@@ -29,14 +29,19 @@ class TranslationHead(ForcedDecoding):
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
         num_items_in_batch: Tensor | int | None = None,
+        return_logits: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqLMOutput:
         """Run the model; with labels, compute the loss.
+
+        In training with labels there are no logits, unless they are asked for: the loss is computed a few positions at
+        a time, straight from the decoder's states.
 
         Args:
             labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
                 right, if there are no others.
             num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
+            return_logits: whether to return the logits in training with labels too.
 
         The other arguments are those of the encoder-decoder's forward.
         """
@@ -58,7 +63,11 @@ class TranslationHead(ForcedDecoding):
             **({} if labels is None else self._outputs_for_losses()),
             **kwargs,
         )
-        logits = self._logits(outputs.last_hidden_state)
+        logits = None
+        if labels is None or not self.training or return_logits or not _is_plain(self.lm_head):
+            logits = self.lm_head(outputs.last_hidden_state)
+            if self._logits_bias() is not None:
+                logits = logits + self._logits_bias()
         losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch)
         return RoutedSeq2SeqLMOutput(
             **losses,
@@ -77,19 +86,24 @@ class TranslationHead(ForcedDecoding):
             sentence_routing=outputs.sentence_routing,
         )
 
-    def _logits(self, states: Tensor) -> Tensor:
-        """Scores of the words `[batch, target, vocabulary]` by the decoder's states `[batch, target, d]`."""
-        return self.lm_head(states)
+    def _logits_bias(self) -> Tensor | None:
+        """Bias `[1, vocabulary]` of the logits, besides that of the output projection."""
+        return None
 
     def _losses(
         self,
-        logits: Tensor,
+        logits: Tensor | None,
         outputs: RoutedSeq2SeqModelOutput,
         labels: Tensor,
         num_items_in_batch: Tensor | int | None,
     ) -> dict[str, Tensor]:
         """The loss and its parts: each part but that of the words has its weight in the configuration."""
-        lm_loss = label_smoothed_cross_entropy(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        settings = self.config.label_smoothing, num_items_in_batch
+        if logits is None:
+            bias = None if self._logits_bias() is None else self._logits_bias().flatten()
+            lm_loss = linear_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, labels, bias, *settings)
+        else:
+            lm_loss = label_smoothed_cross_entropy(logits, labels, *settings)
         parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
         return {"loss": sum(weighted, start=lm_loss), "lm_loss": lm_loss, **parts}
@@ -118,3 +132,9 @@ class GuidedTranslationHead(TranslationHead):
             return {}
         states, capsules = outputs.guided_states, outputs.guided_capsules
         return self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
+
+
+def _is_plain(projection: nn.Module) -> bool:
+    """Whether a projection is its weight and nothing else: no adapter, no hook that offloads it, no quantisation."""
+    changed = projection._forward_hooks or projection._forward_pre_hooks or hasattr(projection, "_hf_hook")
+    return type(projection) is nn.Linear and projection.bias is None and not changed

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
@@ -54,8 +53,8 @@ def _explained_overrides(overrides: Sequence[str]) -> Iterator[None]:
     """Around the making of a model: where fields were overridden, what goes wrong is said to be of these."""
     try:
         yield
-    # A field of another type, an activation function that does not exist, weights of another shape.
-    except (StrictDataclassError, KeyError, RuntimeError) as error:
+    # An activation function that does not exist, weights of another shape.
+    except (KeyError, RuntimeError) as error:
         if not overrides:
             raise
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])

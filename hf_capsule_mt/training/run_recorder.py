@@ -16,6 +16,7 @@ from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
+from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import (
     BaseModel,
     DataFile,
@@ -24,12 +25,10 @@ from hf_capsule_mt.records import (
     EvaluationRecord,
     ModelOptions,
     PairCounts,
-    ReadCounts,
     RunRecord,
     Score,
     ScoreSettings,
     TrainerOptions,
-    decode,
 )
 
 from .arguments import DataArguments, ModelArguments
@@ -63,7 +62,7 @@ class RunRecorder:
             config=trainer.model.config.to_diff_dict(),
             parameters=count_parameters(trainer.model),
             data_sha256=self._data_sha256,
-            data_report=ReadCounts(**asdict(self.text.report)),
+            data_report=self.text.report,
             pairs=PairCounts(trained_on=len(self.pairs), too_long=self.pairs.too_long),
             mixed_precision=trainer.accelerator.mixed_precision,
             processes=trainer.args.world_size,

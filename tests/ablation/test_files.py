@@ -35,7 +35,7 @@ def test_every_row_can_be_run(path, parsers):
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_every_paper_has_its_cost_and_its_scores(path):
     study = read_study(path)
-    assert study.cost["source"]
+    assert study.cost.source
     assert sum(bool(row.published) for row in study.rows) >= 2
     text = estimate(study, Plan(study, Path("runs"), Path("records")).jobs())
     hours, gpu, runs = re.match(r"about ([\d,]+) hours of one (.*?): (\d+) run", text).groups()

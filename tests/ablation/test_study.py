@@ -151,7 +151,7 @@ def test_files_that_are_none(tmp_path, text, message):
         ),
         ("rows.0.size", "huge", "the row 'plain': size is 'huge'; allowed are 'tiny', 'base', 'big'"),
         ("rows.0.config", {"d_modle": 1}, "the row 'plain': an overriding field is 'd_modle'; allowed are 'activation"),
-        ("rows.0.config", {"d_model": "x"}, "the row 'plain' has config {'d_model': 'x'}: "),
+        ("rows.0.config", {"d_model": "x"}, "the row 'plain': d_model is 'x'; allowed are"),
         ("rows.1.config", {"num_sentence_capsules": 0}, "the row 'student': num_sentence_capsules is 0; allowed are"),
         ("train.max_step", 3, "two: train has the option 'max_step'; allowed are accelerator_config, activation"),
         ("rows.0.train", {"seed": 3}, "the row 'plain' has the option 'seed'; allowed are"),

@@ -1,10 +1,16 @@
 """The figure shows what was measured."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from matplotlib.figure import Figure
 
 from hf_capsule_mt.analysis.figures import check_figure_file
 from hf_capsule_mt.analysis.line_figures import draw_time_by_length
+from hf_capsule_mt.records import Measurement, TimeByLengthRecord, read
+
+STORED = Path(__file__).parents[2] / "benchmarks" / "records"
 
 LENGTHS = [32, 64, 128]
 
@@ -12,14 +18,14 @@ LENGTHS = [32, 64, 128]
 @pytest.fixture
 def record():
     medians = [
-        {"row": row, "kind": kind, "length": length, "seconds": factor * length}
+        Measurement(row, kind, length, factor * length)
         for kind in ("training", "decoding")
         for row, factor in (("transformer", 2e-3), ("capsnmt", 1e-3))
         for length in LENGTHS
     ]
     exponents = {kind: {"transformer": 1.234, "capsnmt": 1.0} for kind in ("training", "decoding")}
-    settings = {"methods": ["transformer", "capsnmt"], "lengths": LENGTHS}
-    return {"settings": settings, "medians": medians, "exponents": exponents}
+    stored = read(TimeByLengthRecord, STORED / "growth_tiny.json")
+    return replace(stored, settings=replace(stored.settings, lengths=LENGTHS), medians=medians, exponents=exponents)
 
 
 def test_what_is_drawn(record, tmp_path, monkeypatch):
@@ -39,9 +45,9 @@ def test_what_is_drawn(record, tmp_path, monkeypatch):
 
 def test_every_row_is_drawn(record, tmp_path, monkeypatch):
     rows = [f"row {number}" for number in range(8)]
-    record["settings"]["methods"] = rows
-    record["exponents"] = {"decoding": dict.fromkeys(rows, 1.0)}
-    record["medians"] = [{"row": row, "kind": "decoding", "length": 32, "seconds": 1.0} for row in rows]
+    record.settings.methods[:] = rows
+    medians = [Measurement(row, "decoding", 32, 1.0) for row in rows]
+    record = replace(record, exponents={"decoding": dict.fromkeys(rows, 1.0)}, medians=medians)
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
     draw_time_by_length(record, tmp_path / "growth.png")

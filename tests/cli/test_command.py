@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 import hf_capsule_mt
 import hf_capsule_mt_command as door
-from hf_capsule_mt.cli import train_tokenizer
+from hf_capsule_mt.cli import completion, train_tokenizer
 from hf_capsule_mt.cli.device import usable_device
 from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_output_folder
 from hf_capsule_mt.files import replace_text
@@ -48,6 +49,28 @@ def test_the_list_needs_no_library():
     *_, version, modules = result.stdout.splitlines()
     assert version == f"hf-capsule-mt {hf_capsule_mt.__version__}"
     assert not {"torch", "transformers", "hf_capsule_mt"} & set(modules.split())
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_completion(capsys):
+    pytest.importorskip("shtab", reason='needs shtab; pip install "hf-capsule-mt[completion]"')
+    door.main(["--completion", "bash"])
+    script = capsys.readouterr().out
+    for words, expected in (("train_t", "train_tokenizer"), ("train --max_st", "--max_steps")):
+        line = f"COMP_WORDS=(hf-capsule-mt {words}); COMP_CWORD={len(words.split())}; _shtab_hf_capsule_mt"
+        code = f"{script}\n{line} hf-capsule-mt {words.split()[-1]} x; echo ${{COMPREPLY[@]}}"
+        assert (
+            expected in subprocess.run(["bash"], input=code, capture_output=True, text=True, check=True).stdout.split()
+        )
+
+
+@pytest.mark.parametrize(("missing", "message"), [(False, "is 'fish'; there are"), (True, 'completion]"')])
+def test_no_completion(capsys, monkeypatch, missing, message):
+    monkeypatch.setattr(completion, "find_spec", lambda name: None if missing else name)
+    with pytest.raises(SystemExit) as exit_:
+        door.main(["--completion", "bash" if missing else "fish"])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_an_unknown_command(capsys):

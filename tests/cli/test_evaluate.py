@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_marian import save_tiny_marian
 
+from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.records import EvaluationRecord, read
 
+HEADERS = ("metric", "| sour", "| syst")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 HYPOTHESES = ["Ein Hund läuft .", "", "Zwei Männer sitzen auf einer Bank ."]
 REFERENCES = [
@@ -52,6 +55,75 @@ def test_table_and_record(files, tmp_path, capsys):
     assert {"device", "cpu_threads", "commit", "date"} <= environment.keys()
     assert read(EvaluationRecord, record_file).scores["bleu"].score == scores["bleu"]["score"]
     assert {file.name for file in tmp_path.iterdir()} == {"out.de", "ref1.de", "ref2.de.gz", "record.json"}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model, sources and their references."""
+    (tmp_path / "in.en").write_text("a b c\n\nd e f g\n")
+    (tmp_path / "ref.de").write_text("c b a\n\ng f e d\n")
+    return str(save_tiny_marian(tmp_path / "model"))
+
+
+def test_a_model_translates_first(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    decoding = ["--model", model, "--input_file", "in.en", "--device", "cpu"]
+    decoding += ["--num_beams", "2", "--max_new_tokens", "6"]
+    translate.main([*decoding, "--output_file", "out.de"])
+    judged = ["--references", "ref.de", "--output_file"]
+    main(["--hypotheses", "out.de", *judged, "apart.json"])
+    apart = capsys.readouterr().out
+    main([*decoding, *judged, "at_once.json"])
+    assert capsys.readouterr().out == apart
+    main([*decoding, *judged, "kept.json", "--translations_file", "kept.de"])
+    assert (tmp_path / "kept.de").read_text() == (tmp_path / "out.de").read_text()
+    records = {name: read(EvaluationRecord, tmp_path / f"{name}.json") for name in ("apart", "at_once", "kept")}
+    assert records["at_once"].scores == records["kept"].scores == records["apart"].scores
+    assert records["apart"].translation is records["at_once"].hypotheses is None
+    assert records["kept"].hypotheses.sha256 == records["apart"].hypotheses.sha256
+    assert records["kept"].sources.file == "in.en"
+    settings = {"num_beams": 2, "max_new_tokens": 6, "length_penalty": None, "dtype": "auto"}
+    assert records["at_once"].translation == {"model": model, "revision": None, **settings}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("in.en", "ref.de", "model", "out.de", "kept.de"),
+        *(f"{name}.json" for name in records),
+    }
+
+
+def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
+    files = ["--input_file", str(tmp_path / "in.en"), "--references", str(tmp_path / "ref.de")]
+    options = ["--adequacy", "--aligner", "attention", "--length_edges", "3", "--device", "cpu"]
+    main(["--model", model, *files, *options, "--max_new_tokens", "6"])
+    scores, lengths, adequacy = [part for part in capsys.readouterr().out.split("\n\n") if part[:6] in HEADERS]
+    assert scores.splitlines()[1].startswith("bleu ")
+    assert f"| {model}: BLEU |" in lengths
+    assert f"| {model} |" in adequacy
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input_file", "in.en"], "--input_file needs --model, which translates it"),
+        (["--input_file", "in.en", "--model", "./gone"], "./gone is not a folder"),
+        (["--input_file", "gone.en", "--model", "model"], "--input_file gone.en is not a file"),
+        (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
+        (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
+        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "are the same file"),
+        (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),
+        (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines and --references ref.de 3; line i"),
+        (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams is of use with --input_file alone"),
+        (["--hypotheses", "ref.de", "--translations_file", "x"], "--translations_file is of use with --input_file"),
+    ],
+)
+def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(translate, "translate_file", None)
+    (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
+    with pytest.raises(SystemExit) as exit_:
+        main([*options, "--references", "ref.de"])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "ref.de").read_text() == "c b a\n\ng f e d\n"
 
 
 @pytest.mark.slow

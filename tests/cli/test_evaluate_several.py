@@ -236,7 +236,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
             [*ADEQUACY, "--aligner", "eflomal", "--alignment_data", "source", "absent"],
             "--alignment_data absent is not a",
         ),
-        (["--hypotheses", "base", "--model", "model"], "--model is of use with --adequacy alone"),
+        (["--hypotheses", "base", "--model", "model"], "--model is of use with --input_file or --adequacy alone"),
     ],
 )
 def test_mistakes(files, capsys, monkeypatch, options, message):

@@ -63,7 +63,14 @@ def pretend(monkeypatch, accuracies=None):
     def probe(data, aggregation, seed, settings, run_dir):
         done.append(Path(run_dir).name)
         sizes = {split: len(examples) for split, examples in data.splits.items()}
-        return {"test_accuracy": next(accuracies), "majority_accuracy": 0.25, "sentences": sizes}
+        others = {
+            "validation_accuracy": 0.5,
+            "validation_accuracies": [0.5],
+            "labels": 2,
+            "parameters": 1,
+            "config": {},
+        }
+        return {"test_accuracy": next(accuracies), "majority_accuracy": 0.25, "sentences": sizes, **others}
 
     monkeypatch.setattr(probing, "probe", probe)
     return done

@@ -13,7 +13,7 @@ from tiny_marian import marian_tokenizer, save_tiny_marian
 from tiny_run import SMALL, arguments, files, small, write_corpus
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, MarianConfig, MarianMTModel
 
-from hf_capsule_mt import METHODS, records
+from hf_capsule_mt import METHODS, environment
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
@@ -100,11 +100,11 @@ def test_the_model_card(run):
 
 
 def test_the_record_names_the_commit_the_run_was_started_from(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "_commit", lambda: "before")
+    monkeypatch.setattr(environment, "_commit", lambda: "before")
     train = TranslationTrainer.train
 
     def train_while_somebody_commits(self, **options):
-        monkeypatch.setattr(records, "_commit", lambda: "after")
+        monkeypatch.setattr(environment, "_commit", lambda: "after")
         return train(self, **options)
 
     monkeypatch.setattr(TranslationTrainer, "train", train_while_somebody_commits)
@@ -310,7 +310,7 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"method": "em"}, "method is 'em'; allowed are 'transformer', 'linear-combination'"),
         ({"size": "huge"}, "size is 'huge'; allowed are 'tiny', 'base', 'big'"),
         ({"config_overrides": "d_modle=8"}, "'d_modle'; allowed are"),
-        ({"config_overrides": "d_model=wide"}, "config_overrides d_model=wide: "),
+        ({"config_overrides": "d_model=wide"}, "d_model is 'wide'; allowed are values of int"),
         ({"config_overrides": "d_model"}, "config_overrides has 'd_model'; write name=value"),
         ({"config_overrides": "num_output_capsules=3"}, "num_output_capsules is 3; allowed are divisors of d_model"),
         ({"config_overrides": [*SMALL, "max_position_embeddings=9"]}, "max_source_length is 256, but the model has 9"),

@@ -24,10 +24,12 @@ STAND_INS = {"generation/test_utils.py": "GenerationTesterMixin", "exporters/tes
 
 
 def import_suite():
-    """Put the package on `sys.path`, downloading it if need be; where that is impossible, skip the calling module.
+    """Put the package on `sys.path`, downloading it if need be.
+
+    Where that is impossible, skip the calling module; on a continuous integration server (`CI=true`), fail.
 
     Raises:
-        RuntimeError: if the stored tests are not those that were downloaded.
+        RuntimeError: if the stored tests are not those that were downloaded, or if they cannot be had under `CI=true`.
     """
     CACHE.mkdir(exist_ok=True)
     with FileLock(CACHE / "transformers-tests.lock"):
@@ -36,7 +38,10 @@ def import_suite():
                 _download()
             except subprocess.SubprocessError as error:
                 lines = (error.stderr or str(error)).strip().splitlines()
-                pytest.skip(f"Transformers' tests cannot be downloaded: {lines[-1]}", allow_module_level=True)
+                message = f"Transformers' tests cannot be downloaded: {lines[-1]}"
+                if os.environ.get("CI") == "true":
+                    raise RuntimeError(message) from error
+                pytest.skip(message, allow_module_level=True)
     if _digest((FOLDER / PACKAGE / SUITE).read_bytes()) != (FOLDER / "sha256").read_text():
         raise RuntimeError(f"{FOLDER} is damaged; delete it and it will be downloaded again")
     sys.path.insert(0, str(FOLDER))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import (
     bucket_names,
     count_words,
@@ -11,9 +12,9 @@ from hf_capsule_mt.evaluation.length import (
     score_by_length,
 )
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.evaluation.streams import Streams
 
 SOURCES = ["a b c", "a", "a b", "a b c d e", "a, b. c"]
+ONE = AlignedTexts({"one": ["a"]}, [["a"]])
 SYSTEMS = {
     "one": ["u v w x y", "v", "w x", "p q r s t u", "u v w x z z"],
     "two": ["u v w x", "v v", "w", "p q r s", "u v w"],
@@ -30,7 +31,7 @@ def test_counting_separates_punctuation():
 
 
 def test_scores_of_buckets():
-    streams = Streams(SYSTEMS, [REFERENCE])
+    streams = AlignedTexts(SYSTEMS, [REFERENCE])
     first, second, third = score_by_length(streams, count_words(SOURCES, "none"), [2, 3])
     assert [(bucket.longest, bucket.sentences) for bucket in (first, second, third)] == [(2, 2), (3, 2), (None, 1)]
     for bucket, members in ((first, [1, 2]), (second, [0, 4]), (third, [3])):
@@ -43,13 +44,13 @@ def test_scores_of_buckets():
 
 
 def test_the_closest_of_several_references_counts():
-    streams = Streams({"one": ["a b c d"]}, [["a b c d e f"], ["a b c d e"]])
+    streams = AlignedTexts({"one": ["a b c d"]}, [["a b c d e f"], ["a b c d e"]])
     [bucket, _] = score_by_length(streams, [4], [4])
     assert bucket.systems["one"].ratio == 0.8
 
 
 def test_an_empty_bucket_has_no_score():
-    buckets = score_by_length(Streams(SYSTEMS, [REFERENCE]), [1] * 5, [1, 4])
+    buckets = score_by_length(AlignedTexts(SYSTEMS, [REFERENCE]), [1] * 5, [1, 4])
     assert [(bucket.sentences, bool(bucket.systems)) for bucket in buckets] == [(5, True), (0, False), (0, False)]
 
 
@@ -81,11 +82,20 @@ def test_quantile_buckets_are_not_empty(lengths, num_buckets):
     [
         (lambda: quantile_edges([1, 2], 1), "1 buckets cannot be compared; ask for 2 or more"),
         (lambda: quantile_edges([4, 4], 3), "most sources have 4 words, the most there are"),
-        (lambda: score_by_length(Streams({"one": ["a"]}, [["a"]]), [1], [3, 3]), "edges of buckets are 3 3; they must"),
-        (lambda: score_by_length(Streams({"one": ["a"]}, [["a"]]), [1], [0, 3]), "edges of buckets are 0 3; they must"),
-        (lambda: Streams({"one": ["a"], "two": []}, [["a"]]), "1 segments in one but 0 in two; align them by line"),
-        (lambda: Streams({"one": ["a"]}, [["a"]], ["a", "b"]), "1 segments in one but 2 in the sources"),
-        (lambda: Streams({"one": ["a"]}, [["a", "b"]]), "1 hypotheses but 2 segments in reference 1"),
+        (
+            lambda: score_by_length(ONE, [1], [3, 3]),
+            "edges of buckets are 3 3; they must",
+        ),
+        (
+            lambda: score_by_length(ONE, [1], [0, 3]),
+            "edges of buckets are 0 3; they must",
+        ),
+        (
+            lambda: AlignedTexts({"one": ["a"], "two": []}, [["a"]]),
+            "1 segments in one but 0 in two; align them by line",
+        ),
+        (lambda: AlignedTexts({"one": ["a"]}, [["a"]], ["a", "b"]), "1 segments in one but 2 in the sources"),
+        (lambda: AlignedTexts({"one": ["a"]}, [["a", "b"]]), "1 hypotheses but 2 segments in reference 1"),
     ],
 )
 def test_mistakes(wrong, message):

@@ -1,21 +1,21 @@
-"""The metric of the `evaluate` library is `score_translations`, and is found from a command too."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""The metric of the `evaluate` library is `score_translations`, and its evaluator takes our pipeline."""
 
 import pytest
+from tiny_marian import save_tiny_marian
+from transformers import pipeline
 
 from hf_capsule_mt.evaluation.scores import score_translations
 
 pytest.importorskip("evaluate")
+
+import evaluate
+from datasets import Dataset
 
 from hf_capsule_mt.evaluation.metric import TranslationScores
 
 HYPOTHESES = ["a cat sat on the mat", "he says no"]
 FIRST = ["the cat sat on the mat", "He said no"]
 SECOND = ["a cat was on the mat", "he says yes"]
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.fixture
@@ -44,11 +44,22 @@ def test_uneven_references(metric):
         metric.compute(predictions=HYPOTHESES, references=[FIRST, SECOND[:1]])
 
 
-@pytest.mark.slow
-def test_import_where_the_command_of_that_name_comes_first():
-    code = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); import hf_capsule_mt.evaluation.metric as m; "
-    code += "print(m.evaluate.__file__, sys.path[0])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found, first = result.stdout.split()
-    assert Path(found).name == "__init__.py"
-    assert first == str(SCRIPTS)
+@pytest.mark.parametrize("given", ["folder", "model", "pipeline"])
+def test_translation_evaluator(metric, tmp_path, given):
+    save_tiny_marian(tmp_path / "marian")
+    translator = pipeline("translation", model=str(tmp_path / "marian"), device="cpu")
+    data = Dataset.from_dict({"en": ["a b c", "d e"], "de": ["c b a", "e d"]})
+    found = evaluate.evaluator("translation").compute(
+        {"folder": str(tmp_path / "marian"), "model": translator.model, "pipeline": translator}[given],
+        tokenizer=translator.tokenizer if given == "model" else None,
+        data=data,
+        metric=metric,
+        input_column="en",
+        label_column="de",
+        generation_kwargs={"num_beams": 2, "max_new_tokens": 5},
+        device=-1,
+    )
+    translations = [result["translation_text"] for result in translator(data["en"][:], num_beams=2, max_new_tokens=5)]
+    expected = score_translations(translations, [data["de"][:]])
+    assert {name: found[name] for name in expected} == expected
+    assert found["samples_per_second"] > 0

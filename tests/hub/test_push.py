@@ -228,6 +228,9 @@ def test_a_commit_whose_answer_is_lost(hub, checkpoint):
 def test_storage_that_gives_no_access(hub, checkpoint, monkeypatch, status):
     """By Xet, which the Hub uses where the client has it."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    # Or it would ask a storage that fails again and again, for minutes.
+    monkeypatch.setenv("HF_XET_CLIENT_RETRY_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("HF_XET_CLIENT_RETRY_BASE_DELAY", "1ms")
     hub.xet_status = status
     with pytest.raises(OSError, match="user/name") as error:
         push(hub, checkpoint)

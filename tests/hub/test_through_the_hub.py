@@ -145,35 +145,34 @@ found["translations"] = [result["translation_text"] for result in translator(sen
     assert found["translations"] == here
 
 
-PLAIN_TRAINER = """
+PLAIN_TRAINERS = """
 import hf_capsule_mt
 from hf_capsule_mt.training.trainer import SourceCallback
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
-model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-data = [{"input_ids": [3, 4, 2], "labels": [5, 2]}] * 4
-args = Seq2SeqTrainingArguments(
-    "run", max_steps=2, save_steps=1, push_to_hub=True, hub_model_id="user/plain", hub_always_push=True,
-    report_to="none", use_cpu=True,
-)
-collator = DataCollatorForSeq2Seq(tokenizer, model)
-callbacks = [SourceCallback()] if with_callback else []
-trainer = Seq2SeqTrainer(model, args, collator, data, processing_class=tokenizer, callbacks=callbacks)
-trainer.train()
-trainer.push_to_hub()
+for name, callbacks in (("plain", []), ("with_callback", [SourceCallback()])):
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    data = [{"input_ids": [3, 4, 2], "labels": [5, 2]}] * 4
+    args = Seq2SeqTrainingArguments(
+        name, max_steps=2, save_steps=1, push_to_hub=True, hub_model_id=f"user/{name}", hub_always_push=True,
+        report_to="none", use_cpu=True,
+    )
+    collator = DataCollatorForSeq2Seq(tokenizer, model)
+    trainer = Seq2SeqTrainer(model, args, collator, data, processing_class=tokenizer, callbacks=callbacks)
+    trainer.train()
+    trainer.push_to_hub()
 """
 
 
-@pytest.mark.parametrize("with_callback", [False, True])
-def test_a_plain_trainer(hub, checkpoint, tmp_path, with_callback):
-    code = f"folder, with_callback = {str(checkpoint)!r}, {with_callback}\n{PLAIN_TRAINER}"
+def test_plain_trainers(hub, checkpoint, tmp_path):
     environment = {**os.environ, **hub.environment(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", f"folder = {str(checkpoint)!r}\n{PLAIN_TRAINERS}"]
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    commits = list(hub.repositories["user/plain"].commits.values())[1:]
-    complete = [set(files) >= SOURCE | {"config.json", "model.safetensors"} for files in commits]
-    assert complete[-1]
-    assert all(complete) == with_callback
+    for name in ("plain", "with_callback"):
+        commits = list(hub.repositories[f"user/{name}"].commits.values())[1:]
+        complete = [set(files) >= SOURCE | {"config.json", "model.safetensors"} for files in commits]
+        assert complete[-1]
+        assert all(complete) == (name == "with_callback")

@@ -80,67 +80,75 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoToken
 trust = {"trust_remote_code": True}
 torch.set_grad_enabled(False)  # it may choose another kernel, with another rounding
 batch = {name: torch.tensor(value) for name, value in batch.items()}
-config = AutoConfig.from_pretrained(folder, **trust)
-tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
-model = AutoModelForSeq2SeqLM.from_pretrained(folder, **trust)
-base = AutoModel.from_pretrained(folder, **trust)
-found["config"] = config.model_type
-found["ids"] = tokenizer(sentences)["input_ids"]
-found["logits"] = model(**batch, labels=torch.tensor(labels)).logits.tolist()
-found["hidden"] = base(**batch, decoder_input_ids=torch.tensor([[0, 3], [0, 4]])).last_hidden_state.tolist()
-translator = pipeline("translation", model=folder, device="cpu", **trust)
-found["translations"] = [result["translation_text"] for result in translator(sentences, num_beams=2)]
-found["untold"] = pipeline(model=folder, device="cpu", **trust).task
+for method, folder in folders.items():
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, **trust)
+    base = AutoModel.from_pretrained(folder, **trust)
+    translator = pipeline("translation", model=folder, device="cpu", **trust)
+    found[method] = {
+        "config": AutoConfig.from_pretrained(folder, **trust).model_type,
+        "ids": AutoTokenizer.from_pretrained(folder, **trust)(sentences)["input_ids"],
+        "logits": model(**batch, labels=torch.tensor(labels)).logits.tolist(),
+        "hidden": base(**batch, decoder_input_ids=torch.tensor([[0, 3], [0, 4]])).last_hidden_state.tolist(),
+        "translations": [result["translation_text"] for result in translator(sentences, num_beams=2)],
+        "untold": pipeline(model=folder, device="cpu", **trust).task,
+    }
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", KINDS)
-def test_loads_and_translates_elsewhere(tmp_path, method):
-    folder = tmp_path / "checkpoint"
-    model = save(folder, method)
-    found = run_elsewhere(LOAD, tmp_path, folder=str(folder), sentences=SENTENCES, batch=BATCH, labels=LABELS)
-    assert found["config"] == model.config.model_type
-    assert found["ids"] == tiny_tokenizer()(SENTENCES)["input_ids"]
-    with torch.no_grad():
-        assert found["logits"] == model(**tensors(**BATCH, labels=LABELS)).logits.tolist()
-        words = tensors(**BATCH, decoder_input_ids=[[0, 3], [0, 4]])
-        assert found["hidden"] == model.model(**words).last_hidden_state.tolist()
-    here = pipeline("translation", model=str(folder), device="cpu")(SENTENCES, num_beams=2)
-    assert found["translations"] == [result["translation_text"] for result in here]
-    assert found["untold"] == "translation"
+def test_load_and_translate_elsewhere(tmp_path):
+    models = {method: save(tmp_path / method, method) for method in KINDS}
+    folders = {method: str(tmp_path / method) for method in KINDS}
+    found = run_elsewhere(LOAD, tmp_path, folders=folders, sentences=SENTENCES, batch=BATCH, labels=LABELS)
+    words = tensors(**BATCH, decoder_input_ids=[[0, 3], [0, 4]])
+    for method, model in models.items():
+        with torch.no_grad():
+            here = pipeline("translation", model=folders[method], device="cpu")(SENTENCES, num_beams=2)
+            assert found[method] == {
+                "config": model.config.model_type,
+                "ids": tiny_tokenizer()(SENTENCES)["input_ids"],
+                "logits": model(**tensors(**BATCH, labels=LABELS)).logits.tolist(),
+                "hidden": model.model(**words).last_hidden_state.tolist(),
+                "translations": [result["translation_text"] for result in here],
+                "untold": "translation",
+            }, method
 
 
 TRAIN_AND_SAVE = """
 from transformers import AutoModelForSeq2SeqLM
 batch = {name: torch.tensor(value) for name, value in batch.items()}
 labels = torch.tensor(labels)
-model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model(**batch, labels=labels).loss.backward()
-optimizer.step()
-model.save_pretrained(again)
-found["logits"] = model(**batch, labels=labels).logits.tolist()
+for method in methods:
+    model = AutoModelForSeq2SeqLM.from_pretrained(f"{before}/{method}", trust_remote_code=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(**batch, labels=labels).loss.backward()
+    optimizer.step()
+    model.save_pretrained(f"{after}/{method}")
+    found[method] = model(**batch, labels=labels).logits.tolist()
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [*FAMILIES, "gdr"])
-def test_trains_and_is_saved_again_elsewhere(tmp_path, method):
-    folder, again, third = (tmp_path / name for name in ("checkpoint", "again", "third"))
-    before = save(folder, method)
-    names = {"batch": BATCH, "labels": LABELS}
-    found = run_elsewhere(TRAIN_AND_SAVE, tmp_path, folder=str(folder), again=str(again), **names)
-    assert found["logits"] != before(**tensors(**BATCH, labels=LABELS)).logits.tolist()
-    for name, text in source_files(method).items():
-        assert (again / name).read_text(encoding="utf-8") == text
-    assert (again / "config.json").read_bytes() == (folder / "config.json").read_bytes()
-    # Here, without remote code; and from there a third time.
-    model = AutoModelForSeq2SeqLM.from_pretrained(again)
-    assert type(model) is type(before)
-    assert model(**tensors(**BATCH, labels=LABELS)).logits.tolist() == found["logits"]
-    run_elsewhere(TRAIN_AND_SAVE, tmp_path, folder=str(again), again=str(third), **names)
-    assert {file.name for file in third.iterdir()} == {file.name for file in again.iterdir()}
+def test_train_and_are_saved_again_elsewhere(tmp_path):
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    methods = [*FAMILIES, "gdr"]
+    models = {method: save(first / method, method) for method in methods}
+    batch, options = tensors(**BATCH, labels=LABELS), {"methods": methods, "batch": BATCH, "labels": LABELS}
+    found = run_elsewhere(TRAIN_AND_SAVE, tmp_path, before=str(first), after=str(second), **options)
+    for method, before in models.items():
+        assert found[method] != before(**batch).logits.tolist()
+        for name, text in source_files(method).items():
+            assert (second / method / name).read_text(encoding="utf-8") == text
+        assert (second / method / "config.json").read_bytes() == (first / method / "config.json").read_bytes()
+        # Here, without remote code.
+        model = AutoModelForSeq2SeqLM.from_pretrained(second / method)
+        assert type(model) is type(before)
+        assert model(**batch).logits.tolist() == found[method]
+    # And from there a third time.
+    run_elsewhere(TRAIN_AND_SAVE, tmp_path, before=str(second), after=str(third), **options)
+    for method in methods:
+        again = {file.name for file in (second / method).iterdir()}
+        assert {file.name for file in (third / method).iterdir()} == again
 
 
 @pytest.mark.slow
@@ -152,10 +160,15 @@ def test_classifiers_load_elsewhere(tmp_path):
     code = """
 from transformers import AutoModelForSequenceClassification
 batch = {name: torch.tensor(value) for name, value in batch.items()}
+try:
+    AutoModelForSequenceClassification.from_pretrained(folder)
+except ValueError as error:
+    found["untrusted"] = str(error)
 model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
 found["logits"] = model(**batch).logits.tolist()
 """
     found = run_elsewhere(code, tmp_path, folder=str(tmp_path / "checkpoint"), batch=BATCH)
+    assert "trust_remote_code=True" in found["untrusted"]
     assert found["logits"] == model(**tensors(**BATCH)).logits.tolist()
 
 
@@ -204,19 +217,6 @@ def test_nothing_is_trusted_unasked(tmp_path, method):
     assert not hasattr(config, "auto_map")
     assert not hasattr(config, "custom_pipelines")
     AutoTokenizer.from_pretrained(tmp_path)
-
-
-@pytest.mark.slow
-def test_elsewhere_it_must_be_asked_for(tmp_path):
-    save(tmp_path / "checkpoint")
-    code = """
-from transformers import AutoModelForSeq2SeqLM
-try:
-    AutoModelForSeq2SeqLM.from_pretrained(folder)
-except ValueError as error:
-    found["error"] = str(error)
-"""
-    assert "trust_remote_code=True" in run_elsewhere(code, tmp_path, folder=str(tmp_path / "checkpoint"))["error"]
 
 
 @pytest.mark.parametrize("method", FAMILIES)

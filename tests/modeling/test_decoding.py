@@ -1,74 +1,122 @@
-"""Decoding: cached steps are one uncached pass, beam search is a hand-written one, batches change nothing."""
+"""Decoding of every family: cached steps are one pass, beam search is a hand-written one, batches change nothing."""
 
 import pytest
 import torch
-from aggregated_models import EOS, aggregated, source_batch
+from aggregated_models import EOS, WIDTH, aggregated, source_batch
 from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, uncached
+from families import names
+from recurrent_models import CAPSNMT_KINDS, LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
+from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
+
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
-SEED_AND_EOS_BIAS = {
+MARIAN = {
     "none": (0, 5),
     "dynamic_routing": (0, 2),
-    "em_routing": (0, 4),
-    "heads_simple": (2, 4),
     "heads_and_layers_em": (0, 7),
-    "gdr": (2, 4),
     "guided_classifier": (1, 2),
     "guided_attention": (0, 7),
     "everything": (0, 4),
 }
-every_kind = pytest.mark.parametrize("kind", SEED_AND_EOS_BIAS)
+RECURRENT = {
+    "capsule": (4, 1),
+    "pooling": (3, 2),
+    "rnmt": (6, 2),
+    "hybrid_pooling": (3, 2),
+    "guided_classifier": (3, 2),
+    "guided_attention": (0, 2),
+    "guided_hybrid": (9, 2),
+}
+MARIANS, RECURRENTS = names("marian", MARIAN), names("recurrent", RECURRENT)
+every_kind = pytest.mark.parametrize("name", MARIANS + RECURRENTS)
+every_marian = pytest.mark.parametrize("name", MARIANS)
+every_recurrent = pytest.mark.parametrize("name", RECURRENTS)
+every_cache = pytest.mark.parametrize(
+    ("name", "cache_kind"),
+    [(name, kind) for name in MARIANS for kind in ("dynamic", "static")] + [(name, "states") for name in RECURRENTS],
+)
+each_recurrent_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)
+few_or_many_beams = pytest.mark.parametrize("num_beams", [1, 4])
 
 
 @pytest.fixture
-def model(kind):
+def model(name):
     # float64, so that equal means equal.
-    seed, bias = SEED_AND_EOS_BIAS[kind]
-    model = aggregated(kind, seed, forced_eos_token_id=None).double()
-    model.final_logits_bias[:, EOS] += bias
+    family, _, kind = name.partition("-")
+    if family == "marian":
+        seed, bias = MARIAN[kind]
+        model = aggregated(kind, seed, forced_eos_token_id=None).double()
+        model.final_logits_bias[:, EOS] += bias
+        return model
+    seed, bias = RECURRENT[kind]
+    model = recurrent(kind, seed, tie_word_embeddings=False).double()
+    prefer_eos(model, bias)
     return model
 
 
 def new_cache(model, kind):
+    if kind == "states":
+        return RecurrentCache(LAYERS if model.config.model_type == "caps_nmt" else 1)
     if kind == "dynamic":
         return EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     lengths = (TARGETS.shape[1], source_batch()["input_ids"].shape[1])
     return EncoderDecoderCache(*(StaticCache(config=model.config, max_cache_len=length) for length in lengths))
 
 
-@pytest.mark.parametrize("chunk", [1, 3])
-@pytest.mark.parametrize("cache_kind", ["dynamic", "static"])
-@every_kind
+@pytest.mark.parametrize("chunk", [1, 3, 6])
+@every_cache
 def test_cached_steps_are_one_uncached_pass(model, cache_kind, chunk):
     source = source_batch()
     encoded = model.get_encoder()(**source)
-    expected = uncached(model, source, TARGETS, TARGET_MASK)
-    actual = cached(model, source, encoded, TARGETS, new_cache(model, cache_kind), TARGET_MASK, chunk=chunk)
-    real = TARGET_MASK.bool()
-    torch.testing.assert_close(actual[real], expected[real])
-    assert not torch.equal(expected[real], uncached(model, source, TARGETS)[real]), "the mask does nothing"
+    for mask in (None, TARGET_MASK):
+        expected = uncached(model, source, TARGETS, mask)
+        actual = cached(model, source, encoded, TARGETS, new_cache(model, cache_kind), mask, chunk=chunk)
+        real = torch.ones_like(TARGETS).bool() if mask is None else mask.bool()
+        torch.testing.assert_close(actual[real], expected[real])
+    assert not torch.allclose(expected[1, 1:], uncached(model, source, TARGETS)[1, 1:]), "the mask does nothing"
 
 
-@pytest.mark.parametrize("cache_kind", ["dynamic", "static"])
-@every_kind
+@every_cache
 def test_reordered_cache_continues_the_chosen_beams(model, cache_kind):
-    source, cache, order = source_batch(), new_cache(model, cache_kind), torch.tensor([2, 0, 0])
-    cached(model, source, model.get_encoder()(**source), TARGETS, cache, stop=3)
-    cache.reorder_cache(order)
+    source, order = source_batch(), torch.tensor([2, 0, 0])
     chosen = {name: value[order] for name, value in source.items()}
     targets = torch.cat([TARGETS[order, :3], TARGETS[:, 3:]], dim=1)
-    actual = cached(model, chosen, model.get_encoder()(**chosen), targets, cache, start=3)
-    torch.testing.assert_close(actual, uncached(model, chosen, targets)[:, 3:])
+    continued = []
+    for reorder in (True, False):
+        cache = new_cache(model, cache_kind)
+        cached(model, source, model.get_encoder()(**source), TARGETS, cache, stop=3)
+        if reorder:
+            cache.reorder_cache(order)
+        continued.append(cached(model, chosen, model.get_encoder()(**chosen), targets, cache, start=3))
+    torch.testing.assert_close(continued[0], uncached(model, chosen, targets)[:, 3:])
+    assert not torch.allclose(*continued), "the order does nothing"
 
 
-@pytest.mark.parametrize(("num_beams", "length_penalty"), [(2, 1.0), (3, 1.0), (5, 0.0), (4, 2.0)])
+@every_recurrent
+def test_states_have_the_same_size_after_every_word(model):
+    source, cache = source_batch(), new_cache(model, "states")
+    encoded = model.get_encoder()(**source)
+    assert cache.get_seq_length() == 0
+    for length in range(1, 4):
+        cached(model, source, encoded, TARGETS, cache, start=length - 1, stop=length)
+        assert cache.get_seq_length() == length
+        parts = 2 * LAYERS if model.config.model_type == "caps_nmt" else 1
+        assert [part.shape for state in cache.states for part in state] == [(3, WIDTH)] * parts
+
+
+def test_an_empty_cache_is_reordered():
+    cache = RecurrentCache(LAYERS)
+    cache.reorder_cache(torch.tensor([1, 0]))
+    assert cache.states == [None] * LAYERS
+
+
+@pytest.mark.parametrize(("num_beams", "length_penalty"), [(2, 1.0), (5, 0.0), (4, 2.0)])
 @every_kind
 def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
-    source = source_batch()
     outputs = model.generate(
-        **source,
+        **source_batch(),
         num_beams=num_beams,
         num_return_sequences=num_beams,
         max_new_tokens=6,
@@ -81,7 +129,7 @@ def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
     expected = [
         hypothesis
         for row in range(3)
-        for hypothesis in beam_search(model, alone(source, row), num_beams, 6, length_penalty)
+        for hypothesis in beam_search(model, alone(source_batch(), row), num_beams, 6, length_penalty)
     ]
     assert trimmed(outputs.sequences) == [words for _, words in expected]
     torch.testing.assert_close(outputs.sequences_scores, torch.tensor([score for score, _ in expected]))
@@ -96,61 +144,169 @@ def test_sentences_end_and_beams_differ(model):
     assert len({tuple(words) for words in beam}) > 1
 
 
-@pytest.mark.parametrize("cache_implementation", ["dynamic", "static"])
-@pytest.mark.parametrize("num_beams", [1, 4])
-@every_kind
-def test_batch_and_padding_change_nothing(model, num_beams, cache_implementation):
-    source = source_batch()
-    arguments = {"num_beams": num_beams, "max_new_tokens": 8, "cache_implementation": cache_implementation}
-    padded = {name: F.pad(value, (0, 4)) for name, value in source.items()}
+@few_or_many_beams
+@every_cache
+def test_batch_and_padding_change_nothing(model, num_beams, cache_kind):
+    source, arguments = source_batch(), {"num_beams": num_beams, "max_new_tokens": 8}
+    # Marian counts positions from the left.
+    paddings = [(0, 4), (4, 0)] if cache_kind == "states" else [(0, 4)]
+    if cache_kind != "states":
+        arguments["cache_implementation"] = cache_kind
     together = trimmed(model.generate(**source, **arguments))
-    assert trimmed(model.generate(**padded, **arguments)) == together
+    for padding in paddings:
+        padded = {name: F.pad(value, padding) for name, value in source.items()}
+        assert trimmed(model.generate(**padded, **arguments)) == together
     assert [trimmed(model.generate(**alone(source, row), **arguments))[0] for row in range(3)] == together
 
 
 @pytest.mark.parametrize(
     "arguments", [{"num_beams": 1}, {"num_beams": 4}, {"do_sample": True}, {"do_sample": True, "num_beams": 3}], ids=str
 )
-@every_kind
-def test_caches_change_nothing(model, arguments):
+@every_cache
+def test_caches_change_nothing(model, cache_kind, arguments):
     results = []
-    for cache in ({"use_cache": False}, {"use_cache": True}, {"cache_implementation": "static"}):
+    for cache in ({"use_cache": False}, {} if cache_kind == "states" else {"cache_implementation": cache_kind}):
         torch.manual_seed(3)
         results.append(model.generate(**source_batch(), **arguments, **cache, max_new_tokens=8).tolist())
-    assert results[0] == results[1] == results[2]
+    assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
+@each_recurrent_family
+def test_sampling_follows_the_probabilities(kind):
+    model, source = recurrent(kind).double(), alone(source_batch(), 0)
+    torch.manual_seed(0)
+    draws = model.generate(**source, do_sample=True, top_k=0, num_return_sequences=4000, max_new_tokens=1)[:, 1]
+    frequencies = torch.bincount(draws, minlength=31) / 4000
+    expected = uncached(model, source, torch.zeros(1, 1, dtype=torch.long))[0, 0].softmax(-1)
+    assert (frequencies - expected).abs().max() < 0.03
+
+
+@few_or_many_beams
+@every_recurrent
+def test_a_prompt_with_padding(model, num_beams):
+    """Left-padded prompts go on as each does alone."""
+    prompts, mask = TARGETS[:, :3], TARGET_MASK[:, :3]
+    source, arguments = source_batch(), {"num_beams": num_beams, "max_new_tokens": 5}
+    together = model.generate(**source, decoder_input_ids=prompts, decoder_attention_mask=mask, **arguments)
+    for row in range(3):
+        words = prompts[row : row + 1, mask[row].bool()]
+        single = model.generate(**alone(source, row), decoder_input_ids=words, **arguments)
+        assert trimmed(together[row : row + 1, 3 - words.shape[1] :]) == trimmed(single)
+
+
+@few_or_many_beams
 @every_kind
 def test_encoder_outputs_of_the_user(model, num_beams):
     source = source_batch()
+    arguments = {"num_beams": num_beams, "max_new_tokens": 6, "attention_mask": source["attention_mask"]}
     encoded = model.get_encoder()(**source)
-    arguments = {"num_beams": num_beams, "max_new_tokens": 6}
-    mask = source["attention_mask"]
-    assert torch.equal(
-        model.generate(encoder_outputs=encoded, attention_mask=mask, **arguments),
-        model.generate(**source, **arguments),
+    expected = model.generate(input_ids=source["input_ids"], **arguments)
+    assert torch.equal(model.generate(encoder_outputs=encoded, **arguments), expected)
+
+
+@every_recurrent
+def test_what_the_decoder_needs_once_a_sentence_is_computed_once(model):
+    calls, encoder = [], model.get_encoder()
+    once = [getattr(encoder, name, None) for name in ("aggregation", "projection", "key_projection")]
+    once = [module for module in once if module is not None]
+    for module in once:
+        module.register_forward_hook(lambda *_: calls.append(1))
+    model.generate(**source_batch(), num_beams=4, max_new_tokens=6)
+    assert len(calls) == len(once) > 0
+
+
+@each_recurrent_family
+def test_going_on_with_returned_states(kind):
+    """States of the first words, and the words after them, give what all words at once do."""
+    model, source = recurrent(kind), alone(source_batch(), 0)
+    whole = model.generate(**source, max_new_tokens=8)
+    half = model.generate(**source, max_new_tokens=4, return_dict_in_generate=True)
+    rest = model.generate(
+        **source, decoder_input_ids=half.sequences, past_key_values=half.past_key_values, max_new_tokens=4
     )
+    assert torch.equal(rest, whole)
 
 
 @pytest.mark.parametrize("output_routing", [True, "all"])
-@pytest.mark.parametrize("num_beams", [1, 4])
+@few_or_many_beams
 @every_kind
-def test_routing_is_carried_through_generate(model, kind, num_beams, output_routing):
-    arguments = {**source_batch(), "num_beams": num_beams, "max_new_tokens": 6, "return_dict_in_generate": True}
-    outputs = model.generate(**arguments, output_routing=output_routing)
-    assert torch.equal(outputs.sequences, model.generate(**arguments).sequences)
-    encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
-    assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
-    assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
-    assert (encoded.guided_votes is None) == (model.config.guided_routing is None)
+def test_routing_is_carried_through_generate(model, name, num_beams, output_routing):
+    arguments = {**source_batch(), "num_beams": num_beams, "max_new_tokens": 6}
+    routed = model.generate(**arguments, output_routing=output_routing)
+    assert torch.equal(routed, model.generate(**arguments))
+    if name in MARIANS:
+        encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
+        assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
+        assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
+        assert (encoded.guided_votes is None) == (model.config.guided_routing is None)
 
 
 @pytest.mark.parametrize("help_from", [{"assistant_model": True}, {"prompt_lookup_num_tokens": 2}], ids=str)
-@every_kind
-def test_assisted_decoding(model, kind, help_from):
+@every_marian
+def test_assisted_decoding(model, name, help_from):
     if "assistant_model" in help_from:
-        help_from = {"assistant_model": aggregated(kind, seed=9, forced_eos_token_id=None).double()}
+        assistant = aggregated(name.removeprefix("marian-"), seed=9, forced_eos_token_id=None).double()
+        help_from = {"assistant_model": assistant}
     source = alone(source_batch(), 0)
     expected = model.generate(**source, max_new_tokens=8)
     assert torch.equal(model.generate(**source, **help_from, max_new_tokens=8), expected)
+
+
+@each_recurrent_family
+def test_assisted_decoding_is_refused(kind):
+    source = alone(source_batch(), 0)
+    with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
+        recurrent(kind).generate(**source, assistant_model=recurrent(kind, seed=1), max_new_tokens=4)
+
+
+@each_recurrent_family
+def test_other_caches_are_refused(kind):
+    family = "CapsNMT" if kind in CAPSNMT_KINDS else "RNMT"
+    with pytest.raises(TypeError, match=f"past_key_values is a DynamicCache; {family} goes on from a RecurrentCache"):
+        recurrent(kind)(**source_batch(), decoder_input_ids=TARGETS, past_key_values=DynamicCache())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["recurrent-capsule", "recurrent-guided_hybrid"])
+def test_compiled_step_is_compiled_once(model):
+    torch.compiler.reset()
+    source = source_batch()
+    encoded = model.get_encoder()(**source)
+    expected = uncached(model, source, TARGETS)
+    steps, cache = [], new_cache(model, "states")
+    with torch.no_grad():
+        step = torch.compile(model, fullgraph=True, backend="aot_eager")
+        for place in range(TARGETS.shape[1]):
+            one = step if place else model
+            # After the first word, whose states do not exist yet, nothing changes its shape.
+            with torch._dynamo.config.patch(error_on_recompile=place > 1):
+                words = TARGETS[:, place : place + 1]
+                outputs = one(
+                    attention_mask=source["attention_mask"],
+                    encoder_outputs=encoded,
+                    decoder_input_ids=words,
+                    past_key_values=cache,
+                    use_cache=True,
+                )
+            steps.append(outputs.logits)
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected)
+    assert cache.get_seq_length() == TARGETS.shape[1]
+
+
+@pytest.mark.parametrize("name", ["recurrent-rnmt", "recurrent-guided_hybrid"])
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_attention_of_what_is_generated(model, num_beams):
+    """One row of weights a word, as of one head, which are those of an uncached pass."""
+    source = alone(source_batch(), 1)
+    outputs = model.generate(
+        **source, num_beams=num_beams, max_new_tokens=5, return_dict_in_generate=True, output_attentions=True
+    )
+    words = outputs.sequences[:, :-1]
+    with torch.no_grad():
+        (expected,) = model(**source, decoder_input_ids=words, output_attentions=True).cross_attentions
+    assert expected.shape == (1, 1, words.shape[1], source["input_ids"].shape[1])
+    torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
+    steps = [attention for (attention,) in outputs.cross_attentions]
+    assert {step.shape[1:] for step in steps} == {(1, 1, source["input_ids"].shape[1])}
+    if num_beams == 1:
+        torch.testing.assert_close(torch.cat(steps, dim=2), expected)

@@ -1,19 +1,15 @@
 """Batches of a token budget in the Trainer, and training that does not depend on how batches are cut."""
 
-import json
-import re
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from tiny_marian import WORDS, save_tiny_marian, tiny_tokenizer
+from tiny_marian import tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
-from transformers import DataCollatorForSeq2Seq, MarianConfig, MarianMTModel, set_seed
+from transformers import DataCollatorForSeq2Seq, MarianConfig, set_seed
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.data.tokenized import tokenize_pairs
 from hf_capsule_mt.training import trainer as trainer_module
@@ -21,8 +17,6 @@ from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, Tran
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
 from hf_capsule_mt.training.trainer import TranslationTrainer
-
-README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -138,25 +132,6 @@ def test_a_run_shorter_than_its_warm_up(pairs, tmp_path, caplog, warmup_steps, w
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
-def test_the_ten_lines_of_the_readme(tmp_path, monkeypatch):
-    """A plain Seq2SeqTrainer, as a user writes it."""
-    monkeypatch.chdir(tmp_path)
-    save_tiny_marian("marian")
-    rows = [{"translation": {"en": f"{letter} b c", "de": f"c b {letter}"}} for letter in WORDS]
-    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    [code] = [block for block in blocks if "from_marian" in block]
-    names = {}
-    exec(code.replace("Helsinki-NLP/opus-mt-en-de", "marian"), names)
-    model = names["model"]
-    assert isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
-    assert model.config.layer_aggregation == "em_routing"
-    parent = MarianMTModel.from_pretrained("marian").state_dict()
-    trained = model.cpu().state_dict()
-    assert not torch.equal(trained["model.shared.weight"], parent["model.shared.weight"])
-    assert trained["model.decoder.aggregation.gamma"].abs().max() > 0
-
-
 def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
     """Whoever looks at the clock, after every update and every save, finds 30 seconds gone."""
     looks = iter(range(1000))

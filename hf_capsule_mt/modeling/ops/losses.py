@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .routing import in_compute_dtype
+from .log_partition import log_partition_sum
+from .routing import compute_dtype, in_compute_dtype
 
 
 def label_smoothed_cross_entropy(
@@ -30,6 +31,53 @@ def label_smoothed_cross_entropy(
     if num_items_in_batch is None:
         return loss
     return loss / torch.as_tensor(num_items_in_batch, device=loss.device)
+
+
+def linear_cross_entropy(
+    states: Tensor,
+    embedding: Tensor,
+    labels: Tensor,
+    bias: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """[`label_smoothed_cross_entropy`] of the logits states @ embedding.t() + bias, which never exist as a whole.
+
+    With logits z, label y and smoothing e, a position's loss is logsumexp(z) - (1 - e) z_y - e mean(z), and mean(z) is
+    the product of the state with the mean row of the embedding: only logsumexp takes the vocabulary.
+
+    Args:
+        states: `[batch, length, d]`.
+        embedding: of the vocabulary, `[V, d]`.
+        labels: `[batch, length]`; positions with -100 do not count.
+        bias: of the logits, `[V]`.
+        label_smoothing: see [`label_smoothed_cross_entropy`].
+        num_items_in_batch: likewise.
+
+    Returns:
+        The loss, in float32 (float64 for float64 states).
+    """
+    labels = labels.to(states.device)
+    mask = labels != -100
+    dtype = compute_dtype(states)
+    # Zero, not times zero: what a position without a word holds may be anything.
+    states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
+    words = labels.masked_fill(~mask, 0).flatten()
+    if torch.is_autocast_enabled(states.device.type):
+        lower = torch.get_autocast_dtype(states.device.type)
+        states, embedding = states.to(lower), embedding.to(lower)
+    with torch.autocast(states.device.type, enabled=False):
+        weights = mask.flatten().to(dtype)
+        targets = (1 - label_smoothing) * F.embedding(words, embedding).to(dtype)
+        if label_smoothing:
+            targets = targets + label_smoothing * embedding.mean(0, dtype=dtype)
+        of_the_targets = (states.to(dtype) * targets).sum()
+        if bias is not None:
+            biases = (1 - label_smoothing) * bias[words].to(dtype) + label_smoothing * bias.mean(dtype=dtype)
+            of_the_targets = of_the_targets + weights @ biases
+        loss = log_partition_sum(states, embedding, weights, bias) - of_the_targets
+    items = weights.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=loss.device)
+    return loss / items
 
 
 def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:

@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy
+from hf_capsule_mt.modeling.ops import log_partition
+from hf_capsule_mt.modeling.ops.log_partition import log_partition_sum
+from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy, linear_cross_entropy
 
 
 def reference(logits, labels, label_smoothing):
@@ -64,3 +66,65 @@ def test_number_of_items_is_an_integer_or_a_tensor(count):
     assert label_smoothed_cross_entropy(logits, labels, num_items_in_batch=count).item() == pytest.approx(
         math.log(4) / 7
     )
+
+
+def vocabulary(*shape, positions=6, width=4, words=9):
+    """States, an embedding and a bias, in float64."""
+    torch.manual_seed(0)
+    shapes = (positions, width), (words, width), (words,)
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
+def test_log_partition_gradients(chunk, monkeypatch):
+    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    weights = torch.tensor([0.5, 0.0, 1.0, 2.0, 0.0, -1.0], dtype=torch.float64)
+
+    def total(queries, embedding, bias):
+        return log_partition_sum(queries, embedding, weights, bias)
+
+    tensors = vocabulary()
+    assert torch.autograd.gradcheck(total, tensors)
+    assert torch.autograd.gradcheck(lambda *two: log_partition_sum(*two, weights), tensors[:2])
+    expected = weights @ (tensors[0] @ tensors[1].t() + tensors[2]).logsumexp(-1)
+    torch.testing.assert_close(total(*tensors), expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("num_items", [None, 5])
+def test_without_logits(chunk, label_smoothing, has_bias, num_items, monkeypatch):
+    """The same loss and the same gradients as from logits, word by word."""
+    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    states, embedding, bias = vocabulary()
+    tensors = [states, embedding, bias] if has_bias else [states, embedding]
+    labels = torch.tensor([[1, -100, 3], [8, 8, -100]])
+    logits = (states @ embedding.t() + (bias if has_bias else 0)).view(2, 3, -1)
+    total, count = reference(logits.detach(), labels, label_smoothing)
+    # Where there is no word may be anything.
+    without_a_word = torch.zeros(6, 1).index_fill(0, torch.tensor([1, 5]), torch.inf)
+    given = (states + without_a_word).view(2, 3, -1)
+    loss = linear_cross_entropy(given, embedding, labels, bias if has_bias else None, label_smoothing, num_items)
+    assert loss.item() == pytest.approx(total / (num_items or count), rel=1e-12)
+    # Not label_smoothed_cross_entropy, which is in float32.
+    by_label = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing, reduction="sum"
+    ) / (num_items or count)
+    for actual, expected in zip(torch.autograd.grad(loss, tensors), torch.autograd.grad(by_label, tensors)):
+        assert expected.any()
+        torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_without_logits_sums_are_float32(dtype, monkeypatch):
+    """Against float64 from the same inputs, with logits near zero, where only the sums could lose digits."""
+    monkeypatch.setattr(log_partition, "_CHUNK", 50)
+    torch.manual_seed(0)
+    states, embedding = torch.randn(2, 40, 8).to(dtype) / 8, torch.randn(50, 8).to(dtype)
+    labels = torch.randint(50, (2, 40))
+    with torch.autocast("cpu", dtype):
+        actual = linear_cross_entropy(states.float(), embedding.float(), labels, None, 0.1)
+    assert actual.dtype == torch.float32
+    expected = linear_cross_entropy(states.double(), embedding.double(), labels, None, 0.1)
+    torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=0)

@@ -1,0 +1,68 @@
+"""`--input_file` of `hf-capsule-mt evaluate`: what a model translates it to is judged."""
+
+import argparse
+from pathlib import Path
+
+from .decoding import add_decoding_options, check_decoding_options
+from .output import check_output_file
+from .parser import refuse_options
+
+_SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of which model translates, and how."""
+    group = parser.add_argument_group(
+        "model", "what translates --input_file; its attention aligns words as well (--adequacy, --aligner attention)"
+    )
+    add_decoding_options(group, required=False)
+    group.add_argument(
+        "--translations_file", type=Path, help="where to keep the translations of --input_file (default: nowhere)"
+    )
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Complete the options; raise a ValueError or an OSError if they cannot be met."""
+    from hf_capsule_mt.data.parallel_text import check_two_files
+
+    if args.input_file is None:
+        refuse_options(args, ["num_beams", "length_penalty", "max_new_tokens", "translations_file"], "--input_file")
+        return
+    if args.model is None:
+        raise ValueError("--input_file needs --model, which translates it; --hypotheses names translations")
+    if not args.input_file.is_file():
+        raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
+    check_decoding_options(args)
+    for file in args.references:
+        check_two_files(args.input_file, file, "--input_file and --references")
+    refuse_options(args, ["sources"], "--hypotheses and --compare")
+    args.sources = args.input_file
+    if args.translations_file is not None:
+        check_output_file(args.translations_file)
+        for file in (args.input_file, *args.references):
+            check_two_files(args.translations_file, file, "--translations_file")
+
+
+def translate_input(args: argparse.Namespace) -> list[str] | None:
+    """Return the translations of the file; None in processes that only help with them.
+
+    Raises:
+        ValueError: if a file of references has another number of lines, which would be seen too late.
+    """
+    from hf_capsule_mt.data.parallel_text import read_lines
+
+    from .translate import translate_file
+
+    lines = len(read_lines(args.input_file))
+    for file in args.references:
+        if len(read_lines(file)) != lines:
+            raise ValueError(
+                f"--input_file {args.input_file} has {lines} lines and --references {file} {len(read_lines(file))}; "
+                "line i of one must translate line i of the other"
+            )
+    return translate_file(args, args.translations_file)
+
+
+def settings(args: argparse.Namespace) -> dict[str, str | int | float | None]:
+    """Return what translations depend on besides the text, for the record."""
+    return {name: getattr(args, name) for name in _SETTINGS}

@@ -1,0 +1,186 @@
+"""The engine behind `generate()`: `model.generate(..., custom_generate=hf_capsule_mt.decoding.generate)`."""
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+from transformers.utils import ModelOutput
+
+from .constraints import Constraints
+from .engine import Engine
+from .search import NewTokenLimits, Settings, stacked
+from .weights import UnsupportedModelError
+
+logger = logging.getLogger(__name__)
+
+_engines: WeakKeyDictionary[PreTrainedModel, Engine] = WeakKeyDictionary()
+_SLOW = {
+    GenerationMode.GREEDY_SEARCH: "_sample",
+    GenerationMode.SAMPLE: "_sample",
+    GenerationMode.BEAM_SEARCH: "_beam_search",
+    GenerationMode.BEAM_SAMPLE: "_beam_search",
+}
+# Arguments of the model that change nothing in what is written.
+_READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache"}
+
+
+class _Unsupported(Exception):
+    """Raised with the reason why the engine cannot do what was asked."""
+
+
+def generate(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    generation_config: GenerationConfig | None = None,
+    **model_kwargs: Any,
+) -> Any:
+    """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
+
+    Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
+    such as sampling, is done by Transformers, and a log line at level info says why. A streamer does not get here.
+
+    Args:
+        model: the model that decodes.
+        input_ids: the start tokens, `[sentences * beams, 1]`.
+        logits_processor: as prepared.
+        stopping_criteria: as prepared; [`NewTokenLimits`] are known.
+        generation_config: as prepared.
+        **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
+
+    Raises:
+        ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation.
+    """
+    try:
+        _check_asked_for(input_ids, generation_config, model_kwargs)
+        engine = engine_of(model)
+        settings, limits = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
+    except (_Unsupported, UnsupportedModelError) as reason:
+        _log_once(str(reason))
+        options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
+        return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
+    encoded, mask = _once_a_sentence(model_kwargs, len(limits), settings.num_beams)
+    translations = engine.translate(encoded, mask, settings, limits)
+    return stacked(translations, settings.filling)
+
+
+def engine_of(model: PreTrainedModel) -> Engine:
+    """Return an engine for a model: the one made before, unless a weight has changed.
+
+    Raises:
+        UnsupportedModelError: if the engine cannot decode this model.
+    """
+    if model.training:
+        raise UnsupportedModelError("the model is in training mode")
+    engine = _engines.get(model)
+    if engine is None or not engine.is_of(model):
+        # Not two at a time.
+        _engines.pop(model, None)
+        _engines[model] = engine = Engine(model)
+    return engine
+
+
+def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
+    mode = config.get_generation_mode(None)
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
+        raise _Unsupported(f"the mode of generation is {mode.value}")
+    if config.return_dict_in_generate:
+        raise _Unsupported("return_dict_in_generate asks for more than tokens")
+    if torch.is_autocast_enabled(input_ids.device.type):
+        raise _Unsupported("autocast is on")
+    if input_ids.shape[1] != 1:
+        raise _Unsupported("the translations have a prefix")
+    if config._eos_token_tensor is None:
+        raise _Unsupported("there is no eos_token_id")
+    if config.low_memory or config.prefill_chunk_size is not None:
+        raise _Unsupported("low_memory or prefill_chunk_size is set")
+    for name, value in model_kwargs.items():
+        if name not in _READ and value not in (None, False):
+            raise _Unsupported(f"the model is given {name}")
+    past = model_kwargs.get("past_key_values")
+    if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
+        raise _Unsupported("past_key_values are given")
+
+
+def _settings(
+    engine: Engine,
+    input_ids: Tensor,
+    processors: LogitsProcessorList,
+    criteria: StoppingCriteriaList,
+    config: GenerationConfig,
+) -> tuple[Settings, Tensor]:
+    """The settings of the search, and the limits to the new tokens of every sentence."""
+    sentences = input_ids.shape[0] // config.num_beams
+    max_length = _max_length(criteria, config)
+    limits = torch.full((sentences,), max_length - 1, device=input_ids.device)
+    for criterion in criteria:
+        if type(criterion) is NewTokenLimits:
+            limits = torch.minimum(limits, criterion.limits.to(limits.device))
+    if int(limits.min()) < 1:
+        raise _Unsupported("there are no new tokens to write")
+    start = input_ids[:, 0].unique()
+    if len(start) > 1:
+        raise _Unsupported("the translations begin with different tokens")
+    try:
+        constraints = Constraints(processors, engine.vocabulary)
+    except ValueError as error:
+        raise _Unsupported(str(error)) from None
+    return Settings(
+        constraints=constraints,
+        start=int(start),
+        eos=config._eos_token_tensor.to(input_ids.device),
+        pad=int(config._pad_token_tensor),
+        max_length=max_length,
+        num_beams=config.num_beams,
+        num_return_sequences=config.num_return_sequences,
+        length_penalty=config.length_penalty,
+        early_stopping=config.early_stopping,
+    ), limits
+
+
+def _max_length(criteria: StoppingCriteriaList, config: GenerationConfig) -> int:
+    """The longest that a translation can be, the start token included; checks that all criteria are known."""
+    ends = False
+    for criterion in criteria:
+        if type(criterion) is EosTokenCriteria:
+            ends = torch.equal(criterion.eos_token_id.cpu(), config._eos_token_tensor.cpu())
+        elif type(criterion) is MaxLengthCriteria and criterion.max_length != config.max_length:
+            raise _Unsupported("a MaxLengthCriteria differs from max_length")
+        elif type(criterion) not in (MaxLengthCriteria, NewTokenLimits):
+            raise _Unsupported(f"the stopping criterion {type(criterion).__name__}")
+    if not ends or config.max_length is None:
+        raise _Unsupported("an EosTokenCriteria differs from eos_token_id, or there is no max_length")
+    return config.max_length
+
+
+def _once_a_sentence(
+    model_kwargs: Mapping[str, Any], sentences: int, num_beams: int
+) -> tuple[ModelOutput, Tensor | None]:
+    """The encoder's output and the mask of the sources, which Transformers has repeated for every beam."""
+    encoded, mask = model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask")
+    if num_beams > 1:
+        tensors = {name: value for name, value in encoded.items() if isinstance(value, Tensor)}
+        encoded = type(encoded)(**{name: value[::num_beams] for name, value in tensors.items()})
+        mask = None if mask is None else mask[::num_beams]
+    return encoded, mask
+
+
+def _transformers(model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, **kwargs: Any) -> Any:
+    mode = config.get_generation_mode(None)
+    if mode not in _SLOW:
+        raise ValueError(
+            f"custom_generate is called in the mode {mode.value!r}, which it cannot do; call generate() without it"
+        )
+    return getattr(type(model), _SLOW[mode])(model, input_ids, generation_config=config, **kwargs)
+
+
+@cache
+def _log_once(reason: str) -> None:
+    logger.info("Transformers decodes, not the engine: %s", reason)

@@ -1,0 +1,44 @@
+"""Guided routing while decoding: the beams of a sentence are positions that read the same votes."""
+
+from torch import Tensor
+from transformers.utils import ModelOutput
+
+from ..modeling.layers.guided_routing import GuidedRouting, GuidedVotes
+from .weights import check_plain
+
+
+class Guide:
+    """The guided routing of a model.
+
+    Args:
+        routing: of the decoder's states.
+        votes: of the encoder's states.
+    """
+
+    def __init__(self, routing: GuidedRouting, votes: GuidedVotes) -> None:
+        check_plain(routing, kind=GuidedRouting)
+        self.routing, self.votes = routing, votes
+
+    def begin(self, encoded: ModelOutput, mask: Tensor | None) -> "GuidedDecoding":
+        """Return what routes for sentences by the output of their encoder and their mask `[sentences, source]`."""
+        mask = None if mask is None else mask.bool()
+        votes, keys = getattr(encoded, "guided_votes", None), getattr(encoded, "guided_keys", None)
+        if votes is None or keys is None:
+            votes, keys = self.votes(encoded.last_hidden_state, mask)
+        return GuidedDecoding(self.routing, votes, keys, mask)
+
+
+class GuidedDecoding:
+    """The votes of sentences that are being decoded."""
+
+    def __init__(self, routing: GuidedRouting, votes: Tensor, keys: Tensor, mask: Tensor | None) -> None:
+        self.routing, self.votes, self.keys, self.mask = routing, votes, keys, mask
+
+    def route(self, states: Tensor) -> Tensor:
+        """Return o `[sentences, beams, d]` of the decoder's states z."""
+        return self.routing(states, self.votes, self.keys, self.mask).states
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with the sentences `rows`."""
+        self.votes, self.keys = self.votes[rows], self.keys[rows]
+        self.mask = None if self.mask is None else self.mask[rows]

@@ -1,0 +1,209 @@
+"""Marian's decoder, and what this package puts into it: routed heads, aggregated layers, guided routing.
+
+The keys and values of the source are computed once and read by all beams of a sentence. Those of the target are written
+once, to a slot for each step and beam, and never moved: beams differ in the slots that they attend to, their ancestors.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import MarianMTModel
+from transformers.models.marian.modeling_marian import (
+    MarianAttention,
+    MarianDecoder,
+    MarianDecoderLayer,
+    MarianModel,
+    MarianSinusoidalPositionalEmbedding,
+)
+from transformers.utils import ModelOutput
+
+from ..modeling.capsule_aggregated_marian import (
+    CapsuleAggregatedMarianDecoder,
+    CapsuleAggregatedMarianDecoderLayer,
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianModel,
+)
+from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
+from .guided_routing import Guide
+from .layer_aggregation import layer_aggregation
+from .products import Product
+from .vocabulary import Vocabulary
+from .weights import Norm, check_plain, norm, product
+
+_FIRST_STEPS = 32
+"""Steps that there are slots for at first; their number is doubled when they are used up."""
+
+
+class MarianAdapter:
+    """A copy of the decoder of a Marian model, or of one of the family of this package.
+
+    Args:
+        model: with a language model head.
+
+    Raises:
+        UnsupportedModelError: if a module is not what its class says.
+    """
+
+    def __init__(self, model: MarianMTModel) -> None:
+        ours = isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
+        body, decoder = model.model, model.model.decoder
+        check_plain(model, kind=CapsuleAggregatedMarianForConditionalGeneration if ours else MarianMTModel)
+        check_plain(body, kind=CapsuleAggregatedMarianModel if ours else MarianModel)
+        check_plain(decoder, kind=CapsuleAggregatedMarianDecoder if ours else MarianDecoder)
+        check_plain(decoder.embed_tokens, kind=nn.Embedding)
+        check_plain(decoder.embed_positions, kind=MarianSinusoidalPositionalEmbedding)
+        check_plain(model.lm_head, kind=nn.Linear)
+        self.encoder = body.encoder
+        self.words, self.scale = decoder.embed_tokens.weight.detach(), decoder.embed_scale
+        self.positions = decoder.embed_positions.weight.detach()
+        kind = CapsuleAggregatedMarianDecoderLayer if ours else MarianDecoderLayer
+        self.layers = [DecoderLayer(layer, kind) for layer in decoder.layers]
+        aggregation = decoder.aggregation if ours else None
+        self.aggregation = None if aggregation is None else layer_aggregation(aggregation)
+        self.guide = None
+        if ours and body.guided_routing is not None:
+            self.guide = Guide(body.guided_routing, self.encoder.guided_votes)
+        bias = model.final_logits_bias.flatten().detach()
+        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), bias)
+
+    def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "MarianDecoding":
+        """Return the decoding of sentences `[sentences, source]` from its start."""
+        return MarianDecoding(self, encoded, mask, num_beams)
+
+
+class DecoderLayer:
+    """The weights of a decoder's layer."""
+
+    def __init__(self, layer: MarianDecoderLayer, kind: type[MarianDecoderLayer]) -> None:
+        check_plain(layer, kind=kind)
+        own, cross = layer.self_attn, layer.encoder_attn
+        check_plain(own, cross, kind=MarianAttention)
+        self.heads = own.num_heads
+        self.own_projections = product(own.q_proj, own.k_proj, own.v_proj)
+        self.own_output, self.own_norm = _output(own.out_proj), norm(layer.self_attn_layer_norm)
+        self.query, self.source = product(cross.q_proj), product(cross.k_proj, cross.v_proj)
+        self.cross_output, self.cross_norm = _output(cross.out_proj), norm(layer.encoder_attn_layer_norm)
+        self.inner, self.outer, self.activation = product(layer.fc1), product(layer.fc2), layer.activation_fn
+        self.norm: Norm = norm(layer.final_layer_norm)
+
+    def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
+        keys_and_values = self.source(states.flatten(0, 1)).view(*states.shape[:2], 2, self.heads, -1)
+        keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
+        return keys, values
+
+    def attend_to_self(self, hidden: Tensor, cache: Tensor, new: slice, mask: Tensor | None) -> Tensor:
+        """Write keys and values to the slots `new` of the cache, and attend to all up to them."""
+        sentences = cache.shape[0]
+        projected = self.own_projections(hidden).view(sentences, -1, 3, self.heads, cache.shape[-1])
+        query, *_ = projected = projected.permute(2, 0, 3, 1, 4)
+        cache[:, :, :, new] = projected[1:].transpose(0, 1)
+        seen = cache[:, :, :, : new.stop]
+        attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask)
+        attended = self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
+        return self.own_norm(attended.add_(hidden))
+
+    def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend to the source, and go through the feed-forward network."""
+        query = self.query(hidden).view(keys.shape[0], -1, self.heads, keys.shape[-1]).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(query, keys, values, mask)
+        attended = self.cross_output(attended.transpose(1, 2).reshape(hidden.shape))
+        hidden = self.cross_norm(attended.add_(hidden))
+        return self.norm(self.outer(self.activation(self.inner(hidden))).add_(hidden))
+
+
+def _output(module: nn.Module) -> Product | Callable[[Tensor], Tensor]:
+    """What follows the heads of an attention, `[rows, d]` -> `[rows, d]`: memory of its own."""
+    if type(module) in (RoutedHeads, ResidualRoutedHeads):
+        check_plain(module, kind=type(module))
+        return module
+    return product(module)
+
+
+class MarianDecoding:
+    """Sentences that Marian is decoding.
+
+    Args:
+        adapter: of the model.
+        encoded: output of the encoder.
+        mask: `[sentences, source]`, 1 where there is a word; everywhere by default.
+        num_beams: of every sentence.
+    """
+
+    def __init__(self, adapter: MarianAdapter, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
+        states = encoded.last_hidden_state
+        self.adapter, self.num_beams, self.sentences = adapter, num_beams, states.shape[0]
+        self.source = [layer.read_source(states) for layer in adapter.layers]
+        self.source_mask = None
+        if mask is not None and not bool(mask.all()):
+            # As a number, since attention adds it at every step.
+            hidden = states.new_zeros(mask.shape).masked_fill(mask == 0, torch.finfo(states.dtype).min)
+            self.source_mask = hidden[:, None, None]
+        self.guided = None
+        if adapter.guide is not None:
+            self.guided = adapter.guide.begin(encoded, mask)
+        keys = self.source[0][0]
+        slots = _FIRST_STEPS * num_beams
+        self.caches = [keys.new_zeros(keys.shape[0], 2, keys.shape[1], slots, keys.shape[3]) for _ in self.source]
+        # Which slots a beam does not attend to: all but its ancestors, itself included.
+        self.strangers = states.new_full((self.sentences, num_beams, slots), -torch.inf) if num_beams > 1 else None
+        self.itself = states.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
+        self.slots = 0
+
+    def step(self, words: Tensor, position: int) -> Tensor:
+        """Read the next words; see [`Decoding.step`]."""
+        adapter = self.adapter
+        new = self._new_slots()
+        own_mask = None if self.strangers is None else self.strangers[:, None, :, : new.stop]
+        embedded = F.embedding(words.reshape(-1), adapter.words)
+        hidden = torch.add(adapter.positions[position], embedded, alpha=adapter.scale)
+        outputs = []
+        for layer, cache, (keys, values) in zip(adapter.layers, self.caches, self.source):
+            hidden = layer.attend_to_self(hidden, cache, new, own_mask)
+            hidden = layer.attend_to_source(hidden, keys, values, self.source_mask)
+            outputs.append(hidden)
+        if adapter.aggregation is not None:
+            hidden = adapter.aggregation(outputs)
+        if self.guided is not None:
+            hidden = self.guided.route(hidden.view(self.sentences, self.num_beams, -1)).flatten(0, 1)
+        return hidden
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beams go on from others; see [`Decoding.reorder`]."""
+        strangers = self.strangers[:, :, : self.slots]
+        strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.slots)))
+
+    def select(self, rows: Tensor, moved: Tensor) -> None:
+        """Go on with some sentences; see [`Decoding.select`]."""
+        self.sentences = len(rows)
+        for index, (keys, values) in enumerate(self.source):
+            self.source[index] = _moved(keys, rows, moved), _moved(values, rows, moved)
+        self.caches = [_moved(cache, rows, moved, self.slots) for cache in self.caches]
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[rows]
+        if self.strangers is not None:
+            self.strangers = self.strangers[rows]
+        if self.guided is not None:
+            self.guided.select(rows)
+
+    def _new_slots(self) -> slice:
+        new = slice(self.slots, self.slots + self.num_beams)
+        if self.caches and new.stop > self.caches[0].shape[3]:
+            self.caches = [torch.cat([cache, torch.zeros_like(cache)], dim=3) for cache in self.caches]
+            if self.strangers is not None:
+                more = torch.full_like(self.strangers, -torch.inf)
+                self.strangers = torch.cat([self.strangers, more], dim=2)
+        if self.strangers is not None:
+            self.strangers[:, :, new] = self.itself
+        self.slots = new.stop
+        return new
+
+
+def _moved(tensor: Tensor, rows: Tensor, moved: Tensor, slots: int | None = None) -> Tensor:
+    """The rows of a tensor, of which only those that stand elsewhere are copied; of a cache, the slots in use."""
+    if len(moved):
+        part = tensor if slots is None else tensor[:, :, :, :slots]
+        part[moved] = part[rows[moved]]
+    return tensor[: len(rows)]

@@ -1,0 +1,123 @@
+"""Weights as decoding reads them, and the check that modules are what their classes say."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .products import Product
+
+_RECORDING_HOOKS = "transformers.utils.output_capturing"
+
+
+class UnsupportedModelError(ValueError):
+    """Raised for a model that the engine cannot decode as `generate()` would; the message names the reason."""
+
+
+def product(*linears: nn.Linear, kind: type[nn.Linear] = nn.Linear) -> Product:
+    """Return the maps as one, their outputs side by side.
+
+    Raises:
+        UnsupportedModelError: if one of them is not of the class `kind`, or has been changed.
+    """
+    check_plain(*linears, kind=kind)
+    return joined([(linear.weight, linear.bias) for linear in linears])
+
+
+def joined(parts: list[tuple[Tensor, Tensor | None]]) -> Product:
+    """Return weights `[out, in]`, with biases `[out]` or without, as one map whose outputs are side by side."""
+    weight = torch.cat([weight.detach() for weight, _ in parts]).t()
+    if all(bias is None for _, bias in parts):
+        return Product(weight, None)
+    biases = [part.new_zeros(len(part)) if bias is None else bias.detach() for part, bias in parts]
+    return Product(weight, torch.cat(biases))
+
+
+class Norm(NamedTuple):
+    """A copy of a LayerNorm."""
+
+    weight: Tensor
+    bias: Tensor
+    epsilon: float
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Normalise `[..., d]`."""
+        return torch.layer_norm(inputs, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+def norm(module: nn.LayerNorm) -> Norm:
+    """Return a copy of a LayerNorm."""
+    check_plain(module, kind=nn.LayerNorm)
+    return Norm(module.weight.detach().clone(), module.bias.detach().clone(), module.eps)
+
+
+def check_plain(*modules: nn.Module, kind: type[nn.Module]) -> None:
+    """Check that modules compute what their class says: no adapter, parametrization, hook or quantized weight.
+
+    Raises:
+        UnsupportedModelError: if one does not.
+    """
+    for module in modules:
+        if type(module) is not kind:
+            raise UnsupportedModelError(f"a {type(module).__name__} stands where the engine knows {kind.__name__}")
+        if any(getattr(hook, "__module__", None) != _RECORDING_HOOKS for hook in _hooks(module)):
+            raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
+        for name, weight in module.named_parameters(recurse=False):
+            if type(weight) is not nn.Parameter or weight.is_meta or not weight.numel():
+                raise UnsupportedModelError(f"the {name} of a {kind.__name__} is not at hand as a plain tensor")
+
+
+class Fingerprint:
+    """Tells cheaply whether the weights of a model are those that they were.
+
+    Writing to a tensor raises its version; what is written through `.data` does not, so a few of its numbers are
+    compared too.
+    """
+
+    _SAMPLES = 16
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules, self._tensors = _parts(model)
+        self._places = [_place(tensor) for tensor in self._tensors]
+        flat = [tensor.detach().flatten() for tensor in self._tensors if tensor.is_contiguous()]
+        self._samples = [tensor[:: max(1, tensor.numel() // self._SAMPLES)] for tensor in flat if tensor.numel()]
+        self._values = self._sampled()
+
+    def is_unchanged(self) -> bool:
+        """Whether no weight has changed, nor its place."""
+        if any(_place(tensor) != place for tensor, place in zip(self._tensors, self._places)):
+            return False
+        return all(map(torch.equal, self._sampled(), self._values))
+
+    def is_of(self, model: nn.Module) -> bool:
+        """Whether `model` has the same modules and hooks as then, and the same tensors, unchanged."""
+        modules, tensors = _parts(model)
+        same = len(tensors) == len(self._tensors) and all(a is b for a, b in zip(tensors, self._tensors))
+        return same and modules == self._modules and self.is_unchanged()
+
+    def _sampled(self) -> list[Tensor]:
+        kinds = dict.fromkeys((sample.dtype, sample.device) for sample in self._samples)
+        return [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
+
+
+def _hooks(module: nn.Module) -> list[Callable]:
+    """What is run with or instead of the forward of the module's class."""
+    own = [module.__dict__["forward"]] if "forward" in module.__dict__ else []
+    return [*module._forward_hooks.values(), *module._forward_pre_hooks.values(), *own]
+
+
+def _parts(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
+    """The modules, by their identity, with their hooks; and the weights."""
+    modules, tensors = [], []
+    for module in model.modules():
+        modules.append((id(module), type(module), *map(id, _hooks(module))))
+        tensors += [
+            tensor for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None
+        ]
+    return modules, tensors
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    # Tensors made in inference mode have no version.
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version

@@ -1,0 +1,72 @@
+"""Versions, device and source of a process, for the records of its work."""
+
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("hf-capsule-mt", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Versions, device, threads, source commit and date of a piece of work.
+
+    Records of evaluations had no device, threads or commit in version 1, those of training runs no date.
+    """
+
+    python: str
+    packages: dict[str, str]
+    device: str | None
+    cpu_threads: int | None
+    commit: str | None
+    date: str | None = None
+
+    @classmethod
+    def here(cls, device_type: str | None = None) -> "Environment":
+        """Describe this process.
+
+        Args:
+            device_type: "cuda" or "cpu", whichever does the work; by default "cuda" where there is one.
+        """
+        import torch
+
+        on_gpu = torch.cuda.is_available() if device_type is None else device_type == "cuda"
+        return cls(
+            python=platform.python_version(),
+            packages={name: found for name in _PACKAGES if (found := _version(name)) is not None},
+            device=torch.cuda.get_device_name() if on_gpu else _processor(),
+            cpu_threads=torch.get_num_threads(),
+            commit=_commit(),
+            date=date.today().isoformat(),
+        )
+
+    def __str__(self) -> str:
+        versions = [f"{name} {self.packages[name]}" for name in ("torch", "transformers") if name in self.packages]
+        return ", ".join([f"{self.device}, {self.cpu_threads} thread(s)", *versions, *filter(None, [self.date])])
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,90 @@
+"""Sums of log partition functions over a vocabulary, which hold the scores of a few positions at a time.
+
+Where gradients are wanted they are computed with the sum itself: to compute the scores again in the backward pass would
+cost another product with the whole vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_CHUNK = 1 << 22  # scores in a chunk, 16 MiB of float32
+
+
+def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return sum_n weight_n logsumexp(embedding @ query_n + bias), in the dtype of the weights.
+
+    Sums over the vocabulary and over positions are taken in that dtype, products in that of the queries.
+
+    Args:
+        queries: `[N, d]`.
+        embedding: of the vocabulary, `[V, d]`, in the dtype of the queries.
+        weights: `[N]`, without gradient; positions of weight 0 are skipped.
+        bias: `[V]`.
+    """
+    if not torch.compiler.is_compiling():
+        # How many are left a compiler could not know.
+        wanted = weights != 0
+        queries, weights = queries[wanted], weights[wanted]
+    differentiable = (tensor for tensor in (queries, embedding, bias) if tensor is not None)
+    gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiable)
+    return LogPartitionFunction.apply(queries, embedding, bias, weights, gradients)
+
+
+class LogPartitionFunction(torch.autograd.Function):
+    """[`log_partition_sum`], whose gradients are computed with it if `gradients` is True."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
+    ) -> Tensor:
+        """Sum up chunk by chunk."""
+        total = weights.new_zeros(())
+        grad_queries = grad_embedding = grad_bias = None
+        if gradients:
+            grad_queries, grad_embedding = torch.zeros_like(queries), torch.zeros_like(embedding, dtype=weights.dtype)
+            grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
+        for part in _chunks(queries, embedding):
+            # exp(score - largest score): their sum is all that probabilities lack.
+            exponentials = (queries[part] @ embedding.t()).to(weights.dtype)
+            if bias is not None:
+                exponentials = exponentials + bias
+            largest = exponentials.amax(-1, keepdim=True)
+            exponentials = exponentials.sub_(largest).exp_()
+            partition = exponentials.sum(-1)
+            total += weights[part] @ (partition.log() + largest.squeeze(-1))
+            if gradients:
+                scale = (weights[part] / partition).unsqueeze(-1)
+                if bias is not None:
+                    grad_bias += exponentials.t() @ scale.squeeze(-1)
+                exponentials, scale = exponentials.to(queries.dtype), scale.to(queries.dtype)
+                grad_queries[part] = scale * (exponentials @ embedding)
+                _add_product(grad_embedding, exponentials.t(), scale * queries[part])
+        in_dtype = (
+            None if gradient is None else gradient.to(tensor.dtype)
+            for gradient, tensor in ((grad_queries, queries), (grad_embedding, embedding), (grad_bias, bias))
+        )
+        ctx.save_for_backward(*in_dtype)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale what the forward pass computed."""
+        return *(None if tensor is None else grad_total * tensor for tensor in ctx.saved_tensors), None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, where `total` may be of a higher precision."""
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
+
+
+def _chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
+    """Slices of the queries; one for all under compilation."""
+    size = queries.shape[0] if torch.compiler.is_compiling() else max(1, _CHUNK // embedding.shape[0])
+    return [slice(start, start + size) for start in range(0, queries.shape[0], size)]

@@ -1,0 +1,108 @@
+"""Tiny models with random weights whose translations end by themselves, at different lengths."""
+
+from pathlib import Path
+
+import torch
+from aggregated_models import ALL, EOS, SHAPE, aggregated, marian, source_batch
+from recurrent_models import KINDS, recurrent
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel
+
+# More than one group of words, and not a multiple of their size.
+VOCABULARY = 600
+LONGEST = 24
+# For each kind the seed, and what is added to the score of EOS.
+_BIASES = {
+    "none": (0, 6),
+    "linear": (1, 4),
+    "dynamic": (0, 6),
+    "dynamic_routing": (1, 2),
+    "em_routing": (1, 5),
+    "em_routing_joint": (1, 3),
+    "heads_simple": (0, 4),
+    "heads_em": (0, 3),
+    "heads_and_layers_em": (1, 3),
+    "gdr": (1, 6),
+    "guided_classifier": (2, 6),
+    "guided_attention": (2, 6),
+    "everything": (0, 6),
+}
+# For each kind the seed, and the factor of the score of EOS.
+_FACTORS = {
+    "capsule": (0, 1.5),
+    "no_strategies": (1, 3),
+    "pooling": (1, 3),
+    "rnmt": (1, 1.5),
+    "hybrid": (1, 2),
+    "hybrid_pooling": (1, 2),
+    "guided": (1, 3),
+    "guided_hybrid": (1, 3),
+    "guided_attention": (1, 2),
+    "guided_classifier": (1, 2),
+}
+STORED = Path(__file__).parents[1] / "checkpoints"
+ONE_OF_EACH_FAMILY = (
+    "marian",
+    "marian/everything",
+    "marian/em_routing",
+    "recurrent/guided_hybrid",
+    "recurrent/capsule",
+)
+EVERY_KIND = (
+    "marian",
+    "marian/own_words",
+    "marian/residual",
+    *(f"marian/{kind}" for kind in ALL),
+    *(f"recurrent/{kind}" for kind in KINDS),
+)
+
+
+def ending(name):
+    """A model in evaluation mode, which forces no EOS at the limit."""
+    family, _, kind = name.partition("/")
+    model = _marian(kind) if family == "marian" else _recurrent(kind)
+    model.generation_config.forced_eos_token_id = None
+    return model
+
+
+def stored(name):
+    """A trained model."""
+    return AutoModelForSeq2SeqLM.from_pretrained(STORED / name).eval()
+
+
+def sources(count, seed=0, longest=12):
+    """Sources of different lengths, with their mask."""
+    generator = torch.Generator().manual_seed(seed)
+    return source_batch(torch.randint(2, longest, (count,), generator=generator).tolist())
+
+
+def batches(source, size):
+    """The parts of a batch, each with padding of its own."""
+    for start in range(0, len(source["input_ids"]), size):
+        part = {name: value[start : start + size] for name, value in source.items()}
+        length = part["attention_mask"].sum(1).max()
+        yield {name: value[:, :length] for name, value in part.items()}
+
+
+def _marian(kind):
+    words = {"vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY}
+    if kind == "":
+        model = marian(0, **words)
+    elif kind == "own_words":
+        own = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": VOCABULARY, "vocab_size": 40}
+        torch.manual_seed(0)
+        model = MarianMTModel(MarianConfig(**{**SHAPE, **own, "init_std": 0.5, "tie_word_embeddings": False})).eval()
+    elif kind == "residual":
+        residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
+        model = aggregated("everything", 0, **words, **residual)
+    else:
+        model = aggregated(kind, _BIASES[kind][0], **words)
+    model.final_logits_bias[:, EOS] += _BIASES.get(kind, (0, 6))[1]
+    return model
+
+
+def _recurrent(kind):
+    seed, factor = _FACTORS[kind]
+    model = recurrent(kind, seed, vocab_size=VOCABULARY, tie_word_embeddings=False)
+    with torch.no_grad():
+        model.lm_head.weight[EOS] *= factor
+    return model

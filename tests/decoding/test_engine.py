@@ -1,0 +1,208 @@
+"""An engine is a snapshot; what it cannot do goes to Transformers."""
+
+import gc
+import logging
+import weakref
+
+import pytest
+import torch
+from aggregated_models import aggregated
+from ending_models import VOCABULARY, ending, sources
+from torch.nn.utils import parametrizations
+from transformers import LogitsProcessor, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.decoding.generation import _log_once
+from hf_capsule_mt.decoding.layer_aggregation import layer_aggregation
+from hf_capsule_mt.decoding.search import _fill
+from hf_capsule_mt.modeling.capsule_aggregated_marian import build_layer_aggregation
+
+OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
+
+
+class _Odd(LogitsProcessor):
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        scores[:, 1::2] = -torch.inf
+        return scores
+
+
+def _both(model, **options):
+    """What Transformers writes, and what is written with `custom_generate`."""
+    written = []
+    for custom in ({}, {"custom_generate": generate}):
+        torch.manual_seed(0)
+        written.append(model.generate(**sources(6), **{**OPTIONS, **options}, **custom))
+    return written
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": True, "num_beams": 1},
+        {"do_sample": True},
+        {"logits_processor": LogitsProcessorList([_Odd()])},
+        {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(100)])},
+        {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
+        {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
+        {"encoder_no_repeat_ngram_size": 2},
+        {"output_routing": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
+    _log_once.cache_clear()
+    with caplog.at_level(logging.INFO, logger="hf_capsule_mt.decoding"):
+        expected, found = _both(ending("marian/everything"), **options)
+        _both(ending("marian/everything"), **options)
+    assert torch.equal(expected, found)
+    assert not engine_calls
+    (record,) = caplog.records
+    assert "Transformers decodes" in record.getMessage()
+
+
+def test_more_than_tokens_goes_to_transformers(engine_calls):
+    asked = {"return_dict_in_generate": True, "output_scores": True, "output_attentions": True}
+    expected, found = _both(ending("recurrent/rnmt"), **asked)
+    assert not engine_calls
+    assert torch.equal(expected.sequences_scores, found.sequences_scores)
+    assert len(found.cross_attentions) == len(expected.cross_attentions)
+
+
+def test_autocast_goes_to_transformers(engine_calls):
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = _both(ending("marian"))
+    assert torch.equal(expected, found)
+    assert not engine_calls
+
+
+def _hooked(model):
+    model.model.decoder.layers[0].fc1.register_forward_hook(lambda module, args, output: 2 * output)
+
+
+def _parametrized(model):
+    parametrizations.weight_norm(model.model.decoder.layers[1].encoder_attn.q_proj)
+
+
+def _replaced(model):
+    class Doubled(torch.nn.Linear):
+        def forward(self, inputs):
+            return 2 * super().forward(inputs)
+
+    replaced = Doubled(16, VOCABULARY, bias=False)
+    replaced.weight = model.lm_head.weight
+    model.lm_head = replaced
+
+
+@pytest.mark.parametrize("change", [_hooked, _parametrized, _replaced, torch.nn.Module.double])
+def test_a_model_that_is_not_what_its_class_says_goes_to_transformers(change, engine_calls):
+    model = ending("marian")
+    plain, _ = _both(model)
+    engine_calls.clear()
+    change(model)
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not engine_calls
+    assert change in (_parametrized, torch.nn.Module.double) or not torch.equal(expected, plain)
+    with pytest.raises(UnsupportedModelError, match=r"Linear|float64"):
+        Engine(model)
+
+
+def _by_optimizer(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    source = sources(6)
+    model(**source, labels=source["input_ids"]).loss.backward()
+    optimizer.step()
+
+
+def _by_data(model):
+    for parameter in model.parameters():
+        parameter.data.mul_(1.5)
+
+
+def _by_loading(model):
+    torch.manual_seed(1)
+    model.load_state_dict({name: value + 0.1 * torch.randn_like(value) for name, value in model.state_dict().items()})
+
+
+def _by_replacing(model):
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.flip(1))
+
+
+@pytest.mark.parametrize("change", [_by_optimizer, _by_data, _by_loading, _by_replacing])
+@pytest.mark.parametrize("name", ["marian/em_routing", "recurrent/capsule"])
+def test_changed_weights_are_noticed(name, change, engine_calls):
+    model = ending(name)
+    before, _ = _both(model)
+    engine = engine_of(model)
+    assert engine_of(model) is engine
+    change(model)
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not torch.equal(before, expected)
+    assert len(engine_calls) == 2
+    assert not engine.is_of(model)
+
+
+def test_an_engine_refuses_to_go_on_after_a_change():
+    model = ending("marian")
+    engine = Engine(model)
+    engine.encode(**sources(2))
+    _by_data(model)
+    with pytest.raises(RuntimeError, match="make a new one"):
+        engine.encode(**sources(2))
+
+
+def test_training_mode(engine_calls):
+    model = ending("marian")
+    engine = Engine(model)
+    model.train()
+    with pytest.raises(ValueError, match="eval"):
+        engine.encode(**sources(2))
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not engine_calls
+
+
+def test_a_model_is_freed_with_its_engine():
+    model = ending("recurrent/rnmt")
+    engine_of(model)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_results_are_plain_tensors():
+    found = ending("marian").generate(**sources(3), **OPTIONS, custom_generate=generate)
+    assert not found.is_inference()
+
+
+def test_other_models_are_refused():
+    with pytest.raises(UnsupportedModelError, match="Linear"):
+        Engine(torch.nn.Linear(2, 2))
+
+
+def test_other_modes_are_refused():
+    with pytest.raises(ValueError, match="assisted"):
+        ending("marian").generate(**sources(1), max_new_tokens=5, prompt_lookup_num_tokens=2, custom_generate=generate)
+
+
+@pytest.mark.parametrize("parameterization", ["factored", "joint"])
+@pytest.mark.parametrize("context", ["all", "own"])
+@pytest.mark.parametrize("kind", ["em_routing", "dynamic_routing"])
+def test_folded_aggregation(kind, context, parameterization):
+    fields = {"layer_aggregation_context": context, "layer_aggregation_parameterization": parameterization}
+    config = aggregated(kind, **fields).config
+    model = aggregated(kind, **fields)
+    aggregation = model.model.decoder.aggregation
+    assert type(aggregation) is type(build_layer_aggregation(config, config.decoder_layers))
+    layers = list(torch.randn(config.decoder_layers, 7, config.d_model))
+    with torch.no_grad():
+        torch.testing.assert_close(layer_aggregation(aggregation)(layers), aggregation(layers)[0], atol=2e-5, rtol=1e-4)
+
+
+def test_the_last_rows_take_the_places_of_those_that_leave():
+    assert _fill({1, 4}, 6) == ([0, 5, 2, 3], [1])
+    assert _fill({5}, 6) == ([0, 1, 2, 3, 4], [])
+    assert _fill({0, 1, 2}, 3) == ([], [])

@@ -1,0 +1,166 @@
+"""The engine writes the tokens of `generate()`, for every kind of model and every option that it takes on."""
+
+import pytest
+import torch
+from aggregated_models import EOS
+from agreement import check_agreement
+from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, batches, ending, sources, stored
+from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
+
+from hf_capsule_mt.decoding import NewTokenLimits, generate
+from hf_capsule_mt.decoding import search as search_module
+
+BEAMS = {"num_beams": 4}
+OPTIONS = {
+    "length_penalty_0": {**BEAMS, "length_penalty": 0.0},
+    "length_penalty_2": {**BEAMS, "length_penalty": 2.0},
+    "length_penalty_-1": {**BEAMS, "length_penalty": -1.0},
+    "early_stopping": {**BEAMS, "early_stopping": True},
+    "never": {**BEAMS, "early_stopping": "never"},
+    "never_length_penalty_0": {**BEAMS, "early_stopping": "never", "length_penalty": 0.0},
+    "min_new_tokens": {**BEAMS, "min_new_tokens": 5},
+    "min_length": {**BEAMS, "min_length": 7},
+    "no_repeat_ngram_size": {**BEAMS, "no_repeat_ngram_size": 2},
+    "repetition_penalty": {**BEAMS, "repetition_penalty": 1.3},
+    "bad_words": {**BEAMS, "bad_words_ids": [[9], [14], [33], [EOS + 1]]},
+    "bad_sequences": {**BEAMS, "bad_words_ids": [[9], [14, 20], [EOS + 1]]},
+    "suppress_tokens": {**BEAMS, "suppress_tokens": [5, 37, 69, 400, 10**6]},
+    "begin_suppress_tokens": {**BEAMS, "begin_suppress_tokens": [EOS, 7]},
+    "forced_bos": {**BEAMS, "forced_bos_token_id": 7},
+    "forced_eos": {**BEAMS, "forced_eos_token_id": EOS, "max_new_tokens": 9},
+    "all_returned": {**BEAMS, "num_return_sequences": 4},
+    "two_returned_early": {"num_beams": 3, "num_return_sequences": 2, "early_stopping": True},
+    "two_ends": {**BEAMS, "eos_token_id": [EOS, 17]},
+    "one_token": {**BEAMS, "max_new_tokens": 1},
+    "no_cache": {**BEAMS, "use_cache": False},
+    "several": {
+        **BEAMS,
+        "no_repeat_ngram_size": 3,
+        "repetition_penalty": 1.1,
+        "bad_words_ids": [[9]],
+        "forced_eos_token_id": EOS,
+        "min_new_tokens": 3,
+        "max_new_tokens": 11,
+        "renormalize_logits": True,
+    },
+    "greedy_forced": {"forced_bos_token_id": 7, "forced_eos_token_id": EOS, "max_new_tokens": 9},
+    "greedy_constrained": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "bad_words_ids": [[9]]},
+    "greedy_suppressed": {"min_new_tokens": 4, "suppress_tokens": [5, 37, 69]},
+}
+
+
+@pytest.fixture(scope="module")
+def models():
+    made = {}
+    return lambda name: made.setdefault(name, None) or made.update({name: ending(name)}) or made[name]
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_every_kind_of_model(name, num_beams, models, engine_calls):
+    options = {"num_beams": num_beams, "early_stopping": True} if num_beams > 1 else {}
+    lengths = check_agreement(models(name), sources(40), engine_calls, max_new_tokens=LONGEST, **options)
+    assert num_beams == 1 or len(lengths) >= 3
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_every_option(name, option, models, engine_calls):
+    options = {"max_new_tokens": 16, **OPTIONS[option]}
+    if isinstance(options.get("eos_token_id"), list):
+        expected = models(name).generate(**sources(32, seed=1), **options)
+        found = models(name).generate(**sources(32, seed=1), **options, custom_generate=generate)
+        assert engine_calls
+        assert torch.equal(expected, found)
+    else:
+        check_agreement(models(name), sources(32, seed=1), engine_calls, **options)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_hundreds_of_sentences(name, models, engine_calls):
+    lengths = set()
+    for batch in batches(sources(512, seed=2), 64):
+        lengths |= check_agreement(models(name), batch, engine_calls, num_beams=4, max_new_tokens=LONGEST)
+    assert len(lengths) >= 6
+
+
+@pytest.mark.parametrize("name", ["capsule_aggregated_marian", "caps_nmt", "rnmt"])
+def test_trained_models(name, engine_calls):
+    model = stored(name)
+    for batch in batches(sources(256, seed=3, longest=8), 64):
+        check_agreement(model, batch, engine_calls, num_beams=4, max_new_tokens=12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [{}, *({"num_beams": beams, "early_stopping": early} for beams in (2, 5) for early in (False, True, "never"))],
+    ids=str,
+)
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_thousands_of_sentences(name, options, models, engine_calls):
+    options = {**options, "length_penalty": 0.8} if options else {}
+    for batch in batches(sources(512, seed=4), 32):
+        check_agreement(models(name), batch, engine_calls, max_new_tokens=LONGEST, **options)
+
+
+@pytest.mark.parametrize("dropping", [0, 10**9], ids=["never", "at_once"])
+@pytest.mark.parametrize("early_stopping", [False, True, "never"])
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_neither_the_batch_nor_when_rows_leave_changes_anything(
+    name, early_stopping, dropping, models, monkeypatch, engine_calls
+):
+    options = {"num_beams": 4, "early_stopping": early_stopping, "max_new_tokens": LONGEST, "num_return_sequences": 2}
+    source = sources(48, seed=5)
+    monkeypatch.setattr(search_module, "_DROPPED", dropping)
+    models(name).generate(**source, **options, custom_generate=generate)
+    monkeypatch.undo()
+    together = list(engine_calls[-1])
+    for index, batch in enumerate(batches({key: value[:12] for key, value in source.items()}, 1)):
+        alone = models(name).generate(**batch, **options, custom_generate=generate)
+        rows = together[index].sequences
+        assert torch.equal(alone, rows), (index, together[index].scores)
+
+
+def test_more_steps_than_there_is_room_for_at_first(models, engine_calls):
+    model = models("marian/em_routing")
+    lengths = check_agreement(model, sources(8), engine_calls, num_beams=3, min_new_tokens=35, max_new_tokens=39)
+    assert min(lengths) >= 35
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 4}, {"num_beams": 4, "early_stopping": True}, {}], ids=str)
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_a_limit_for_every_sentence(name, options, models, engine_calls):
+    limits = torch.arange(32) % 9 + 1
+    criteria = StoppingCriteriaList([NewTokenLimits(limits)])
+    options = {**options, "max_new_tokens": 12, "stopping_criteria": criteria}
+    check_agreement(models(name), sources(32), engine_calls, **options)
+    for translation, limit in zip(engine_calls[-1], limits.tolist()):
+        assert translation.sequences.shape[1] <= limit + 1
+
+
+def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
+    model, source = models("marian/everything"), sources(8)
+    check_agreement(model, {"input_ids": source["input_ids"]}, engine_calls, num_beams=2, max_new_tokens=9)
+    for num_beams in (1, 3):
+        expected = model.generate(**source, num_beams=num_beams, max_new_tokens=9)
+        encoded = model.get_encoder()(**source)
+        before = {name: value.clone() for name, value in encoded.items()}
+        given = {"encoder_outputs": encoded, "attention_mask": source["attention_mask"]}
+        found = model.generate(**given, num_beams=num_beams, max_new_tokens=9, custom_generate=generate)
+        assert torch.equal(found, expected)
+        # Transformers itself repeats them for every beam, in place.
+        assert num_beams > 1 or all(torch.equal(value, before[name]) for name, value in encoded.items())
+
+
+def test_processors_of_the_caller_that_are_known(models, engine_calls):
+    from transformers import NoRepeatNGramLogitsProcessor
+
+    processors = LogitsProcessorList([NoRepeatNGramLogitsProcessor(2)])
+    options = {"num_beams": 3, "max_new_tokens": 9, "logits_processor": processors}
+    check_agreement(models("marian"), sources(8), engine_calls, **options)
+    options["logits_processor"] = LogitsProcessorList([TemperatureLogitsWarper(0.5)])
+    expected = models("marian").generate(**sources(8), **options)
+    calls = len(engine_calls)
+    assert torch.equal(models("marian").generate(**sources(8), **options, custom_generate=generate), expected)
+    assert len(engine_calls) == calls

@@ -1,0 +1,68 @@
+"""Products, and the best words, which are found without sorting all of them."""
+
+import pytest
+import torch
+
+from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.products import Product
+from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
+
+
+def _vocabulary(size, with_bias, width=8):
+    generator = torch.Generator().manual_seed(size)
+    weight = torch.randn(size, width, generator=generator)
+    bias = torch.randn(size, generator=generator) if with_bias else None
+    hidden = 3 * torch.randn(12, width, generator=generator)
+    before = torch.randn(3, 4, generator=generator)
+    before[1, 1:] = -1e9
+    logits = hidden @ weight.t() + (0 if bias is None else bias)
+    return Vocabulary(weight, bias), hidden, before, logits
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("size", [9, 31, 511, 512, 513, 1000, 5003])
+def test_candidates(size, with_bias):
+    vocabulary, hidden, before, logits = _vocabulary(size, with_bias)
+    for suppressed in (None, torch.tensor([0, size - 1]), torch.arange(2, 7)):
+        log_probabilities = logits.log_softmax(-1)
+        if suppressed is not None:
+            log_probabilities[:, suppressed] = -torch.inf
+        expected = best_of(log_probabilities, before, 8)
+        found = vocabulary.best(hidden, before, 8, suppressed)
+        torch.testing.assert_close(found.scores, expected.scores)
+        certain = expected.scores > -1e8
+        assert torch.equal(found.words[certain], expected.words[certain])
+        assert torch.equal(found.beams[certain], expected.beams[certain])
+        assert (found.words < size).all()
+    assert torch.equal(vocabulary.best_word(hidden, None), logits.argmax(-1))
+    logits[:, 3] = -torch.inf
+    assert torch.equal(vocabulary.best_word(hidden, torch.tensor([3])), logits.argmax(-1))
+
+
+def test_scores_far_from_zero():
+    _, hidden, before, logits = _vocabulary(700, False)
+    before = before[:1].expand(3, 4)
+    weight = 100 * torch.linalg.lstsq(hidden, logits).solution.t()
+    expected = best_of((hidden @ weight.t()).log_softmax(-1), before, 8)
+    found = Vocabulary(weight).best(hidden, before, 8, None)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("has_onednn", [True, False])
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("shape", [(5, 7), (300, 700)])
+def test_products(shape, with_bias, has_onednn, monkeypatch):
+    if not has_onednn:
+        monkeypatch.setattr(products, "_packed", lambda weight: None)
+    weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
+    product = Product(weight, bias)
+    for rows in (1, 4, 20000 // shape[0]):
+        inputs = torch.randn(rows, shape[0])
+        expected = inputs.double() @ weight.double() + (0 if bias is None else bias.double())
+        # Float32, whatever multiplies.
+        torch.testing.assert_close(product(inputs).double(), expected, atol=2e-4, rtol=1e-5)
+
+
+def test_products_of_what_onednn_does_not_take():
+    inputs, weight = torch.randn(3, 5, dtype=torch.float64), torch.randn(5, 7, dtype=torch.float64)
+    torch.testing.assert_close(Product(weight)(inputs), inputs @ weight)

@@ -1,0 +1,118 @@
+"""The code of Markdown pages, and what runs it."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import hf_capsule_mt_command
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+NEEDS = {
+    "needs the Hub",
+    "needs the package index",
+    "needs several machines",
+    "asks for a token",
+    "serves until it is stopped",
+}
+"""Why a block may be left out, as the comment in front of it says."""
+# Of the same commands, what takes seconds.
+_SMALLER = {
+    r"Helsinki-NLP/opus-mt-en-de": "marian",
+    r"--size (base|big)": "--size tiny",
+    r"(--max_steps |max_steps: )(100000|8000|3000)": r"\g<1>2",
+    r"--max_steps 200000": "--max_steps 3",
+    r"checkpoint-100000": "checkpoint-2",
+    r"(--eval_steps |--save_steps |save_steps: )\d+": r"\g<1>1",
+    r"--last 5": "--last 2",
+    r"--eval_strategy steps": "--eval_strategy steps --generation_max_length 4",
+    r"num_beams: 5": "num_beams: 1, max_new_tokens: 4",
+    r"routing_iterations: \[1, 3\]": "routing_iterations: [1]",
+    # Without checkpoints, into which the report would look: tests/ablation has that.
+    r"ablation_report study.yaml": "ablation_report study.yaml --runs_dir none --records_dir outputs/study/records",
+    r"hf-capsule-mt benchmark": "hf-capsule-mt benchmark --vocab_size 99 --max_tokens 96 --batch_size 2 --new_tokens 2",
+    r"hf-capsule-mt growth": "hf-capsule-mt growth --vocab_size 99",
+    r"--lengths 32 64 128 --fit_from 32": "--lengths 4 8 16 --fit_from 4",
+    r"--rounds 3": "--rounds 1",
+    r"hf-capsule-mt latency": "hf-capsule-mt latency --num_sentences 1",
+    r"hf-capsule-mt analyze": "hf-capsule-mt analyze --sentences 1",
+    r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",
+    r"hf-capsule-mt probe": "hf-capsule-mt probe --seeds 1",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, with the comment in front of it."""
+
+    page: str
+    line: int
+    language: str
+    title: str | None
+    needs: str | None
+    text: str
+
+    @property
+    def smaller(self):
+        """The code with a small model, few updates and so on."""
+        text = self.text
+        for pattern, replacement in _SMALLER.items():
+            text = re.sub(pattern, replacement, text)
+        return text
+
+
+def blocks(page, text=None):
+    """All fenced blocks of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8") if text is None else text
+    fences = re.finditer(
+        r'^(?:<!-- (?P<needs>[^>]*) -->\n)?```(?P<language>\w*)(?: title="(?P<title>[^"]*)")?\n(?P<text>.*?)^```$',
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    return [Block(page, text.count("\n", 0, fence.start()) + 1, **fence.groupdict()) for fence in fences]
+
+
+def commands(text):
+    """The words of each command of a block of bash."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def run_command(words, monkeypatch):
+    """Run one of our commands in this process, as a launcher's first process if it has one."""
+    name, *options = _without_launcher(words)
+    monkeypatch.setattr(sys, "argv", ["hf-capsule-mt"])
+    hf_capsule_mt_command.main([name, *options])
+
+
+def _without_launcher(words):
+    """The command and its options, of `hf-capsule-mt NAME ...` or of `LAUNCHER -m hf_capsule_mt.cli.NAME ...`."""
+    launcher, *rest = words
+    if launcher == "hf-capsule-mt":
+        return rest
+    if launcher == "accelerate":
+        from accelerate.commands.launch import launch_command_parser
+
+        assert rest.pop(0) == "launch"
+        parsed = launch_command_parser().parse_args(rest)
+    elif launcher == "torchrun":
+        from torch.distributed.run import get_args_parser
+
+        parsed = get_args_parser().parse_args(rest)
+    else:
+        raise AssertionError(f"{shlex.join(words)} is not a command of ours; say in front of its block what it needs")
+    module, _, name = parsed.training_script.rpartition(".")
+    assert parsed.module
+    assert module == "hf_capsule_mt.cli"
+    return [name, *parsed.training_script_args]
+
+
+def run_in_process_of_its_own(code, environment, folder):
+    """Run Python, with this package, in `folder`."""
+    command, environment = [sys.executable, "-c", code], {**os.environ, **environment}
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]

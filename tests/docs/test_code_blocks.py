@@ -1,0 +1,76 @@
+"""Every block of code of the README and of the documentation runs, or says why it cannot."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+from code_blocks import NEEDS, PAGES, blocks, commands, run_command, run_in_process_of_its_own
+from elsewhere import run_elsewhere
+from loopback_hub import TOKEN
+
+RUN = {"bash", "python", "yaml"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_known(page):
+    for block in blocks(page):
+        assert block.language in {*RUN, "math"}, f"{page}:{block.line} is neither code that runs nor an equation"
+        assert block.needs is None or block.needs in NEEDS, f"{page}:{block.line}: {block.needs}"
+        if block.language == "bash" and block.needs is None:
+            assert all(words[0] in {"hf-capsule-mt", "accelerate", "torchrun"} for words in commands(block.text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.language in RUN for block in blocks(page))])
+def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys):
+    folder = tmp_path / "reader"
+    shutil.copytree(prepared, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    # A study runs its commands in processes of their own, of which each would import everything anew.
+    steps = SimpleNamespace(run=lambda words, **_: _run_step(words, monkeypatch))
+    monkeypatch.setattr("hf_capsule_mt.ablation.runner.subprocess", steps)
+    names = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.needs is None and block.language in RUN:
+            _run(block, names, folder, hub, monkeypatch)
+    if "user/name" in hub.repositories:
+        assert "license: apache-2.0" in hub.repositories["user/name"].files["README.md"].decode()
+    assert TOKEN not in "".join(capsys.readouterr())
+
+
+def _run(block, names, folder, hub, monkeypatch):
+    code = block.smaller
+    if block.language == "yaml":
+        (folder / block.title).write_text(code)
+    elif block.language == "bash":
+        for words in commands(code):
+            run_command(words, monkeypatch)
+    elif "user/name" in code:
+        code = code.replace('"COMMIT"', repr(hub.repositories["user/name"].branches["main"]))
+        if "trust_remote_code" in code:
+            run_elsewhere(code, folder, hub.environment(folder / "elsewhere"))
+        else:
+            run_in_process_of_its_own(code, hub.environment(folder / "home"), folder)
+    else:
+        exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
+
+
+def _run_step(words, monkeypatch):
+    if words[0] != "accelerate":
+        words = ["torchrun", *words[1:]]
+    run_command(words, monkeypatch)
+    return SimpleNamespace(returncode=0)
+
+
+def test_a_block_has_its_comment_its_title_and_its_line():
+    text = 'a\n<!-- needs the Hub -->\n```bash\nx \\\n  --y 1\n# z\n```\n\n```yaml title="study.yaml"\nb: 1\n```\n'
+    first, second = blocks("page.md", text)
+    assert (first.needs, first.language, first.line) == ("needs the Hub", "bash", 2)
+    assert commands(first.text) == [["x", "--y", "1"]]
+    assert (second.needs, second.title, second.text) == (None, "study.yaml", "b: 1\n")
+
+
+def test_a_command_that_is_not_ours_is_refused(monkeypatch):
+    with pytest.raises(AssertionError, match="pip install x is not a command of ours"):
+        run_command(["pip", "install", "x"], monkeypatch)

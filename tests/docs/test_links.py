@@ -1,0 +1,45 @@
+"""The README works as a page of the package index, and the maps name files that exist."""
+
+import re
+
+import pytest
+from code_blocks import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPOSITORY = "hf-capsule-mt/hf-capsule-mt"
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 100
+
+
+def test_links_of_the_readme_are_absolute_and_lead_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert all(link.startswith("https://") for link in links)
+    own = [link for link in links if REPOSITORY in link]
+    for link in own:
+        path = link.partition(f"{REPOSITORY}/")[2].removeprefix("blob/").removeprefix("main/")
+        assert (ROOT / path).is_file(), link
+    assert len(own) > 8
+
+
+def test_the_scores_of_the_readme_are_those_of_the_benchmark():
+    measured = (ROOT / "benchmarks" / "multi30k.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| ([\d.]+M) \| ([\d.]+) \| ([\d.]+) \|$", README, flags=re.MULTILINE)
+    assert len(rows) == 5
+    for method, parameters, *scores in rows:
+        row = "transformer-3000" if method == "transformer" else method
+        assert f"| {row} | {parameters} | 3000 | 1 | {' | '.join(scores)} |" in measured
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", *(f"docs/papers/{path.name}" for path in ROOT.glob("docs/papers/*.md"))]
+)
+def test_files_that_pages_name_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    files = re.findall(
+        r"\b((?:hf_capsule_mt|tests|benchmarks|docs|space|model_cards)/[\w/.-]*\w\.(?:py|md|sh|yaml)|\w+_command\.py)\b",
+        text,
+    )
+    assert files
+    assert [file for file in files if not (ROOT / file).is_file()] == []

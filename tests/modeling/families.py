@@ -1,0 +1,36 @@
+"""Translation models of every family by one name: marian-none, recurrent-rnmt and so on"""
+
+import pytest
+import torch
+from aggregated_models import OUTPUTS, aggregated, training_batch
+from recurrent_models import recurrent
+
+# Those that differ in the code they reach.
+MARIAN = ["none", "linear", "dynamic", "dynamic_routing", "em_routing_joint", "heads_simple", "heads_and_layers_em"]
+MARIAN += ["guided_classifier", "guided_attention", "everything"]
+RECURRENT = ["capsule", "no_strategies", "pooling", "rnmt", "guided_classifier", "guided_attention", "guided_hybrid"]
+ONE_OF_EACH_FAMILY = ["marian-everything", "recurrent-capsule", "recurrent-rnmt"]
+
+
+def names(family, kinds):
+    """The name of each kind of a family."""
+    return [f"{family}-{kind}" for kind in kinds]
+
+
+KINDS = names("marian", MARIAN) + names("recurrent", RECURRENT)
+every_kind = pytest.mark.parametrize("name", KINDS)
+each_family = pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+
+
+def translator(name, seed=0, **fields):
+    """A model in evaluation mode; where Marian's family can add to what it replaces, it does."""
+    family, _, kind = name.partition("-")
+    if family == "marian":
+        return aggregated(kind, seed, **{**OUTPUTS["residual"], **fields})
+    return recurrent(kind, seed, **fields)
+
+
+def logits(model):
+    """Logits of the training batch."""
+    with torch.no_grad():
+        return model(**training_batch()).logits

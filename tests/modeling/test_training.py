@@ -1,0 +1,130 @@
+"""Gradient checkpointing and torch.compile compute what the plain model does; the Trainer counts every word once."""
+
+import pytest
+import torch
+from aggregated_models import aggregated, training_batch
+from families import every_kind, translator
+from recurrent_models import recurrent
+from tiny_marian import tiny_tokenizer
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+both_ways = pytest.mark.parametrize("use_reentrant", [False, True])
+
+
+def differentiate(model, forward):
+    """The loss and every gradient of one batch, with the same dropout each time."""
+    model.zero_grad()
+    torch.manual_seed(0)
+    loss = forward(**training_batch()).loss
+    loss.backward()
+    named = model.named_parameters()
+    return loss.detach(), {name: parameter.grad.clone() for name, parameter in named if parameter.requires_grad}
+
+
+def checkpoint_activations(model, use_reentrant):
+    # Transformers 5.17 has the older name.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": use_reentrant})
+
+
+def assert_same(actual, expected):
+    torch.testing.assert_close(actual[0], expected[0])
+    assert set(actual[1]) == set(expected[1])
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(actual[1][name], gradient, msg=name)
+
+
+def count_forwards(model):
+    """A list that grows with every layer of a stack that runs, and with every word of a conditional GRU."""
+    forwards = []
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            next(module.children()).register_forward_hook(lambda *_: forwards.append(1))
+    return forwards
+
+
+@both_ways
+@every_kind
+def test_gradient_checkpointing(name, use_reentrant):
+    model = translator(name, dropout=0.2).double().train()
+    forwards = count_forwards(model)
+    expected = differentiate(model, model)
+    once = len(forwards)
+    assert once == (2 + 6 if model.config.model_type == "rnmt" else 2 + 2)
+    checkpoint_activations(model, use_reentrant)
+    assert_same(differentiate(model, model), expected)
+    # Each ran once more in the backward pass.
+    assert len(forwards) == 3 * once
+    outputs = model(**training_batch(), output_hidden_states=True, output_routing=True)
+    outputs.loss.backward()
+    assert len(outputs.encoder_hidden_states) == 3
+
+
+@both_ways
+def test_gradient_checkpointing_with_outputs(use_reentrant):
+    model = aggregated("heads_and_layers_em").train()
+    checkpoint_activations(model, use_reentrant)
+    outputs = model(**training_batch(), output_hidden_states=True, output_routing=True)
+    outputs.loss.backward()
+    assert outputs.encoder_layer_routing.shape == (3, 7, 2, 16)
+    assert len(outputs.head_routing) == 6
+    assert outputs.head_routing["encoder_self.1"].shape == (3, 7, 4, 16)
+    assert outputs.head_routing["cross.0"].shape == (3, 6, 4, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["marian-heads_and_layers_em", "marian-everything", "marian-guided_classifier", "marian-guided_attention"]
+    + ["recurrent-capsule", "recurrent-guided_hybrid"],
+)
+def test_compiled_in_one_graph(name):
+    torch.compiler.reset()
+    # The second iteration is the first that reads an assignment; a third is compiled as the second.
+    model = translator(name, routing_iterations=2).double()
+    # This backend traces forward and backward, and runs what it traced without a C++ compiler.
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert_same(differentiate(model, compiled), differentiate(model, model))
+
+
+@pytest.mark.slow
+def test_compiled_routing_is_recorded_when_asked():
+    torch.compiler.reset()
+    model = aggregated("heads_and_layers_em", encoder_layers=1, decoder_layers=1)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    for option in (False, True, "all", False):
+        with torch.no_grad():
+            expected, actual = (one(**training_batch(), output_routing=option) for one in (model, compiled))
+        assert set(actual) == set(expected), option
+        if option:
+            torch.testing.assert_close(actual.head_routing, expected.head_routing)
+            torch.testing.assert_close(actual.encoder_layer_routing, expected.encoder_layer_routing)
+
+
+@pytest.mark.parametrize("kind", ["capsule", "pooling", "hybrid"])
+def test_accumulation_changes_nothing(kind, tmp_path):
+    """Sentences of different lengths, one at a time or four together."""
+    tokenizer = tiny_tokenizer()
+    lines = ["a b c d e f", "g", "h i", "j k l m", "n o p", "q", "r s t u v", "w x"]
+    data = [dict(tokenizer(line, text_target=line)) for line in lines]
+    trained = []
+    for accumulated in (1, 4):
+        model = recurrent(kind, dropout=0, label_smoothing=0.1)
+        args = Seq2SeqTrainingArguments(
+            str(tmp_path),
+            max_steps=2,
+            per_device_train_batch_size=4 // accumulated,
+            gradient_accumulation_steps=accumulated,
+            optim="sgd",
+            learning_rate=0.5,
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+        )
+        Seq2SeqTrainer(model, args, DataCollatorForSeq2Seq(tokenizer, model), data, processing_class=tokenizer).train()
+        trained.append(dict(model.named_parameters()))
+    before = recurrent(kind)
+    for name, parameter in trained[0].items():
+        torch.testing.assert_close(parameter, trained[1][name], msg=name)
+        assert not torch.equal(parameter, before.get_parameter(name)), name

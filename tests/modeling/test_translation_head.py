@@ -1,0 +1,64 @@
+"""The loss of a translation model without its logits, and logits wherever somebody reads them."""
+
+import pytest
+import torch
+from aggregated_models import aggregated, training_batch
+from recurrent_models import recurrent
+
+FAMILIES = {
+    "marian": (aggregated, "em_routing"),
+    "guided": (aggregated, "gdr"),
+    "capsnmt": (recurrent, "capsule"),
+    "rnmt": (recurrent, "guided"),
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def model(request):
+    make, kind = FAMILIES[request.param]
+    return make(kind, label_smoothing=0.1, dropout=0.0).train()
+
+
+def gradients(model, **options):
+    """The output for a batch, and every gradient by name."""
+    model.zero_grad()
+    output = model(**training_batch(), **options)
+    output.loss.backward()
+    found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return output, {name: gradient.clone() for name, gradient in found.items()}
+
+
+def test_training_has_no_logits_and_the_same_gradients(model):
+    without, actual = gradients(model)
+    with_logits, expected = gradients(model, return_logits=True)
+    assert without.logits is None
+    assert with_logits.logits.shape[-1] == model.config.vocab_size
+    torch.testing.assert_close(without.loss, with_logits.loss)
+    torch.testing.assert_close(without.lm_loss, with_logits.lm_loss)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_and_decoding_have_logits(model):
+    batch = training_batch()
+    assert model.eval()(**batch).logits is not None
+    labels = batch.pop("labels")
+    assert model.train()(**batch, decoder_input_ids=labels.clamp(0)).logits is not None
+
+
+def test_a_head_that_is_more_than_its_weight_runs(model):
+    """An adapter or a hook on the head must not be passed by."""
+    ran = []
+    hook = model.lm_head.register_forward_hook(lambda *_: ran.append(True))
+    assert model(**training_batch()).logits is not None
+    assert ran
+    hook.remove()
+    assert model(**training_batch()).logits is None
+
+
+def test_under_autocast(model):
+    _, exact = gradients(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, actual = gradients(model)
+    assert output.loss.dtype == torch.float32
+    [embedding] = [name for name, weight in model.named_parameters() if weight is model.lm_head.weight]
+    assert (actual[embedding] - exact[embedding]).norm() < 0.1 * exact[embedding].norm()
