@@ -6,9 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.analysis.curves_figure import draw_learning_curves
-from hf_capsule_mt.analysis.sweep_figure import draw_sweep
-from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
+from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep, draw_time_by_length
 from hf_capsule_mt.records import TimeByLengthRecord, read
 
 from .results import Result, mean_and_spread

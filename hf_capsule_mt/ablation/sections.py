@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from hf_capsule_mt.analysis.length_figure import draw_lengths
+from hf_capsule_mt.analysis.line_figures import draw_lengths
 from hf_capsule_mt.analysis.pages import Section
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.data.parallel_text import read_lines

@@ -1,1 +1,1 @@
-"""Pictures of what was measured and of what models do."""
+"""Statistics, figures and pages on routing and on measurements."""

@@ -6,7 +6,13 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, generate_batches, source_limit
+from hf_capsule_mt.evaluation.translator import (
+    batch_by_tokens,
+    encode_lines,
+    generate_batches,
+    source_limit,
+    tokenize_targets,
+)
 
 from .sentence import written_words
 
@@ -49,10 +55,7 @@ def encode_references(
     if len(sources) != len(references):
         raise ValueError(f"there are {len(sources)} sources and {len(references)} translations; give as many of both")
     limit = source_limit(model.config, tokenizer)
-    targets = [
-        tokenizer(text_target=line, truncation=True, max_length=limit)["input_ids"] if line.strip() else []
-        for line in references
-    ]
+    targets = tokenize_targets(tokenizer, references, limit)
     return _checked(Corpus(encode_lines(tokenizer, sources, limit), targets))
 
 

@@ -1,4 +1,4 @@
-"""What all figures have in common. They need matplotlib, which `pip install "hf-capsule-mt[figures]"` brings."""
+"""Styles, fonts and files of all figures. They need matplotlib, which `pip install "hf-capsule-mt[figures]"` brings."""
 
 from functools import cache
 from importlib.util import find_spec

@@ -36,12 +36,12 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class HeatMapNames:
-    """What the rows and columns of all panels of a figure are.
+    """Names of the rows and columns of all panels of a figure.
 
     Attributes:
-        row_label: what rows are.
+        row_label: of the vertical axis.
         rows: the name of each.
-        column_label: what columns are.
+        column_label: of the horizontal axis.
         columns: the name of each; None for numbers from 1 on.
     """
 

@@ -1,4 +1,4 @@
-"""Do PAST and FUTURE hold what they should? (Zheng et al. 2019, section 4.3.)
+"""Assignment of source words to PAST and FUTURE before and after their translation (Zheng et al. 2019, section 4.3).
 
 The step that writes target word t has read the words before it: PAST is what they translate, FUTURE the rest.
 """
@@ -11,7 +11,7 @@ FARTHEST = 10
 
 
 class PastAndFutureSums:
-    """What PAST and FUTURE get of a source word before and after it is translated, added up batch by batch.
+    """Sums of the assignment to PAST and FUTURE before and after a source word is translated, batch by batch.
 
     A source word is translated when all target words that are aligned with it are written: its steps before are those
     up to the first of these, and its steps after follow the last. Source words that none is aligned with do not count.

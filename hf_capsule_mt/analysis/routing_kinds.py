@@ -20,7 +20,7 @@ def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
 
 
 def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
-    """How many columns of `guided_routing` are PAST, and how many after these are FUTURE; (0, 0) without any.
+    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns after these; (0, 0) without any.
 
     The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
     """
@@ -31,6 +31,6 @@ def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
 
 
 def guided_names(num_past: int, num_future: int, capsules: int) -> list[str]:
-    """The names of the columns of `guided_routing`, of which there are `capsules`."""
+    """Return the names of the columns of `guided_routing`, of which there are `capsules`."""
     groups = {"PAST": num_past, "FUTURE": num_future, "redundant": capsules - num_past - num_future}
     return [name if size == 1 else f"{name} {number + 1}" for name, size in groups.items() for number in range(size)]

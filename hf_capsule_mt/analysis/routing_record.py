@@ -1,4 +1,4 @@
-"""What was measured of routing, as a record of plain numbers and as tables."""
+"""Statistics of routing as a record of plain numbers and as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class Table(NamedTuple):
 def record_routing(
     statistics: RoutingStatistics, tokenizer: PreTrainedTokenizerBase, *, most_words: int = 10, least_count: int = 5
 ) -> dict[str, Any]:
-    """The numbers, for JSON.
+    """Return the numbers, for JSON.
 
     Args:
         statistics: of a corpus.
@@ -71,7 +71,7 @@ def _record_sums(sums: Any) -> dict[str, Any]:
 
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
-    """The tables of a record of [`record_routing`]."""
+    """Return the tables of a record of [`record_routing`]."""
     tables = [_by_iteration(record["routing"])] if record["routing"] else []
     tables += _led(record["routing"])
     for name, capsules in record["words"].items():

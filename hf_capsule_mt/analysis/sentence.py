@@ -83,7 +83,7 @@ def read_encoded(
     target_ids: list[int],
     translation: str | None = None,
 ) -> SentenceRouting:
-    """As [`read_sentence`], of token ids, ends of sentences included; the translation is decoded if it is not given."""
+    """Read the routing of token ids, ends of sentences included; a translation that is not given is decoded."""
     if translation is None:
         translation = tokenizer.decode(target_ids, skip_special_tokens=True)
     return SentenceRouting(
@@ -95,7 +95,7 @@ def read_encoded(
 
 
 def written_words(sequence: list[int], eos: int | list[int] | None, pad: int | None) -> list[int]:
-    """What `generate()` wrote, from a row of what it returned: up to the first end of a sentence, without padding."""
+    """Return the ids that `generate()` wrote, from a row of its output: up to the first end, without padding."""
     ends = eos if isinstance(eos, list) else [eos]
     words = sequence[1:]
     for place, word in enumerate(words):
@@ -107,7 +107,7 @@ def written_words(sequence: list[int], eos: int | list[int] | None, pad: int | N
 
 
 def _read_routing(model: PreTrainedModel, source_ids: list[int], target_ids: list[int]) -> dict[str, Any]:
-    """The fields of [`SentenceRouting`] that tell of routing."""
+    """Return the fields of [`SentenceRouting`] on routing."""
     if not kinds_of_routing(model.config) or not target_ids:
         return {}
     with evaluating(model):

@@ -26,7 +26,7 @@ def draw_sentence(routing: SentenceRouting, step: int | None = None) -> dict[str
 
 
 def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> dict[str, Callable[[], "Figure"]]:
-    """What [`draw_sentence`] draws, each to be drawn when it is called.
+    """Return the pictures of [`draw_sentence`] as functions that draw them.
 
     Args:
         routing: of [`read_sentence`].
@@ -73,7 +73,7 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> dict
 
 
 def follows_step(title: str) -> bool:
-    """Whether the picture of this title in [`sentence_pictures`] is another at every step."""
+    """Return whether the picture of this title in [`sentence_pictures`] is another at every step."""
     if title.startswith("Heads: "):
         return not title.startswith("Heads: encoder")
     return title in ("Decoder layers", "PAST and FUTURE by iteration")
@@ -112,7 +112,7 @@ def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
 
 
 def past_and_future(routing: SentenceRouting) -> tuple[Tensor, Tensor]:
-    """What the last iteration assigns of every source word to PAST, and to FUTURE, `[T, S]` each."""
+    """Return the assignment of every source word to PAST and to FUTURE at the last iteration, `[T, S]` each."""
     past, future, _ = routing.guided[:, -1].tensor_split([routing.num_past, routing.num_past + routing.num_future], -1)
     return past.sum(-1), future.sum(-1)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DARKEST = 0.8
-"""How much of its colour the background of a word has at most; black letters can be read on it."""
+"""Largest opacity of the background of a word; black letters can be read on it."""
 _LETTERS_A_LINE = 84
 # In inches.
 _LETTER, _LINE = 0.092, 0.27

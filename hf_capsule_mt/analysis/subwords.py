@@ -6,12 +6,12 @@ from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerBase
 
 WORD_START = "▁"
-"""What a piece that begins a word begins with, whatever the tokenizer: SentencePiece's own mark."""
+"""Mark before a piece that begins a word, whatever the tokenizer: SentencePiece's own."""
 _BYTE_LEVEL_SPACE = "Ġ"
 
 
 def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
-    """The pieces of a source, special tokens included; those that begin a word begin with [`WORD_START`].
+    """Return the pieces of a source, special tokens included; those that begin a word begin with [`WORD_START`].
 
     A piece of bytes that are no whole character is shown with U+FFFD in their place.
     """
@@ -23,7 +23,7 @@ def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
 
 
 def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
-    """As [`source_subwords`], of a target."""
+    """Return the pieces of a target, as [`source_subwords`] does of a source."""
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
     if tokenizer.convert_tokens_to_ids(_BYTE_LEVEL_SPACE) in (None, tokenizer.unk_token_id):
         return tuple(pieces)

@@ -1,4 +1,4 @@
-"""Which source word a target word translates: `[batch, target, source]` bool, of pieces of words."""
+"""Alignment of target words with source words, in pieces of words: `[batch, target, source]` bool."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which source words feed which capsule: the mean assignment of every word of the vocabulary."""
+"""Mean assignment of every word of the vocabulary to capsules."""
 
 from typing import NamedTuple
 

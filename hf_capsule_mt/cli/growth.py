@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from hf_capsule_mt.analysis.figures import check_figure_file
-from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
+from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, TimeByLengthSettings, write

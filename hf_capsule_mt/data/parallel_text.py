@@ -156,7 +156,7 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def is_plain_text(file: str | Path) -> bool:
-    """Whether a file is, by its name, plain text with a segment a line."""
+    """Return whether a file is, by its name, plain text with a segment a line."""
     return _format(Path(file)) == "text"
 
 

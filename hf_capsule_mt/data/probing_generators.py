@@ -205,7 +205,7 @@ def _invert(sentence: str, rng: random.Random) -> str:
 
 
 def _places(tokens: Sequence[str]) -> list[int]:
-    """Where two different words follow each other, neither the first of the sentence; none in one with quotes."""
+    """Return the places where two different words follow each other, none of them first; none beside quotes."""
     plain = [unescape(token) for token in tokens]
     if not _QUOTES.isdisjoint(plain):
         return []

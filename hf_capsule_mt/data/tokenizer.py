@@ -3,22 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from tokenizers import (
-    AddedToken,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
-from transformers import (
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 # OPUS-MT names the target language at the head of the source: >>pt<<, >>pt_BR<<, >>cmn_Hans<<.

@@ -1,4 +1,4 @@
-"""How much of the source a translation translates, and what it translates twice, by word alignment.
+"""Coverage of the source, under-translation and over-translation, by word alignment.
 
 With C_ref and C_gen the source words that some word of the reference, and of the translation, is aligned with:
 
@@ -88,7 +88,7 @@ def _over_translated(reference: Alignment, translation: Alignment) -> set[int]:
 
 
 def _occurrences(alignment: Alignment) -> Counter:
-    """How many times each source word is aligned with each target word form."""
+    """Count how many times each source word is aligned with each target word form."""
     return Counter((source, alignment.target[target]) for source, target in alignment.links)
 
 

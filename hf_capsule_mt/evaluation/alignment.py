@@ -1,4 +1,4 @@
-"""Which source word each word of a translation translates, by eflomal (Östling and Tiedemann 2016).
+"""Alignment of target words with source words by eflomal (Östling and Tiedemann 2016).
 
 eflomal learns from the very sentences that it aligns, so the more there are, the better.
 """
@@ -28,7 +28,7 @@ class Alignment:
 
 
 def has_eflomal() -> bool:
-    """Whether eflomal is installed."""
+    """Return whether eflomal is installed."""
     return find_spec("eflomal") is not None
 
 

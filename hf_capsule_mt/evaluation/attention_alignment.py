@@ -1,4 +1,4 @@
-"""Which source token each token of a translation translates, by the cross-attention of a model that writes it."""
+"""Alignment of target tokens with source tokens, by the cross-attention of a model that writes the target."""
 
 from collections.abc import Callable, Container, Sequence
 
@@ -7,7 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .alignment import Alignment
 from .teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
-from .translator import batch_by_tokens, encode_lines, source_limit
+from .translator import batch_by_tokens, encode_lines, source_limit, tokenize_targets
 
 
 def align_by_attention(
@@ -40,7 +40,7 @@ def align_by_attention(
     """
     limit = source_limit(model.config, tokenizer)
     left = encode_lines(tokenizer, sources, limit)
-    right = [_encode_targets(tokenizer, stream, limit) for stream in streams]
+    right = [tokenize_targets(tokenizer, stream, limit) for stream in streams]
     pairs = [pair for targets in right for pair in zip(left, targets, strict=True)]
     special = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     aligned = [_alignment(source, target, (), special) for source, target in pairs]
@@ -55,16 +55,6 @@ def align_by_attention(
             if on_batch is not None:
                 on_batch(len(batch))
     return [aligned[start : start + len(left)] for start in range(0, len(pairs), len(left))]
-
-
-def _encode_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
-    texts = {index: line for index, line in enumerate(lines) if line.strip()}
-    encoded: list[list[int]] = [[] for _ in lines]
-    if texts:
-        found = tokenizer(text_target=list(texts.values()), truncation=True, max_length=max_length, verbose=False)
-        for index, ids in zip(texts, found["input_ids"]):
-            encoded[index] = ids
-    return encoded
 
 
 def _check_attention(model: PreTrainedModel) -> None:

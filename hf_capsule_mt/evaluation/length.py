@@ -130,7 +130,7 @@ def record_buckets(buckets: Sequence[Bucket]) -> list[dict[str, Any]]:
 
 
 def bucket_names(edges: Sequence[int | None]) -> list[str]:
-    """What to call the buckets up to each of these lengths, the last of which may be None: "≤ 10", "11–20", "> 20"."""
+    """Return the names of the buckets up to each length, the last of which may be None: "≤ 10", "11–20", "> 20"."""
     names = []
     for shortest, longest in zip([None, *edges], edges):
         if shortest is None:

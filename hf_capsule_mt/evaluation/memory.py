@@ -1,4 +1,4 @@
-"""How much memory a piece of work needs."""
+"""Peak memory of a piece of work."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _CPU = 0  # as the profiler's trace has it: c10::DeviceType
 
 
 def peak_memory(run: Callable[[], object], device: torch.device) -> int:
-    """The most bytes of tensors, beyond those that there are before it, that `run()` has on the device at one time.
+    """Return the most bytes of tensors that `run()` has on the device at one time, beyond those before it.
 
     Args:
         run: the work.

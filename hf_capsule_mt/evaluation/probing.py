@@ -37,7 +37,7 @@ _SPECIAL_TOKENS = ["<pad>", "<unk>", "</s>"]  # with the ids of the presets
 
 @dataclass(frozen=True)
 class ProbingSettings:
-    """How a classifier is made and trained; the paper names its size and says nothing of the rest.
+    """Size and training of a classifier; of these the paper names the size alone.
 
     Attributes:
         size: of the encoder, see [`preset_config`]; it has three layers.
@@ -134,7 +134,7 @@ def train_word_tokenizer(sentences: Sequence[str], vocab_size: int) -> PreTraine
 
 
 def _check_best(checkpoint: str | None, run_dir: str | Path) -> None:
-    """Where the Trainer finds no best checkpoint, it keeps the last weights and only warns."""
+    """Raise an error where the Trainer, which finds no best checkpoint, keeps the last weights and only warns."""
     if checkpoint is None or not Path(checkpoint).is_dir():
         raise FileNotFoundError(
             f"the best checkpoint of {run_dir} is not where it was written; move the folder back, or delete it for the "

@@ -1,4 +1,4 @@
-"""Whether a system is better than a baseline by more than chance: the tests behind the marks in the papers' tables.
+"""Tests of the difference between a system and a baseline, those behind the marks in the papers' tables.
 
 Li et al. 2019 use paired bootstrap resampling (Koehn 2004), Dou et al. 2019 the sign test of Collins et al. 2005.
 Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sacreBLEU's.

@@ -127,7 +127,7 @@ def training_batches(workload: Workload, vocab_size: int, device: torch.device) 
 
 
 def memory_batch(workload: Workload, vocab_size: int, device: torch.device) -> Batch:
-    """As many sentences of 128 words, with translations of 128, as there may be in a training batch, but one at least.
+    """Return a training batch of pairs of 128 words a side, as many as it may hold, but at least one.
 
     With 1,024 tokens it is the batch of B = 8, S = T = 128.
     """
@@ -216,7 +216,7 @@ def _take_turns(
 
 
 def seconds(run: Callable[[T], object], batch: T, device: torch.device) -> float:
-    """How long `run(batch)` takes, in seconds, with what it starts on the device."""
+    """Return the seconds that `run(batch)` takes, with the work it starts on the device."""
     _synchronize(device)
     start = time.perf_counter()
     run(batch)

@@ -46,8 +46,8 @@ def teacher_force(
         **options: of the model's forward, such as `output_attentions=True`, or `output_routing="all"`.
     """
     config = model.config
-    input_ids, source_mask = _pad(sources, config.pad_token_id, model.device)
-    words, target_mask = _pad(targets, config.pad_token_id, model.device)
+    input_ids, source_mask = pad_rows(sources, config.pad_token_id, model.device)
+    words, target_mask = pad_rows(targets, config.pad_token_id, model.device)
     start = words.new_full((len(words), 1), config.decoder_start_token_id)
     # The head, whose product with the vocabulary is the largest part of a small model's work, says nothing of routing.
     output = model.base_model(
@@ -60,7 +60,8 @@ def teacher_force(
     return TeacherForcedPass(output, source_mask, target_mask, input_ids, words)
 
 
-def _pad(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return `[batch, length]` ids, padded on the right, and their mask, True where there is a word."""
     lengths = torch.tensor([len(row) for row in rows])
     padded = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=padding or 0)
     return padded.to(device), (torch.arange(padded.shape[1]) < lengths[:, None]).to(device)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from statistics import median
+from statistics import linear_regression, median
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
@@ -61,7 +61,7 @@ def _decode(model: PreTrainedModel, length: int, batch: Batch) -> torch.Tensor:
 
 
 def medians_of(measurements: Iterable[Measurement]) -> dict[tuple[str, str, int], float]:
-    """The median of the seconds, by kind, row and length."""
+    """Return the median of the seconds, by kind, row and length."""
     times: dict[tuple[str, str, int], list[float]] = {}
     for one in measurements:
         times.setdefault((one.kind, one.row, one.length), []).append(one.seconds)
@@ -69,17 +69,14 @@ def medians_of(measurements: Iterable[Measurement]) -> dict[tuple[str, str, int]
 
 
 def fit_exponent(lengths: Sequence[int], times: Sequence[float]) -> float:
-    """The k of time = c * length^k, by least squares of the logarithms.
+    """Return the k of time = c * length^k, by least squares of the logarithms.
 
     Raises:
         ValueError: if there are fewer than two lengths.
     """
     if len(lengths) < 2:
         raise ValueError(f"an exponent needs two lengths or more, not {len(lengths)}")
-    x, y = ([math.log(value) for value in values] for values in (lengths, times))
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y))
-    return covariance / sum((a - mean_x) ** 2 for a in x)
+    return linear_regression(*([math.log(value) for value in values] for values in (lengths, times))).slope
 
 
 def record_times(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
@@ -14,6 +13,8 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
+
+from .teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +76,22 @@ def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_l
 
 
 def tokenize_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:
-    """The source tokens of every line, however many, and none for a blank one."""
+    """Return the source tokens of every line, however many, and none for a blank one."""
+    return _tokenize("text", tokenizer, lines)
+
+
+def tokenize_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
+    """Return the target tokens of every line, cut to `max_length`, and none for a blank one."""
+    return _tokenize("text_target", tokenizer, lines, truncation=True, max_length=max_length)
+
+
+def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], **options: Any) -> list[list[int]]:
     texts = {index: line for index, line in enumerate(lines) if line.strip()}
     encoded = [[] for _ in lines]
     if texts:
         # verbose=False: the library's own warning of long texts names neither their number nor the lines.
-        for index, ids in zip(texts, tokenizer(list(texts.values()), verbose=False)["input_ids"]):
+        found = tokenizer(**{side: list(texts.values())}, verbose=False, **options)
+        for index, ids in zip(texts, found["input_ids"]):
             encoded[index] = ids
     return encoded
 
@@ -156,15 +167,11 @@ def generate_batches(
         ValueError: if `max_new_tokens` exceeds the model's positions.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in batches:
-            sources = [torch.tensor(encoded[index]) for index in batch]
+            sources = [encoded[index] for index in batch]
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             yield batch, _generate(model, sources, torch.tensor(limits), **generate_options)
-    finally:
-        model.train(was_training)
 
 
 class _NewTokensCriteria(StoppingCriteria):
@@ -180,15 +187,13 @@ class _NewTokensCriteria(StoppingCriteria):
 
 
 def _generate(
-    model: PreTrainedModel, sources: Sequence[torch.Tensor], limits: torch.Tensor, **generate_options: Any
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], limits: torch.Tensor, **generate_options: Any
 ) -> torch.Tensor:
-    """Token ids [batch, length] for sources padded on the right and limits [batch] of new tokens."""
-    lengths = torch.tensor([len(source) for source in sources])
-    input_ids = pad_sequence(sources, batch_first=True, padding_value=model.config.pad_token_id or 0)
-    attention_mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
+    """Return token ids `[batch, length]` for sources and limits `[batch]` of new tokens."""
+    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
     return model.generate(
-        input_ids=input_ids.to(model.device),
-        attention_mask=attention_mask.to(model.device),
+        input_ids=input_ids,
+        attention_mask=mask.long(),
         stopping_criteria=StoppingCriteriaList([_NewTokensCriteria(limits.to(model.device))]),
         # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
         max_length=int(limits.max()) + 2,

@@ -1,4 +1,4 @@
-"""What the Explorer answers: the translation of a sentence by a checkpoint, and the routing on the way."""
+"""Answers of the Explorer: the translation of a sentence by a checkpoint, and the routing on the way."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What one checkpoint makes of a sentence.
+    """Translation and routing of a sentence by one checkpoint.
 
     Attributes:
         routing: the translation too; None if there is a problem.
-        architecture: what the model is, in words.
+        architecture: description of the model.
         problem: what the visitor should change; empty if there is an answer.
     """
 

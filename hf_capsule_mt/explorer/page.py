@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -17,24 +18,14 @@ TITLE = "Capsule-routing translation"
 _INTRODUCTION = f"""# {TITLE}
 Type a sentence, and see what a checkpoint makes of it and where routing sends its layers, heads and words."""
 _NO_PICTURE = "This model has no routing, so there is no picture of it."
-_CSS = """
-.gradio-container { width: 100%; max-width: 1280px !important; margin: 0 auto !important; }
-.problem {
-    border-left: 4px solid var(--error-border-color); border-radius: var(--radius-md);
-    background: var(--error-background-fill); color: var(--error-text-color);
-    padding: var(--spacing-lg) var(--spacing-xl); overflow-wrap: anywhere;
-}
-.translation textarea { font-size: var(--text-xl) !important; }
-.small p { font-size: var(--text-sm); opacity: 0.75; }
-.picture img { object-fit: scale-down !important; max-height: 75vh; }
-"""
+_STYLE = Path(__file__).with_name("page.css")
 # Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
 _KEPT = 3600
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """What shows a checkpoint's answer, from top to bottom."""
+    """Components that show a checkpoint's answer, from top to bottom."""
 
     problem: gr.HTML
     translation: gr.Textbox
@@ -89,7 +80,7 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     """
     fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
-    page.launch(server_name=host, server_port=port, theme=theme, css=_CSS, **fixed, **options)
+    page.launch(server_name=host, server_port=port, theme=theme, css_paths=_STYLE, **fixed, **options)
 
 
 def _choice(models: Sequence[str], number: int, fixed: bool) -> gr.Dropdown:
@@ -141,7 +132,7 @@ def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) 
 
 
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
-    """What the components of a panel become, without the picture."""
+    """Return the new components of a panel, without the picture."""
     found = answer(load, name, sentence)
     routing = found.routing
     titles = picture_titles(routing) if routing is not None else []
@@ -158,7 +149,7 @@ def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> 
 
 
 def _draw(routing: SentenceRouting | None, title: str | None, step: int) -> list[Any]:
-    """What the words on the picture, the slider and the picture become."""
+    """Return the new words on the picture, slider and picture."""
     if routing is None or title is None:
         return [gr.skip()] * 3
     has_steps = follows_step(title) and len(routing.target_words) > 1

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_capsule_mt.records import DataOptions, Environment, EvaluationRecord, Rates, RunRecord, SpeedRecord
+from hf_capsule_mt.records import Comparison, DataOptions, EvaluationRecord, RunRecord, SpeedRecord
+from hf_capsule_mt.templates import render
 
 from .architecture import describe_architecture
 from .names import PLACEHOLDER, check_repo_id
@@ -89,26 +89,30 @@ def make_model_card(
     config = _config(record)
     languages = _languages(record.data, details)
     results = _results(record, evaluations)
-    papers = papers_of(config)
     title = _title(record, languages)
-    return ModelCard.from_template(
-        _metadata(record, details, title, languages, results),
-        template_path=str(TEMPLATE),
+    files = [Path(file).name for file in record.data.train_file]
+    text = render(
+        TEMPLATE,
+        card_data=_metadata(record, details, title, languages, results).to_yaml(),
         title=title,
+        record=record,
+        training=record.training,
+        details=details,
+        config=config,
         architecture=describe_architecture(config),
-        references=" ".join(f"[{paper.name}]({paper.url}): {paper.title}." for paper in papers),
-        repo_id=details.repo_id,
+        papers=papers_of(config),
         example=json.dumps(details.example, ensure_ascii=False),
         results=[_row(result) for result in results],
-        note=details.note,
-        size=f"{record.parameters:,} parameters, {record.parameters * 4 / 1e6:.1f} MB in float32.",
-        speed=_benchmark(record, speed, config) if speed is not None else None,
-        data=_data(record, details),
-        hyperparameters=_hyperparameters(record, config),
+        plain="RNMT without capsules" if config.model_type == "rnmt" else "plain Marian",
+        benchmark=speed,
+        speed=_speeds(record, speed) if speed is not None else None,
+        files=files,
+        data_name=details.data_name or record.data.dataset_name or ", ".join(files),
         command=_without_folders(record.command),
-        limitations=_limitations(record, details, languages),
-        bibtex="\n\n".join(paper.bibtex for paper in papers),
+        best_checkpoint=Path(record.best_checkpoint or "").name,
+        direction=f"from {languages[0]} to {languages[1]}" if None not in languages else "in one direction",
     )
+    return ModelCard(text)
 
 
 def _config(record: RunRecord) -> PreTrainedConfig:
@@ -195,95 +199,16 @@ def _row(result: EvalResult) -> dict[str, str]:
     }
 
 
-def _machine(environment: Environment) -> str:
-    packages = environment.packages
-    threads = f" ({environment.cpu_threads} CPU threads)"
-    return f"{environment.device}{threads}, torch {packages['torch']}, transformers {packages['transformers']}"
-
-
-def _benchmark(record: RunRecord, speed: SpeedRecord, config: PreTrainedConfig) -> str:
+def _speeds(record: RunRecord, speed: SpeedRecord) -> Comparison:
+    """Return the row of this model in a benchmark."""
     method, size = record.model.method, record.model.size or "base"
-    settings, result = speed.settings, speed.results.get(method)
-    if result is None or settings.size != size or result.parameters != record.parameters:
+    result = speed.results.get(method)
+    if result is None or speed.settings.size != size or result.parameters != record.parameters:
         raise ValueError(
             f"the speed record has no row {method!r} of size {size!r} with {record.parameters:,} parameters; give "
             f"what {speed.COMMAND} wrote for this model"
         )
-    plain = "RNMT without capsules" if config.model_type == "rnmt" else "plain Marian"
-    training, decoding = ((median(rates.method), _ratios(rates, plain)) for rates in (result.training, result.decoding))
-    return (
-        f"In turns with {plain}, on random sentences of {config.vocab_size:,} words, it trains on "
-        f"{training[0]:.0f} target tokens a second ({training[1]}, batches of up to {settings.max_tokens:,} padded "
-        f"tokens) and decodes {decoding[0]:.1f} sentences a second ({decoding[1]}, {settings.batch_size} at a time, "
-        f"{settings.num_beams} beams, {settings.new_tokens} tokens each). These are medians of "
-        f"{settings.rounds} rounds, {settings.dtype}, on {_machine(speed.environment)}."
-    )
-
-
-def _ratios(rates: Rates, plain: str) -> str:
-    return f"{rates.ratio:.2f} of {plain}, from {min(rates.ratios):.2f} to {max(rates.ratios):.2f}"
-
-
-def _data_name(record: RunRecord, details: CardDetails) -> str:
-    names = [Path(file).name for file in record.data.train_file]
-    return details.data_name or record.data.dataset_name or ", ".join(names)
-
-
-def _data(record: RunRecord, details: CardDetails) -> dict[str, str]:
-    report = record.data_report
-    lines = {
-        "Data": _data_name(record, details),
-        "Licence of the data": details.data_license or "not stated",
-        "Sentence pairs": f"{record.pairs.trained_on:,} of {report.read:,} read; left out: "
-        f"{report.empty + report.invalid_utf8:,} unusable, {record.pairs.too_long:,} of more than "
-        f"{record.data.max_source_length} source or {record.data.max_target_length} target tokens",
-    }
-    if record.data.train_file and details.data_name is not None:
-        lines["Files"] = ", ".join(Path(file).name for file in record.data.train_file)
-    return lines | {f"SHA-256 of the {side} text": f"`{digest}`" for side, digest in record.data_sha256.items()}
-
-
-def _hyperparameters(record: RunRecord, config: PreTrainedConfig) -> dict[str, str]:
-    training, base, best = record.training, record.base_model, record.best_checkpoint
-    batch, pairs = training.max_tokens_per_batch, training.per_device_train_batch_size
-    lines = {
-        "Updates": f"{record.updates:,}",
-        "Batch": f"{f'{batch:,} padded tokens' if batch else f'{pairs} pairs'} a device and step, "
-        f"{record.processes} device(s), {training.gradient_accumulation_steps} step(s) an update",
-        "Optimizer": f"{training.optim}, betas {training.adam_beta1} and {training.adam_beta2}, "
-        f"epsilon {training.adam_epsilon}, weight decay {training.weight_decay}",
-        "Learning rate": f"{training.learning_rate}, {training.lr_scheduler_type}, warm-up {training.warmup_steps:g}",
-        "Dropout": str(config.dropout),
-        "Label smoothing": str(config.label_smoothing),
-        "Precision": {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(
-            record.mixed_precision, record.mixed_precision
-        ),
-        "Seed": str(training.seed),
-        "Machine": _machine(record.environment),
-    }
-    if base is not None:
-        lines = {"Started from": f"`{base.name}`, revision `{base.revision}`", **lines}
-    if training.load_best_model_at_end and best is not None:
-        lines["Weights"] = f"of {Path(best).name}, the best in {training.metric_for_best_model}"
-    return lines
-
-
-def _limitations(record: RunRecord, details: CardDetails, languages: tuple[str | None, str | None]) -> list[str]:
-    direction = f" from {languages[0]} to {languages[1]}" if None not in languages else " in one direction"
-    base = record.base_model
-    trained = f"trained on {record.pairs.trained_on:,} pairs of {_data_name(record, details)}"
-    if base is not None:
-        trained = f"{trained}, after {base.name} had been trained on other text"
-    limits = [
-        f"It translates{direction}, sentence by sentence, and was {trained}. How well it translates text of another "
-        "kind was not measured.",
-        "The figures are of one run with one seed; how far another would be from them was not measured.",
-        "Like every translation model it may leave out, add or invert what the source says, and repeats the biases of "
-        "its training text; have somebody check what matters.",
-    ]
-    if details.data_license is not None:
-        limits.append(f"The licence of its training data ({details.data_license}) may limit what it may be used for.")
-    return limits
+    return result
 
 
 def _without_folders(command: str) -> str:

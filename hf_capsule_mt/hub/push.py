@@ -46,7 +46,7 @@ _REPLACED = (
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did."""
+    """Result of a push."""
 
     url: str
     """Address of the commit."""

@@ -14,22 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from .lexicon import (
-    HE,
-    IT,
-    KNOW,
-    SHE,
-    THEY,
-    WHETHER,
-    A,
-    Adjective,
-    Determiner,
-    Modal,
-    Noun,
-    Phrase,
-    Pronoun,
-    Verb,
-)
+from . import lexicon as lex
+from .lexicon import A, Adjective, Determiner, Modal, Noun, Phrase, Pronoun, Verb
 
 
 class Pair(NamedTuple):
@@ -48,37 +34,8 @@ class Tense(Enum):
     PAST = auto()
 
 
-# The endings of dieser by case and gender (p: plural): every other ending follows from them.
-STRONG_ENDINGS = {
-    "nom": {"m": "er", "f": "e", "n": "es", "p": "e"},
-    "acc": {"m": "en", "f": "e", "n": "es", "p": "e"},
-    "dat": {"m": "em", "f": "er", "n": "em", "p": "en"},
-}
 # Where ein, kein and the possessives have no ending, the adjective shows the strong one instead.
 ENDINGLESS = {("nom", "m"), ("nom", "n"), ("acc", "n")}
-CONTRACTIONS = {
-    "in dem": "im",
-    "in das": "ins",
-    "an dem": "am",
-    "von dem": "vom",
-    "zu dem": "zum",
-    "zu der": "zur",
-}
-IRREGULAR = {
-    "sein": ("bin", "bist", "ist", "sind"),
-    "waren": ("war", "warst", "war", "waren"),
-    "hatten": ("hatte", "hattest", "hatte", "hatten"),
-    "wissen": ("weiß", "weißt", "weiß", "wissen"),
-    "können": ("kann", "kannst", "kann", "können"),
-    "konnten": ("konnte", "konntest", "konnte", "konnten"),
-    "müssen": ("muss", "musst", "muss", "müssen"),
-    "mussten": ("musste", "musstest", "musste", "mussten"),
-    "wollen": ("will", "willst", "will", "wollen"),
-    "wollten": ("wollte", "wolltest", "wollte", "wollten"),
-    "dürfen": ("darf", "darfst", "darf", "dürfen"),
-    "durften": ("durfte", "durftest", "durfte", "durften"),
-    "sollten": ("sollte", "solltest", "sollte", "sollten"),
-}
 PERSONS = ("1s", "2s", "3s", "p")
 SHORT_SYLLABLE = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
 
@@ -112,7 +69,7 @@ class NounPhrase:
     def in_german(self, case: str, negated: bool = False) -> str:
         """The German words in `case`; `negated` turns ein, or no article, into kein."""
         gender = "p" if self.plural else self.noun.gender
-        strong = STRONG_ENDINGS[case][gender]
+        strong = lex.STRONG_ENDINGS[case][gender]
         weak = "e" if gender != "p" and (case == "nom" or (case == "acc" and gender != "m")) else "en"
         stem = "kein" if negated else self.determiner.german
         if self.determiner is A and not negated and (self.plural or self.noun.uncountable):
@@ -156,9 +113,9 @@ def join(*words: str | None) -> str:
     return " ".join(word for word in words if word)
 
 
-def sentence(text: str, mark: str = ".") -> str:
-    """`text` with a capital and a closing `mark`."""
-    return text[0].upper() + text[1:] + mark
+def _sentence(english: str, german: str, mark: str = ".") -> Pair:
+    """Return both texts with a capital and a closing `mark`."""
+    return Pair(*(text[0].upper() + text[1:] + mark for text in (english, german)))
 
 
 def pronoun_for(phrase: NounPhrase | Pronoun) -> Pronoun:
@@ -166,8 +123,8 @@ def pronoun_for(phrase: NounPhrase | Pronoun) -> Pronoun:
     if isinstance(phrase, Pronoun):
         return phrase
     if phrase.plural:
-        return THEY
-    return {"m": HE, "f": SHE, "n": IT}[phrase.noun.gender]
+        return lex.THEY
+    return {"m": lex.HE, "f": lex.SHE, "n": lex.IT}[phrase.noun.gender]
 
 
 def thing_pronoun(phrase: NounPhrase) -> Pronoun:
@@ -178,7 +135,7 @@ def thing_pronoun(phrase: NounPhrase) -> Pronoun:
 
 def relative_pronoun(phrase: NounPhrase) -> Pronoun:
     """The subject of a relative clause about the person `phrase`: "who", German der, die or das."""
-    german = _with_ending("d", STRONG_ENDINGS["nom"]["p" if phrase.plural else phrase.noun.gender])
+    german = _with_ending("d", lex.STRONG_ENDINGS["nom"]["p" if phrase.plural else phrase.noun.gender])
     return Pronoun("who", "who", phrase.person, german, german, german)
 
 
@@ -189,7 +146,7 @@ def prepositional(english: str, german: str, case: str, phrase: NounPhrase | Pro
 
 def _contract(german: str) -> str:
     first, second, *rest = german.split()
-    return join(CONTRACTIONS.get(f"{first} {second}", f"{first} {second}"), *rest)
+    return join(lex.CONTRACTIONS.get(f"{first} {second}", f"{first} {second}"), *rest)
 
 
 def _with_ending(stem: str, ending: str) -> str:
@@ -205,8 +162,8 @@ def _adjective_form(adjective: Adjective, ending: str) -> str:
 
 def german_finite(lemma: str, person: str, third: str = "") -> str:
     """The form of `lemma` in `person`; a verb that is not irregular is built from its `third` person singular."""
-    if lemma in IRREGULAR:
-        return IRREGULAR[lemma][PERSONS.index(person)]
+    if lemma in lex.IRREGULAR:
+        return lex.IRREGULAR[lemma][PERSONS.index(person)]
     if person == "1s":
         return re.sub("e?n$", "", lemma) + "e"
     if person == "2s":
@@ -375,12 +332,12 @@ def english_infinitive(clause: Clause) -> str:
 
 def statement(clause: Clause) -> Pair:
     """A main clause on its own."""
-    return Pair(sentence(english_clause(clause)), sentence(german_clause(clause)))
+    return _sentence(english_clause(clause), german_clause(clause))
 
 
 def question(clause: Clause) -> Pair:
     """A question; the clause's `front` is its question word, if it has one."""
-    return Pair(sentence(english_question(clause), "?"), sentence(german_inverted(clause), "?"))
+    return _sentence(english_question(clause), german_inverted(clause), "?")
 
 
 def complex_sentence(conjunction: Phrase, main: Clause, subordinate: Clause, main_first: bool) -> Pair:
@@ -388,8 +345,8 @@ def complex_sentence(conjunction: Phrase, main: Clause, subordinate: Clause, mai
     english = f"{conjunction.english} {english_clause(subordinate)}"
     german = german_subordinate(conjunction.german, subordinate)
     if main_first:
-        return Pair(sentence(f"{english_clause(main)} {english}"), sentence(f"{german_clause(main)}, {german}"))
-    return Pair(sentence(f"{english}, {english_clause(main)}"), sentence(f"{german}, {german_inverted(main)}"))
+        return _sentence(f"{english_clause(main)} {english}", f"{german_clause(main)}, {german}")
+    return _sentence(f"{english}, {english_clause(main)}", f"{german}, {german_inverted(main)}")
 
 
 def coordination(first: Clause, conjunction: Phrase, second: Clause) -> Pair:
@@ -397,24 +354,24 @@ def coordination(first: Clause, conjunction: Phrase, second: Clause) -> Pair:
     comma = "," if conjunction.english == "but" else ""
     english = f"{english_clause(first)}{comma} {conjunction.english} {english_clause(second)}"
     german = f"{german_clause(first)}{comma} {conjunction.german} {german_clause(second)}"
-    return Pair(sentence(english), sentence(german))
+    return _sentence(english, german)
 
 
 def whether_question(subject: Pronoun, content: Clause) -> Pair:
     """A polite question: "Do you know whether the bus is coming?"."""
-    matrix = Clause(subject, KNOW)
-    english = f"{english_question(matrix)} {WHETHER.english} {english_clause(content)}"
-    german = f"{german_inverted(matrix)}, {german_subordinate(WHETHER.german, content)}"
-    return Pair(sentence(english, "?"), sentence(german, "?"))
+    matrix = Clause(subject, lex.KNOW)
+    english = f"{english_question(matrix)} {lex.WHETHER.english} {english_clause(content)}"
+    german = f"{german_inverted(matrix)}, {german_subordinate(lex.WHETHER.german, content)}"
+    return _sentence(english, german, "?")
 
 
 def infinitive_sentence(matrix: Clause, content: Clause) -> Pair:
     """An infinitive with zu after `matrix`: "He is trying to open the window"."""
     english = f"{english_clause(matrix)} {english_infinitive(content)}"
-    return Pair(sentence(english), sentence(f"{german_clause(matrix)}, {german_infinitive(content)}"))
+    return _sentence(english, f"{german_clause(matrix)}, {german_infinitive(content)}")
 
 
 def relative_sentence(matrix: Clause, content: Clause) -> Pair:
     """`content`, whose subject is a relative pronoun, about the object that `matrix` ends with."""
     english = f"{english_clause(matrix)} {english_clause(content)}"
-    return Pair(sentence(english), sentence(f"{german_clause(matrix)}, {german_subordinate('', content)}"))
+    return _sentence(english, f"{german_clause(matrix)}, {german_subordinate('', content)}")

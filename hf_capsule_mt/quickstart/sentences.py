@@ -1,4 +1,4 @@
-"""What the built-in corpus says: every kind of sentence is a tree of choices over words and clauses.
+"""Sentences of the built-in corpus: every kind is a tree of choices over words and clauses.
 
 The tree knows how many sentences it holds, and `draw` picks one of them with a random generator.
 """
@@ -10,24 +10,9 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from . import grammar
 from . import lexicon as lex
-from .grammar import (
-    Clause,
-    NounPhrase,
-    Pair,
-    Tense,
-    complex_sentence,
-    coordination,
-    infinitive_sentence,
-    prepositional,
-    pronoun_for,
-    question,
-    relative_pronoun,
-    relative_sentence,
-    statement,
-    thing_pronoun,
-    whether_question,
-)
+from .grammar import Clause, NounPhrase, Pair, Tense
 from .lexicon import NOUNS, A, Adjective, Phrase, Pronoun, Verb
 
 
@@ -45,7 +30,7 @@ class Choice:
 
 
 class Combination:
-    """What `build` makes of one draw from each part; a part that is no choice is passed on as it is."""
+    """Result of `build` on one draw from each part; a part that is no choice is passed on as it is."""
 
     def __init__(self, build: Callable[..., Any], *parts: Any, **named_parts: Any) -> None:
         self.build, self.parts, self.named_parts = build, parts, named_parts
@@ -98,7 +83,7 @@ _ANYBODY = Choice(_FAMILY, _PEOPLE, _PRONOUNS, _NAMES, weights=(4, 4, 3, 1))
 
 def _place(english: str, german: str, case: str, *groups: str) -> Combination:
     singular = Choice(lex.THE, A, weights=(4, 1))
-    return Combination(prepositional, english, german, case, _phrases(*groups, singular=singular))
+    return Combination(grammar.prepositional, english, german, case, _phrases(*groups, singular=singular))
 
 
 _LOCATION = Choice(
@@ -133,10 +118,10 @@ def _transitive(verbs: Iterable[Verb], persons: Any, **parts: Any) -> Choice:
 
 
 def _deeds(persons: Any) -> Choice:
-    """What somebody does with a thing or a person."""
+    """Predicates of doing something with a thing or a person."""
     onto = Choice(_place("on", "auf", "acc", "furniture"), _place("into", "in", "acc", "containers"))
     gifts = _phrases("things", "clothes", singular=A)
-    receiver = Combination(prepositional, "for", "für", "acc", persons)
+    receiver = Combination(grammar.prepositional, "for", "für", "acc", persons)
     return Choice(
         _transitive([verb for verb in lex.TRANSITIVE if not verb.simple], persons),
         _transitive(lex.DITRANSITIVE, persons, recipient=persons),
@@ -148,8 +133,8 @@ def _deeds(persons: Any) -> Choice:
 
 
 def _moves(persons: Any) -> Choice:
-    """What somebody does alone, or where he goes."""
-    company = Combination(prepositional, "with", "mit", "dat", persons)
+    """Predicates of doing something alone, and of going somewhere."""
+    company = Combination(grammar.prepositional, "with", "mit", "dat", persons)
     return Choice(
         Combination(dict, verb=Choice(*lex.INTRANSITIVE)),
         Combination(dict, verb=Choice(*lex.TOGETHER), place=Choice(None, company, _LOCATION, weights=(1, 1, 4))),
@@ -240,7 +225,7 @@ def _being(adjectives: Iterable[Adjective], **parts: Any) -> Combination:
 
 
 def _descriptions() -> Choice:
-    """What things are like and how people feel."""
+    """Clauses on the properties of things and the feelings of people."""
     owned = Choice(lex.THE, lex.THIS, _POSSESSIVES)
     options = []
     for group, singular in (
@@ -254,7 +239,7 @@ def _descriptions() -> Choice:
 
 
 def _things_about() -> Choice:
-    """Where things lie and to whom they belong."""
+    """Clauses on the places and owners of things."""
     options = []
     for verb, predicate in (
         (lex.LIE, {"place": _place("on", "auf", "dat", "furniture")}),
@@ -282,7 +267,7 @@ def _background(main: Clause) -> Tense:
 
 
 def _in_weather(conjunction: Phrase, main: Clause, weather: Clause, main_first: bool) -> Pair:
-    return complex_sentence(conjunction, main, replace(weather, tense=_background(main)), main_first)
+    return grammar.complex_sentence(conjunction, main, replace(weather, tense=_background(main)), main_first)
 
 
 def _with_reason(
@@ -294,9 +279,9 @@ def _with_reason(
     main_first: bool,
 ) -> Pair:
     """The noun comes first and its pronoun second, whichever clause that is."""
-    doer, feeler = (subject, pronoun_for(subject)) if main_first else (pronoun_for(subject), subject)
+    doer, feeler = (subject, grammar.pronoun_for(subject)) if main_first else (grammar.pronoun_for(subject), subject)
     main = Clause(doer, **predicate, **aspect)
-    return complex_sentence(conjunction, main, Clause(feeler, **reason, tense=_background(main)), main_first)
+    return grammar.complex_sentence(conjunction, main, Clause(feeler, **reason, tense=_background(main)), main_first)
 
 
 # Whom a pronoun takes up: never das Kind or das Mädchen, whose pronoun is no translation of he or she.
@@ -326,7 +311,7 @@ def _complex_sentences() -> Choice:
         options.append(Combination(_in_weather, conjunction, _clauses(_actions, aspects), weather, order))
     at_once = Combination(_clause, _FAMILY, _actions(_NAMES), {})
     meanwhile = Combination(_clause, _PEOPLE, _actions(_FAMILY), {})
-    return Choice(*options, Combination(complex_sentence, lex.WHILE, at_once, meanwhile, order))
+    return Choice(*options, Combination(grammar.complex_sentence, lex.WHILE, at_once, meanwhile, order))
 
 
 def _reports() -> Choice:
@@ -336,19 +321,19 @@ def _reports() -> Choice:
     telling = Combination(_clause, subject, Combination(dict, verb=Choice(*lex.REPORTING)), {})
     wondering = Combination(_clause, subject, {"verb": lex.KNOW, "negated": True}, {})
     return Choice(
-        Combination(complex_sentence, lex.THAT, telling, fact, True),
-        Combination(complex_sentence, lex.WHETHER, wondering, doubt, True),
-        Combination(whether_question, Choice(lex.YOU, lex.HE, lex.SHE), doubt),
+        Combination(grammar.complex_sentence, lex.THAT, telling, fact, True),
+        Combination(grammar.complex_sentence, lex.WHETHER, wondering, doubt, True),
+        Combination(grammar.whether_question, Choice(lex.YOU, lex.HE, lex.SHE), doubt),
         weights=(3, 1, 1),
     )
 
 
 def _attempt(subject: NounPhrase | Pronoun, verb: Verb, aspect: dict[str, Any], deed: dict[str, Any]) -> Pair:
-    return infinitive_sentence(Clause(subject, verb, **aspect), Clause(subject, **deed))
+    return grammar.infinitive_sentence(Clause(subject, verb, **aspect), Clause(subject, **deed))
 
 
 def _relative(matrix: Clause, predicate: dict[str, Any], aspect: dict[str, Any]) -> Pair:
-    return relative_sentence(matrix, Clause(relative_pronoun(matrix.object), **predicate, **aspect))
+    return grammar.relative_sentence(matrix, Clause(grammar.relative_pronoun(matrix.object), **predicate, **aspect))
 
 
 def _relatives() -> Combination:
@@ -361,12 +346,14 @@ def _relatives() -> Combination:
 def _sequel(verbs: tuple[Verb, Verb], conjunction: Phrase, who: Any, thing: NounPhrase, other: Any) -> Pair:
     """Somebody did something with a thing, and somebody else did something with it."""
     first = Clause(who, verbs[0], object=thing, tense=Tense.PAST)
-    return coordination(first, conjunction, Clause(other, verbs[1], object=thing_pronoun(thing), tense=Tense.PAST))
+    return grammar.coordination(
+        first, conjunction, Clause(other, verbs[1], object=grammar.thing_pronoun(thing), tense=Tense.PAST)
+    )
 
 
 def _vain_search(who: NounPhrase | Pronoun, thing: NounPhrase) -> Pair:
-    found = Clause(pronoun_for(who), lex.FIND, object=thing_pronoun(thing), modal=lex.CAN, negated=True)
-    return coordination(Clause(who, lex.SEARCH, object=thing), lex.BUT, found)
+    found = Clause(grammar.pronoun_for(who), lex.FIND, object=grammar.thing_pronoun(thing), modal=lex.CAN, negated=True)
+    return grammar.coordination(Clause(who, lex.SEARCH, object=thing), lex.BUT, found)
 
 
 def _sequels() -> Choice:
@@ -390,18 +377,18 @@ def sentences() -> Choice:
     mishaps = partial(_transitive, lex.MISHAPS)
     where = partial(_transitive, lex.SEEN_SOMEWHERE)
     kinds = (
-        (12, Combination(statement, _clauses(_actions, Choice(_PLAIN, _MODAL)))),
-        (14, Combination(statement, _clauses(_actions, _SCHEDULED))),
-        (4, Combination(statement, _clauses(states, _PLAIN))),
-        (2, Combination(statement, _clauses(mishaps, Combination(dict, tense=Tense.PAST, negated=_NEGATED)))),
-        (4, Combination(statement, Combination(_clause, _STRANGERS, _actions(_FAMILY), _POSITIVE))),
-        (6, Combination(statement, _descriptions())),
-        (4, Combination(statement, Choice(_things_about(), _animals()))),
-        (8, Combination(question, _clauses(_actions, _ASKED))),
-        (2, Combination(question, _clauses(states, _POSITIVE))),
-        (2, Combination(question, _clauses(_actions, _ASKED_WHY))),
-        (1, Combination(question, _clauses(_actions, _ASKED_WHEN))),
-        (1, Combination(question, _clauses(where, _ASKED_WHERE))),
+        (12, Combination(grammar.statement, _clauses(_actions, Choice(_PLAIN, _MODAL)))),
+        (14, Combination(grammar.statement, _clauses(_actions, _SCHEDULED))),
+        (4, Combination(grammar.statement, _clauses(states, _PLAIN))),
+        (2, Combination(grammar.statement, _clauses(mishaps, Combination(dict, tense=Tense.PAST, negated=_NEGATED)))),
+        (4, Combination(grammar.statement, Combination(_clause, _STRANGERS, _actions(_FAMILY), _POSITIVE))),
+        (6, Combination(grammar.statement, _descriptions())),
+        (4, Combination(grammar.statement, Choice(_things_about(), _animals()))),
+        (8, Combination(grammar.question, _clauses(_actions, _ASKED))),
+        (2, Combination(grammar.question, _clauses(states, _POSITIVE))),
+        (2, Combination(grammar.question, _clauses(_actions, _ASKED_WHY))),
+        (1, Combination(grammar.question, _clauses(_actions, _ASKED_WHEN))),
+        (1, Combination(grammar.question, _clauses(where, _ASKED_WHERE))),
         (15, _complex_sentences()),
         (8, _reports()),
         (5, Combination(_attempt, _ANYBODY, Choice(*lex.ATTEMPTS), _POSITIVE, _deeds(_NAMES))),

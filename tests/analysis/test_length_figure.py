@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from hf_capsule_mt.analysis.length_figure import draw_lengths
+from hf_capsule_mt.analysis.line_figures import draw_lengths
 
 
 def record(systems=2):

@@ -3,9 +3,8 @@
 import pytest
 from matplotlib.figure import Figure
 
-from hf_capsule_mt.analysis.curves_figure import draw_learning_curves
 from hf_capsule_mt.analysis.figures import COLOURS, LINES, line_style
-from hf_capsule_mt.analysis.sweep_figure import draw_sweep
+from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep
 
 
 @pytest.fixture

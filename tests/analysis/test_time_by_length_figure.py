@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from hf_capsule_mt.analysis.figures import check_figure_file
-from hf_capsule_mt.analysis.time_by_length_figure import draw_time_by_length
+from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 from hf_capsule_mt.records import Measurement, TimeByLengthRecord, read
 
 STORED = Path(__file__).parents[2] / "benchmarks" / "records"
