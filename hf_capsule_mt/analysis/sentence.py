@@ -126,6 +126,3 @@ def _read_routing(model: PreTrainedModel, source_ids: list[int], target_ids: lis
 
 def _first(assignment: Tensor | None) -> Tensor | None:
     return None if assignment is None else assignment[0].float().cpu()
-
-
-__all__ = ["SentenceRouting", "read_encoded", "read_sentence"]

@@ -155,6 +155,3 @@ def _what_is_cut(*sides: tuple[str, ...]) -> str:
     """A note for the title, if the picture does not have all words."""
     lengths = [str(len(words)) for words in sides if len(words) > MOST_WORDS]
     return f" (the first {MOST_WORDS} of {' and '.join(lengths)} pieces)" if lengths else ""
-
-
-__all__ = ["draw_sentence", "follows_step", "sentence_pictures"]

@@ -39,6 +39,11 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         default="auto",
         help="auto (default) is the checkpoint's",
     )
+    parser.add_argument(
+        "--engine",
+        choices=["fast", "transformers"],
+        help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
+    )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 
 
@@ -101,7 +106,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options that `translate_batches` takes."""
-    return {name: getattr(args, name) for name in _OF_GENERATE if getattr(args, name) is not None}
+    return {name: getattr(args, name) for name in (*_OF_GENERATE, "engine") if getattr(args, name) is not None}
 
 
 def process_state(device: str | None) -> PartialState:

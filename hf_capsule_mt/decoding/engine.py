@@ -32,7 +32,7 @@ class Engine:
     Weights that change later need a new engine: this one refuses to go on.
 
     Args:
-        model: a [`MarianMTModel`], or a translation model of this package, in float32 and in evaluation mode.
+        model: a [`MarianMTModel`], or a translation model of this package, in float32, on a CPU and in evaluation mode.
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
@@ -42,6 +42,8 @@ class Engine:
         if type(model) not in _ADAPTERS:
             known = ", ".join(kind.__name__ for kind in _ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
+        if model.device.type != "cpu":
+            raise UnsupportedModelError(f"the model is on {model.device}; the engine decodes on a CPU")
         kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
         if len(kinds) > 1 or model.dtype != torch.float32:
             found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))

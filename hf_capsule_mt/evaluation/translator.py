@@ -6,13 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from transformers import (
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
+
+from hf_capsule_mt.decoding import NewTokenLimits, generate
 
 from .teacher_forcing import evaluating, pad_rows
 
@@ -36,7 +32,8 @@ def translate_lines(
         lines: one segment each. A blank one is not shown to the model; its translation is empty.
         max_tokens_per_batch: the most source tokens in a batch, padding included.
         on_batch: called after each batch with its translations by index of the line.
-        **options: `max_new_tokens` (see `translate_batches`) and options of `generate()`, such as `num_beams=5`.
+        **options: `max_new_tokens` and `engine` (see `generate_batches`), and options of `generate()`, such as
+            `num_beams=5`.
 
     Returns:
         The translations in the order of `lines`, each without line breaks.
@@ -151,6 +148,7 @@ def generate_batches(
     batches: Iterable[Sequence[int]],
     *,
     max_new_tokens: int | None = None,
+    engine: str = "fast",
     **generate_options: Any,
 ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
     """Decode encoded lines, yielding each batch with its token ids `[batch, length]`.
@@ -161,29 +159,19 @@ def generate_batches(
         batches: indices into `encoded`.
         max_new_tokens: limit to the length of a translation; by default each line's own, twice its source tokens
             plus 20, within the model's positions and what its generation config says.
+        engine: "fast": [`hf_capsule_mt.decoding`], where it can do what is asked, to the same tokens; "transformers".
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
         ValueError: if `max_new_tokens` exceeds the model's positions.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
+    generate_options |= {"custom_generate": generate} if engine == "fast" else {}
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             yield batch, _generate(model, sources, torch.tensor(limits), **generate_options)
-
-
-class _NewTokensCriteria(StoppingCriteria):
-    """`MaxNewTokensCriteria` with a limit for each sentence, so that a limit does not depend on the batch's others."""
-
-    def __init__(self, limits: torch.Tensor) -> None:
-        self.limits = limits
-
-    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs) -> torch.BoolTensor:
-        candidates_per_sentence = len(input_ids) // len(self.limits)
-        # The decoder's start token is not a new one.
-        return input_ids.shape[1] - 1 >= self.limits.repeat_interleave(candidates_per_sentence)
 
 
 def _generate(
@@ -194,7 +182,7 @@ def _generate(
     return model.generate(
         input_ids=input_ids,
         attention_mask=mask.long(),
-        stopping_criteria=StoppingCriteriaList([_NewTokensCriteria(limits.to(model.device))]),
+        stopping_criteria=StoppingCriteriaList([NewTokenLimits(limits.to(model.device))]),
         # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
         max_length=int(limits.max()) + 2,
         max_new_tokens=None,

@@ -186,6 +186,3 @@ def _remedy(error: HfHubHTTPError) -> str:
     if status == 412:
         return "somebody else changed the repository at the same time; give the command again"
     return error.server_message or str(error)
-
-
-__all__ = ["Pushed", "push_checkpoint"]

@@ -19,6 +19,3 @@ class SafetensorsOnly:
         return super().from_pretrained(
             pretrained_model_name_or_path, *model_args, use_safetensors=use_safetensors, **kwargs
         )
-
-
-__all__ = ["SafetensorsOnly"]

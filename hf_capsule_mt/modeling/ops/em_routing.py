@@ -303,6 +303,3 @@ def _chunks(votes: Tensor) -> list[slice]:
 
 def _concatenate(results: list) -> list[Tensor]:
     return list(results[0]) if len(results) == 1 else [torch.cat(tensors) for tensors in zip(*results)]
-
-
-__all__ = ["VARIANCE_FLOOR", "em_routing"]

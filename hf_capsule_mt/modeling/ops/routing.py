@@ -116,16 +116,3 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
 def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in the dtype that routing runs in for the first of them."""
     return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
-
-
-__all__ = [
-    "EPSILON",
-    "RoutingOutput",
-    "check_votes",
-    "compute_dtype",
-    "dynamic_routing",
-    "hide_missing",
-    "in_compute_dtype",
-    "simple_routing",
-    "squash",
-]
