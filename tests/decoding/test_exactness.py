@@ -92,6 +92,7 @@ def test_trained_models(name, engine_calls):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [{}, *({"num_beams": beams, "early_stopping": early} for beams in (2, 5) for early in (False, True, "never"))],

@@ -13,6 +13,7 @@ import yaml
 from tiny_study import SMALL, study_of_two
 
 from hf_capsule_mt import __version__
+from hf_capsule_mt.ablation.study import LAUNCHER
 from hf_capsule_mt.quickstart.corpus import generate_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +99,9 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
 
 def two_rows():
     """A study of as few commands as can be."""
-    study = study_of_two(".") | {"tokenizer": "tokenizer"}
+    # As a module: the command `accelerate` lies beside another Python, where its package is borrowed from.
+    launcher = LAUNCHER.replace("accelerate launch", "python -m accelerate.commands.launch")
+    study = study_of_two(".") | {"tokenizer": "tokenizer", "launcher": launcher}
     del study["train_tokenizer"], study["average_checkpoints"], study["distill"]
     study["train"] |= {"max_steps": 2, "warmup_steps": 1, "save_strategy": "no"}
     study["rows"][1] = {"name": "routed", "method": "em-routing", "config": SMALL}
