@@ -1,17 +1,10 @@
 import pytest
 
-from hf_capsule_mt.quickstart.corpus import generate_corpus, write_corpus
-from hf_capsule_mt.quickstart.sentences import sentences
+from hf_capsule_mt.quickstart.corpus import SIZE, read_corpus, write_corpus
 
 
-def test_the_corpus_depends_on_the_seed_alone():
-    assert generate_corpus(200, seed=3) == generate_corpus(200, seed=3)
-    assert generate_corpus(200, seed=3) != generate_corpus(200, seed=4)
-    assert generate_corpus(50, seed=3) == generate_corpus(200, seed=3)[:50]
-
-
-def test_the_first_sentences_are_the_same_on_every_machine():
-    assert generate_corpus(3) == [
+def test_the_first_sentences():
+    assert read_corpus(3) == [
         ("He tried to thank Maria.", "Er hat versucht, Maria zu danken."),
         ("Why did you stay in front of a museum?", "Warum bist du vor einem Museum geblieben?"),
         (
@@ -19,21 +12,13 @@ def test_the_first_sentences_are_the_same_on_every_machine():
             "Unsere Großmutter musste zu Hause tanzen, obwohl es heiß war.",
         ),
     ]
+    assert read_corpus(50) == read_corpus()[:50]
 
 
-def test_english_is_distinct_and_decides_the_german():
-    german_of = {}
-    for seed in range(3):
-        corpus = generate_corpus(4000, seed=seed)
-        assert len({english for english, _ in corpus}) == 4000
-        for english, german in corpus:
-            assert german_of.setdefault(english, german) == german
-    # Without sentences that several seeds draw, the comparison above would compare nothing.
-    assert len(german_of) < 12_000
-
-
-def test_sentences_are_written_like_sentences():
-    for text in (text for pair in generate_corpus(2000, seed=1) for text in pair):
+def test_english_is_distinct_and_sentences_are_written_like_sentences():
+    corpus = read_corpus()
+    assert len({english for english, _ in corpus}) == len(corpus) == SIZE
+    for text in (text for pair in corpus for text in pair):
         assert text[0].isupper()
         assert text[-1] in ".?"
         assert "  " not in text
@@ -42,15 +27,15 @@ def test_sentences_are_written_like_sentences():
 
 
 def test_asking_for_more_than_there_is_names_the_number():
-    with pytest.raises(ValueError, match=str(sentences().size)):
-        generate_corpus(sentences().size + 1)
+    with pytest.raises(ValueError, match=str(SIZE)):
+        read_corpus(SIZE + 1)
     with pytest.raises(ValueError, match="num_sentences is -1"):
-        generate_corpus(-1)
+        read_corpus(-1)
 
 
 def test_written_parts_are_aligned_and_disjoint(tmp_path):
     folder = tmp_path / "new" / "corpus"
-    write_corpus(folder, num_train=300, num_validation=20, num_test=30, seed=2)
+    write_corpus(folder, num_train=300, num_validation=20, num_test=30)
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         f"{part}.{language}" for part in ("train", "validation", "test") for language in ("en", "de")
     )
@@ -58,8 +43,7 @@ def test_written_parts_are_aligned_and_disjoint(tmp_path):
     parts = [list(zip(lines[f"{part}.en"], lines[f"{part}.de"])) for part in ("train", "validation", "test")]
     assert [len(part) for part in parts] == [300, 20, 30]
     assert [len(lines[f"{part}.de"]) for part in ("train", "validation", "test")] == [300, 20, 30]
-    assert [pair for part in parts for pair in part] == generate_corpus(350, seed=2)
-    assert len({english for part in parts for english, _ in part}) == 350
+    assert [pair for part in parts for pair in part] == read_corpus(350)
 
 
 def test_an_empty_part_is_refused(tmp_path):

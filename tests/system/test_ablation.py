@@ -16,7 +16,7 @@ from tiny_study import study_of_two, write_study
 from hf_capsule_mt.ablation import runner
 from hf_capsule_mt.checkpoints import is_whole
 from hf_capsule_mt.cli import ablate, ablation_report
-from hf_capsule_mt.quickstart.corpus import generate_corpus
+from hf_capsule_mt.quickstart.corpus import read_corpus
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ["run_record.json", "test.json", "trainer_state.json"]
@@ -25,7 +25,7 @@ RECORDS = ["run_record.json", "test.json", "trainer_state.json"]
 @pytest.fixture
 def study(tmp_path):
     # Of the German the first word alone: within seconds a teacher learns where such translations end.
-    pairs = [(english, german.split()[0]) for english, german in generate_corpus(130)]
+    pairs = [(english, german.split()[0]) for english, german in read_corpus(130)]
     for name, part in (("train", pairs[:120]), ("test", pairs[120:])):
         for language, side in zip(("en", "de"), zip(*part, strict=True), strict=True):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))

@@ -14,7 +14,7 @@ from tiny_study import SMALL, study_of_two
 
 from hf_capsule_mt import __version__
 from hf_capsule_mt.ablation.study import LAUNCHER
-from hf_capsule_mt.quickstart.corpus import generate_corpus
+from hf_capsule_mt.quickstart.corpus import read_corpus
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "hf_capsule_mt_command.py", "hf_capsule_mt")
@@ -55,7 +55,7 @@ def bin_folder(tmp_path_factory):
 @pytest.fixture
 def empty_folder(tmp_path):
     """A folder with nothing but a corpus."""
-    pairs = generate_corpus(130)
+    pairs = read_corpus(130)
     for name, part in (("train", pairs[:120]), ("test", pairs[120:])):
         for language, side in zip(("en", "de"), zip(*part, strict=True), strict=True):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
