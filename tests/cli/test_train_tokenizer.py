@@ -1,6 +1,4 @@
 import json
-import runpy
-from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
@@ -9,7 +7,6 @@ from hf_capsule_mt.cli.train_tokenizer import main
 
 ENGLISH = ["the old house", "two dogs", "", "the green house"]
 GERMAN = ["das alte Haus", "zwei Hunde", "nichts", "das grüne Haus"]
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train.py"
 
 
 @pytest.fixture
@@ -98,10 +95,3 @@ def test_output_dir_that_is_a_file(files, capsys):
     arguments = ["--train_file", files / "train.en", files / "train.de", "--vocab_size", 280]
     assert "train.en" in error_of(capsys, *arguments, "--output_dir", files / "train.en")
     assert (files / "train.en").read_text().splitlines() == ENGLISH
-
-
-def test_the_script_is_a_door_to_the_command(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", [str(SCRIPT), "--help"])
-    with pytest.raises(SystemExit, match="0"):
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert "--max_tokens_per_batch" in capsys.readouterr().out
