@@ -96,7 +96,7 @@ def _flatten(path: str) -> str:
     def flat(match: re.Match) -> str:
         return f"from .{_flat_name(_target(path, *match.groups())).removesuffix('.py')} import"
 
-    return _header(path) + _RELATIVE_IMPORT.sub(flat, _read(path))
+    return _header(path) + _RELATIVE_IMPORT.sub(flat, _read(path).removeprefix(_LICENCE))
 
 
 def _source_of_a_checkpoint(names: list[str]) -> str:

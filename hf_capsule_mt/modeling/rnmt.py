@@ -1,3 +1,10 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
 """RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
 import torch
