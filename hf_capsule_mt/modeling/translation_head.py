@@ -135,6 +135,6 @@ class GuidedTranslationHead(TranslationHead):
 
 
 def _is_plain(projection: nn.Module) -> bool:
-    """Whether a projection is its weight and nothing else: no adapter, no hook that offloads it, no quantisation."""
+    """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook."""
     changed = projection._forward_hooks or projection._forward_pre_hooks or hasattr(projection, "_hf_hook")
     return type(projection) is nn.Linear and projection.bias is None and not changed
