@@ -42,7 +42,7 @@ class CapsNMTAdapter:
 
 
 def _gates(lstm: LSTM) -> Product:
-    """What the gates get of the input and the hidden state, side by side, as one product."""
+    """Map of the input and the hidden state, side by side, to the gates, as one product."""
     check_plain(lstm, kind=LSTM)
     weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
     return Product(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())

@@ -1,4 +1,4 @@
-"""What generation options ask of the next words: Transformers' own logits processors, run only where they act."""
+"""Constraints of generation options on the next words: Transformers' own logits processors, run only where they act."""
 
 from collections.abc import Callable, Iterable, Sequence
 

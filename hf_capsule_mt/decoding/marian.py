@@ -115,7 +115,7 @@ class DecoderLayer:
 
 
 def _output(module: nn.Module) -> Product | Callable[[Tensor], Tensor]:
-    """What follows the heads of an attention, `[rows, d]` -> `[rows, d]`: memory of its own."""
+    """Output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`: memory of its own."""
     if type(module) in (RoutedHeads, ResidualRoutedHeads):
         check_plain(module, kind=type(module))
         return module

@@ -1,4 +1,4 @@
-"""What decoders of recurrent networks share."""
+"""Parts that decoders of recurrent networks share."""
 
 import torch
 from torch import Tensor

@@ -107,7 +107,7 @@ class RNMTDecoding:
             self.guided.select(rows)
 
     def _attend(self, queries: Tensor) -> Tensor:
-        """What is attended to by queries, `[sentences * beams, d]` both; see [`AdditiveAttention`]."""
+        """Return the contexts of queries, `[sentences * beams, d]` both; see [`AdditiveAttention`]."""
         queries = queries.view(-1, self.num_beams, queries.shape[1])
         scores = additive_scores(queries, self.keys, self.adapter.score).squeeze(-1)
         if self.mask is None:

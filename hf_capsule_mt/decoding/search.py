@@ -35,7 +35,7 @@ class Decoding(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search; the names are those of [`GenerationConfig`].
+    """Settings of a search; the names are those of [`GenerationConfig`].
 
     Attributes:
         constraints: on the words.
@@ -61,12 +61,12 @@ class Settings:
 
     @property
     def filling(self) -> int:
-        """What stands after a translation that is shorter than the longest, as `generate()` has it."""
+        """Token after a translation that is shorter than the longest, as `generate()` has it."""
         return self.pad if self.num_beams == 1 else self.pad or int(self.eos[0])
 
 
 class Translation(NamedTuple):
-    """What was found for a sentence.
+    """Translations of a sentence.
 
     Attributes:
         sequences: `[num_return_sequences, length]`, best first, each beginning with the start token.
@@ -94,7 +94,7 @@ class NewTokenLimits(StoppingCriteria):
 
 
 class _Search:
-    """What greedy search and beam search share: the words so far, and the rows that are left of the batch."""
+    """Parts that greedy search and beam search share: the words so far, and the rows that are left of the batch."""
 
     def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings

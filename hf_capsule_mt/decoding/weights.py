@@ -102,7 +102,7 @@ class Fingerprint:
 
 
 def _hooks(module: nn.Module) -> list[Callable]:
-    """What is run with or instead of the forward of the module's class."""
+    """Return the functions that run with or instead of the forward of the module's class."""
     own = [module.__dict__["forward"]] if "forward" in module.__dict__ else []
     return [*module._forward_hooks.values(), *module._forward_pre_hooks.values(), *own]
 
