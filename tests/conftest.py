@@ -28,14 +28,18 @@ def default_verbosity():
 @pytest.fixture
 def hub(monkeypatch):
     """A new Hub on loopback, which this process may talk to."""
-    from huggingface_hub import constants
+    from huggingface_hub import constants, hf_api
     from loopback_hub import serve
+    from transformers.utils import hub as transformers_hub
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with serve() as running:
         monkeypatch.setattr(constants, "ENDPOINT", running.url)
+        # Clients that may have been made for an earlier one.
+        monkeypatch.setattr(hf_api.api, "endpoint", running.url)
+        monkeypatch.setattr(transformers_hub, "_hf_api", None)
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", running.url + "".join(template[1:]))
         yield running

@@ -1,45 +1,52 @@
 """From a command to the Hub and from there into processes with clean caches, by commands and by Trainers."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import nullcontext
+from importlib import import_module
 
 import pytest
 import torch
 from elsewhere import run_elsewhere
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, constants
 from loopback_hub import OTHER_TOKEN, TOKEN
 from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, write_corpus
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    pipeline,
+)
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.configuration.source import source_files
+from hf_capsule_mt.training.trainer import SourceCallback
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 SENTENCES = ["a b c", "d", "e f g h"]
 SOURCE = set(source_files(frozenset({"modeling_capsule_aggregated_marian", "modeling_sequence_classification"})))
 
 
-def run_command(hub, tmp_path, name, *options, token=TOKEN, home="home", code=0):
-    """Run one of our commands as a user would, and return what it printed and what it reported."""
-    settings = hub.environment(tmp_path / home, token)
-    process = subprocess.run(
-        [sys.executable, "-m", f"hf_capsule_mt.cli.{name}", *map(str, options)],
-        env={**os.environ, **settings, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        timeout=600,
-        check=False,
-    )
-    assert process.returncode == code, process.stderr[-4000:]
-    return process.stdout, process.stderr
+@pytest.fixture
+def run_command(hub, tmp_path, monkeypatch, capsys, caplog):
+    """Run one of our commands as somebody with that token and home, and return what it printed and what it reported."""
+
+    def run(name, *options, token=TOKEN, home="home", code=0):
+        caplog.clear()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / home))
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        if token:
+            monkeypatch.setenv("HF_TOKEN", token)
+        with nullcontext() if code == 0 else pytest.raises(SystemExit, match=f"^{code}$"):
+            import_module(f"hf_capsule_mt.cli.{name}").main([*map(str, options)])
+        printed, reported = capsys.readouterr()
+        return printed, reported + caplog.text
+
+    return run
 
 
 def translations(results):
@@ -74,10 +81,8 @@ found["logits"] = model(input_ids=torch.tensor([[3, 4, 2]]), labels=labels).logi
 """
 
 
-def test_a_command_pushes_and_others_load(hub, checkpoint, tmp_path):
-    printed, reported = run_command(
-        hub, tmp_path, "push_to_hub", "--model", checkpoint, "--repo_id", "user/name", "--private"
-    )
+def test_a_command_pushes_and_others_load(hub, checkpoint, tmp_path, run_command):
+    printed, reported = run_command("push_to_hub", "--model", checkpoint, "--repo_id", "user/name", "--private")
     assert "no model card" in reported
     commit = hub.repositories["user/name"].branches["main"]
     assert f'pipeline("translation", model="user/name", revision="{commit}", trust_remote_code=True)' in printed
@@ -98,12 +103,12 @@ def test_a_command_pushes_and_others_load(hub, checkpoint, tmp_path):
     assert model(**words).logits.tolist() == found["logits"]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in SENTENCES))
     options = ["--model", "user/name", "--revision", commit, "--input_file", "in", "--output_file", "out"]
-    run_command(hub, tmp_path, "translate", *options, "--max_new_tokens", 7)
+    run_command("translate", *options, "--max_new_tokens", 7)
     assert (tmp_path / "out").read_text().splitlines() == here
 
     # Those who may not read it see nothing, and no token is in any output.
     for token in (None, OTHER_TOKEN):
-        _, error = run_command(hub, tmp_path, "translate", *options, token=token, home="another", code=2)
+        _, error = run_command("translate", *options, token=token, home="another", code=2)
         assert "user/name" in error
     everything = printed + reported + error + "".join(map(text_of, (tmp_path / "home").rglob("*")))
     assert TOKEN not in everything
@@ -113,12 +118,12 @@ def text_of(file):
     return file.read_bytes().decode(errors="replace") if file.is_file() else ""
 
 
-def test_every_commit_of_a_training_run_loads(hub, tmp_path):
+def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
     corpus = write_corpus(tmp_path)
     validation = [tmp_path / "validation.source", tmp_path / "validation.target"]
     options = {"validation_file": validation, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"}
     push = {"save_steps": 1, "push_to_hub": True, "hub_model_id": "user/run", "hub_always_push": True}
-    run_command(hub, tmp_path, "train", *arguments(corpus, tmp_path / "run", **options, **push))
+    run_command("train", *arguments(corpus, tmp_path / "run", **options, **push))
     repository = hub.repositories["user/run"]
     commits = list(repository.commits.values())[1:]
     # The Trainer sends one while the next update's writes over it, so either may have nothing to send, or fail.
@@ -145,34 +150,24 @@ found["translations"] = [result["translation_text"] for result in translator(sen
     assert found["translations"] == here
 
 
-PLAIN_TRAINERS = """
-import hf_capsule_mt
-from hf_capsule_mt.training.trainer import SourceCallback
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
-for name, callbacks in (("plain", []), ("with_callback", [SourceCallback()])):
+def train_plainly(name, folder, callbacks):
+    """Two updates by Transformers' own Trainer, each pushed."""
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     data = [{"input_ids": [3, 4, 2], "labels": [5, 2]}] * 4
-    args = Seq2SeqTrainingArguments(
-        name, max_steps=2, save_steps=1, push_to_hub=True, hub_model_id=f"user/{name}", hub_always_push=True,
-        report_to="none", use_cpu=True,
-    )
+    push = {"push_to_hub": True, "hub_model_id": f"user/{name}", "hub_always_push": True}
+    args = Seq2SeqTrainingArguments(name, max_steps=2, save_steps=1, report_to="none", use_cpu=True, **push)
     collator = DataCollatorForSeq2Seq(tokenizer, model)
     trainer = Seq2SeqTrainer(model, args, collator, data, processing_class=tokenizer, callbacks=callbacks)
     trainer.train()
     trainer.push_to_hub()
-"""
 
 
-def test_plain_trainers(hub, checkpoint, tmp_path):
-    environment = {**os.environ, **hub.environment(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", f"folder = {str(checkpoint)!r}\n{PLAIN_TRAINERS}"]
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    for name in ("plain", "with_callback"):
-        commits = list(hub.repositories[f"user/{name}"].commits.values())[1:]
-        complete = [set(files) >= SOURCE | {"config.json", "model.safetensors"} for files in commits]
-        assert complete[-1]
-        assert all(complete) == (name == "with_callback")
+@pytest.mark.parametrize("callbacks", [[], [SourceCallback()]], ids=["plain", "with_callback"])
+def test_plain_trainers(hub, checkpoint, tmp_path, monkeypatch, callbacks):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    train_plainly("run", checkpoint, callbacks)
+    commits = list(hub.repositories["user/run"].commits.values())[1:]
+    complete = [set(files) >= SOURCE | {"config.json", "model.safetensors"} for files in commits]
+    assert complete[-1]
+    assert all(complete) == bool(callbacks)
