@@ -4,12 +4,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tiny_study import study_of_two, write_record, write_study
+from tiny_study import run_here, study_of_two, write_record, write_study
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.ablation import figures
+from hf_capsule_mt.ablation import figures, sections
 from hf_capsule_mt.cli import ablation_report
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
@@ -96,8 +97,8 @@ def test_rows_are_tested_against_the_first(study, tmp_path):
     assert cells[2] == ["em-T3", cells[0][1], "+0.00", "1.000"]
 
 
-@pytest.mark.slow
-def test_checkpoints_that_route_are_analyzed(study, tmp_path):
+def test_checkpoints_that_route_are_analyzed(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(sections, "subprocess", SimpleNamespace(run=run_here, DEVNULL=None))
     folders = {name: tmp_path / "runs" / name / "seed1" / "average" for name in ("em-T1", "plain")}
     shutil.copytree(CHECKPOINTS / "capsule_aggregated_marian", folders["em-T1"])
     preset_config("transformer", "tiny").save_pretrained(folders["plain"])

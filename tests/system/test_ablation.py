@@ -1,6 +1,5 @@
 """A study of two rows, killed while it trains and started again: the commands that users type."""
 
-import importlib
 import json
 import os
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tiny_study import study_of_two, write_study
+from tiny_study import run_here, study_of_two, write_study
 
 from hf_capsule_mt.ablation import runner
 from hf_capsule_mt.checkpoints import is_whole
@@ -48,13 +47,6 @@ def wait_for_a_checkpoint(process, run):
         time.sleep(0.05)
 
 
-def run_here(words, **options):
-    """Run a command of the runner's in this process, which has imported already what every command imports."""
-    module, argv = words[words.index("-m") + 1], words[words.index("-m") + 2 :]
-    importlib.import_module(module).main(argv)
-    return subprocess.CompletedProcess(words, 0)
-
-
 @pytest.mark.slow
 def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path, monkeypatch, capsys):
     runs = tmp_path / "runs"
@@ -89,7 +81,7 @@ def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path,
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0] for line in lines] == ["| row", "| ---", "| plain", "| student"]
 
-    # The report runs a command for a checkpoint that routes.
+    # The report runs a command in a process of its own for a checkpoint that routes.
     monkeypatch.undo()
     ablation_report.main([str(study), "--runs_dir", str(runs), "--output_dir", str(tmp_path / "report")])
     page = (tmp_path / "report" / "index.html").read_text()
