@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tiny_study import run_here, study_of_two, write_record, write_study
+import yaml
+from tiny_study import STORED, run_here, study_of_two, write_record, write_study
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.ablation import figures, sections
@@ -62,6 +63,21 @@ def test_report(study, tmp_path, capsys):
     figures = ("iterations", "learning_curves", "lengths_test")
     assert drawn == ["index.html", *(f"{name}.{ending}" for name in figures for ending in ("png", "svg"))]
     assert all(f'"{name}"' in page for name in drawn[1:])
+
+
+def test_time_by_length_is_drawn(study, tmp_path):
+    write_study(study, {**yaml.safe_load(study.read_text()), "growth": str(STORED / "growth_tiny.json")})
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    assert "Time against the length of sentences." in (tmp_path / "report" / "index.html").read_text()
+    assert (tmp_path / "report" / "growth.svg").is_file()
+
+
+def test_an_evaluation_without_bleu(study, tmp_path, capsys):
+    path = tmp_path / "records" / "two_plain_test.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "scores": {"chrf": {"score": 1.0, "signature": "x"}}}))
+    with pytest.raises(SystemExit):
+        report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    assert "two_plain_test.json has no BLEU; give what hf-capsule-mt evaluate" in capsys.readouterr().err
 
 
 def test_of_a_loss_with_parts_the_translation_is_drawn(study, tmp_path, monkeypatch):

@@ -164,6 +164,11 @@ def test_files_that_are_none(tmp_path, text, message):
         ("evaluate.lowercase", False, "two: evaluate has lowercase: false, which no option can say"),
         ("figures", {"f": {"rows": ["em-*"], "x": "d_model", "test": "test"}}, "figures.f.rows has 'em-"),
         ("figures", {"f": {"rows": ["plain"], "x": "deepness", "test": "test"}}, "figures.f.x is 'deepness', which tr"),
+        (
+            "figures",
+            {"f": {"rows": ["plain"], "x": "d_model", "test": "test", "baseline": "z"}},
+            "figures.f.baseline is 'z'",
+        ),
         ("evaluate.metrics", ["chrf"], r"two: evaluate.metrics is \['chrf'\]; the tables need bleu among them"),
         ("average_checkpoints.best", 2, "not allowed with argument"),
     ],

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,15 @@ def test_a_mistyped_option(capsys, name):
         command.main([f"--{option[3:]}=1"])
     assert exit_.value.code == 2
     assert f"unrecognized arguments: --{option[3:]}, did you mean {option}?" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("name", door.COMMANDS)
+def test_a_command_is_a_module_that_runs(capsys, monkeypatch, name):
+    monkeypatch.setattr(sys, "argv", [name, "--help"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_module(f"hf_capsule_mt.cli.{name}", run_name="__main__")
+    assert capsys.readouterr().out.startswith("usage: ")
 
 
 def test_what_is_no_mistyped_option():
