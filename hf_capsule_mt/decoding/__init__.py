@@ -4,8 +4,18 @@ model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.gen
 """
 
 from .engine import Engine
-from .generation import engine_of, generate
+from .generation import engine_of, generate, translate_stream
 from .search import NewTokenLimits
-from .weights import UnsupportedModelError
+from .stream import Source
+from .weights import UnsupportedError, UnsupportedModelError
 
-__all__ = ["Engine", "NewTokenLimits", "UnsupportedModelError", "engine_of", "generate"]
+__all__ = [
+    "Engine",
+    "NewTokenLimits",
+    "Source",
+    "UnsupportedError",
+    "UnsupportedModelError",
+    "engine_of",
+    "generate",
+    "translate_stream",
+]

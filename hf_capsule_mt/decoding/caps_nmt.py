@@ -9,6 +9,7 @@ from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration,
 from ..modeling.layers.recurrent import LSTM, RecurrentLayer
 from .products import Product
 from .recurrent import reordered
+from .rows import together
 from .vocabulary import Vocabulary
 from .weights import check_plain, norm
 
@@ -63,7 +64,7 @@ class CapsNMTDecoding:
         # The hidden and the cell state of every layer.
         self.states = sentence_state.new_zeros(rows, len(adapter.layers), 2, width)
 
-    def step(self, words: Tensor, position: int) -> Tensor:
+    def step(self, words: Tensor) -> Tensor:
         """Read the next words; see [`Decoding.step`]."""
         read = F.embedding(words.reshape(-1), self.adapter.words) * self.adapter.scale
         layer_input = (read.view(*words.shape, -1) + self.sentence_state.unsqueeze(1)).flatten(0, 1)
@@ -83,6 +84,11 @@ class CapsNMTDecoding:
         """Go on with some sentences; see [`Decoding.select`]."""
         self.sentence_state = self.sentence_state[rows]
         self.states = self.states.unflatten(0, (-1, self.num_beams))[rows].flatten(0, 1)
+
+    def admit(self, new: "CapsNMTDecoding") -> None:
+        """Go on with other sentences too; see [`Decoding.admit`]."""
+        self.sentence_state = together(self.sentence_state, new.sentence_state)
+        self.states = together(self.states, new.states)
 
 
 def _lstm(gates: Product, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,11 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianMTModel
 from transformers.utils import ModelOutput
@@ -15,7 +16,8 @@ from ..modeling.rnmt import RNMTForConditionalGeneration
 from .caps_nmt import CapsNMTAdapter
 from .marian import MarianAdapter
 from .rnmt import RNMTAdapter
-from .search import Settings, Translation, in_order, search
+from .search import Search, Settings, Translation, begin_search, finish
+from .stream import Arrivals, Source
 from .weights import Fingerprint, UnsupportedModelError
 
 _ADAPTERS: dict[type, Callable[[Any], Any]] = {
@@ -85,12 +87,60 @@ class Engine:
         self._check()
         with torch.inference_mode():
             decoding = self._adapter.begin(encoded, attention_mask, settings.num_beams)
-            translations = in_order(search(decoding, self._adapter.vocabulary, settings, limits))
-        # Copies, which autograd takes as it does any tensor.
-        return [Translation(*(part if part is None else part.clone() for part in each)) for each in translations]
+            translations = finish(begin_search(decoding, self._adapter.vocabulary, settings, limits))
+        return [_copied(translation) for translation in translations]
+
+    def stream(self, sources: Iterable[Source], settings: Settings, room: int) -> Iterator[tuple[int, Translation]]:
+        """Translate sentences as they come: those that are finished leave the batch, and others take their places.
+
+        Sentences of similar length should follow each other.
+
+        Args:
+            sources: sentences with the limits of their translations. They are read when there are places for them.
+            settings: how to search.
+            room: source tokens in the batch, padding included.
+
+        Yields:
+            The index of a sentence with its translation, as they finish.
+
+        Raises:
+            RuntimeError: if the weights of the model have changed.
+            ValueError: if the model is in training mode.
+        """
+        arrivals, search = Arrivals(sources, room), None
+        while True:
+            index, taken = arrivals.take()
+            if taken:
+                search = self._admitted(search, taken, settings, index)
+            if not search:
+                return
+            with torch.inference_mode():
+                finished = search.advance()
+            for number, translation in finished:
+                arrivals.leave(number)
+                yield number, _copied(translation)
+
+    def _admitted(self, search: Search | None, sources: list[Source], settings: Settings, index: int) -> Search:
+        """Return the search, or a new one if nothing is left of it, with sentences more."""
+        rows = [torch.tensor(source.ids) for source in sources]
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        encoded = self.encode(pad_sequence(rows, batch_first=True, padding_value=settings.pad), mask)
+        limits = torch.tensor([source.limit for source in sources])
+        with torch.inference_mode():
+            decoding = self._adapter.begin(encoded, mask, settings.num_beams)
+            new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)
+            if not search:
+                return new
+            search.admit(new)
+        return search
 
     def _check(self) -> None:
         if not self._fingerprint.is_unchanged():
             raise RuntimeError("the model's weights have changed since this engine was made; make a new one")
         if self._adapter.encoder.training:
             raise ValueError("the model is in training mode, in which it drops units; call eval() first")
+
+
+def _copied(translation: Translation) -> Translation:
+    """Return tensors that autograd takes as it does any other."""
+    return Translation(*(part if part is None else part.clone() for part in translation))

@@ -1,7 +1,7 @@
 """The engine behind `generate()`: `model.generate(..., custom_generate=hf_capsule_mt.decoding.generate)`."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,8 +14,9 @@ from transformers.utils import ModelOutput
 
 from .constraints import Constraints
 from .engine import Engine
-from .search import NewTokenLimits, Settings, stacked
-from .weights import UnsupportedModelError
+from .search import NewTokenLimits, Settings, Translation, stacked
+from .stream import Source
+from .weights import UnsupportedError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +27,9 @@ _SLOW = {
     GenerationMode.BEAM_SEARCH: "_beam_search",
     GenerationMode.BEAM_SAMPLE: "_beam_search",
 }
+_LONGEST = 1 << 20
 # Arguments of the model that change nothing in what is written.
 _READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache"}
-
-
-class _Unsupported(Exception):
-    """Raised with the reason why the engine cannot do what was asked."""
 
 
 def generate(
@@ -62,13 +60,57 @@ def generate(
         _check_asked_for(input_ids, generation_config, model_kwargs)
         engine = engine_of(model)
         settings, limits = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
-    except (_Unsupported, UnsupportedModelError) as reason:
+    except UnsupportedError as reason:
         _log_once(str(reason))
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
     encoded, mask = _once_a_sentence(model_kwargs, len(limits), settings.num_beams)
     translations = engine.translate(encoded, mask, settings, limits)
     return stacked(translations, settings.filling)
+
+
+def translate_stream(
+    model: PreTrainedModel, sources: Iterable[Source], room: int = 4096, **generate_options: Any
+) -> Iterator[tuple[int, Translation]]:
+    """Translate sentences as they come, each as `generate()` does by itself; see [`Engine.stream`].
+
+    Args:
+        model: the model that decodes, in evaluation mode.
+        sources: sentences with the limits of their translations.
+        room: source tokens that are decoded at a time, padding included.
+        **generate_options: of `generate()`, but for its limits; the generation config's where not given.
+
+    Raises:
+        UnsupportedError: before the first sentence is read, if the engine cannot do this.
+    """
+    prepared: list[tuple[Engine, Settings]] = []
+
+    def prepare(*args: Any, **kwargs: Any) -> Tensor:
+        prepared.append(_prepare(*args, **kwargs))
+        return torch.empty(0)
+
+    # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
+    limits = {"max_length": _LONGEST, "max_new_tokens": None}
+    word = torch.full((1, 1), model.generation_config.decoder_start_token_id or 0, device=model.device)
+    model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
+    [(engine, settings)] = prepared
+    if settings.early_stopping == "never" and settings.length_penalty > 0:
+        raise UnsupportedError("what early_stopping='never' finds depends on the longest translation of a batch")
+    return engine.stream(sources, settings, room)
+
+
+def _prepare(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    generation_config: GenerationConfig | None = None,
+    **model_kwargs: Any,
+) -> tuple[Engine, Settings]:
+    """Return engine and settings for what Transformers has prepared; raise UnsupportedError if they cannot do it."""
+    _check_asked_for(input_ids, generation_config, model_kwargs)
+    engine = engine_of(model)
+    return engine, _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0]
 
 
 def engine_of(model: PreTrainedModel) -> Engine:
@@ -90,23 +132,23 @@ def engine_of(model: PreTrainedModel) -> Engine:
 def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
     mode = config.get_generation_mode(None)
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH):
-        raise _Unsupported(f"the mode of generation is {mode.value}")
+        raise UnsupportedError(f"the mode of generation is {mode.value}")
     if config.return_dict_in_generate:
-        raise _Unsupported("return_dict_in_generate asks for more than tokens")
+        raise UnsupportedError("return_dict_in_generate asks for more than tokens")
     if torch.is_autocast_enabled(input_ids.device.type):
-        raise _Unsupported("autocast is on")
+        raise UnsupportedError("autocast is on")
     if input_ids.shape[1] != 1:
-        raise _Unsupported("the translations have a prefix")
+        raise UnsupportedError("the translations have a prefix")
     if config._eos_token_tensor is None:
-        raise _Unsupported("there is no eos_token_id")
+        raise UnsupportedError("there is no eos_token_id")
     if config.low_memory or config.prefill_chunk_size is not None:
-        raise _Unsupported("low_memory or prefill_chunk_size is set")
+        raise UnsupportedError("low_memory or prefill_chunk_size is set")
     for name, value in model_kwargs.items():
         if name not in _READ and value not in (None, False):
-            raise _Unsupported(f"the model is given {name}")
+            raise UnsupportedError(f"the model is given {name}")
     past = model_kwargs.get("past_key_values")
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
-        raise _Unsupported("past_key_values are given")
+        raise UnsupportedError("past_key_values are given")
 
 
 def _settings(
@@ -124,14 +166,14 @@ def _settings(
         if type(criterion) is NewTokenLimits:
             limits = torch.minimum(limits, criterion.limits.to(limits.device))
     if int(limits.min()) < 1:
-        raise _Unsupported("there are no new tokens to write")
+        raise UnsupportedError("there are no new tokens to write")
     start = input_ids[:, 0].unique()
     if len(start) > 1:
-        raise _Unsupported("the translations begin with different tokens")
+        raise UnsupportedError("the translations begin with different tokens")
     try:
         constraints = Constraints(processors, engine.vocabulary)
     except ValueError as error:
-        raise _Unsupported(str(error)) from None
+        raise UnsupportedError(str(error)) from None
     return Settings(
         constraints=constraints,
         start=int(start),
@@ -152,11 +194,11 @@ def _max_length(criteria: StoppingCriteriaList, config: GenerationConfig) -> int
         if type(criterion) is EosTokenCriteria:
             ends = torch.equal(criterion.eos_token_id.cpu(), config._eos_token_tensor.cpu())
         elif type(criterion) is MaxLengthCriteria and criterion.max_length != config.max_length:
-            raise _Unsupported("a MaxLengthCriteria differs from max_length")
+            raise UnsupportedError("a MaxLengthCriteria differs from max_length")
         elif type(criterion) not in (MaxLengthCriteria, NewTokenLimits):
-            raise _Unsupported(f"the stopping criterion {type(criterion).__name__}")
+            raise UnsupportedError(f"the stopping criterion {type(criterion).__name__}")
     if not ends or config.max_length is None:
-        raise _Unsupported("an EosTokenCriteria differs from eos_token_id, or there is no max_length")
+        raise UnsupportedError("an EosTokenCriteria differs from eos_token_id, or there is no max_length")
     return config.max_length
 
 

@@ -4,6 +4,7 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from ..modeling.layers.guided_routing import GuidedRouting, GuidedVotes
+from .rows import masks_together, together
 from .weights import check_plain
 
 
@@ -42,3 +43,9 @@ class GuidedDecoding:
         """Go on with the sentences `rows`."""
         self.votes, self.keys = self.votes[rows], self.keys[rows]
         self.mask = None if self.mask is None else self.mask[rows]
+
+    def admit(self, new: "GuidedDecoding") -> None:
+        """Go on with the sentences of `new` too."""
+        shapes = tuple((len(votes), votes.shape[2]) for votes in (self.votes, new.votes))
+        self.mask, words = masks_together(self.mask, new.mask, shapes)
+        self.votes, self.keys = together(self.votes, new.votes, 2, words), together(self.keys, new.keys, 2, words)

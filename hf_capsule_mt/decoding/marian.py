@@ -29,6 +29,7 @@ from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 from .guided_routing import Guide
 from .layer_aggregation import layer_aggregation
 from .products import Product
+from .rows import masks_together, together
 from .vocabulary import Vocabulary
 from .weights import Norm, check_plain, norm, product
 
@@ -94,13 +95,13 @@ class DecoderLayer:
         keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
         return keys, values
 
-    def attend_to_self(self, hidden: Tensor, cache: Tensor, new: slice, mask: Tensor | None) -> Tensor:
-        """Write keys and values to the slots `new` of the cache, and attend to all up to them."""
+    def attend_to_self(self, hidden: Tensor, cache: Tensor, new: slice, read: slice, mask: Tensor | None) -> Tensor:
+        """Write keys and values to the slots `new` of the cache, and attend to the slots `read`."""
         sentences = cache.shape[0]
         projected = self.own_projections(hidden).view(sentences, -1, 3, self.heads, cache.shape[-1])
         query, *_ = projected = projected.permute(2, 0, 3, 1, 4)
         cache[:, :, :, new] = projected[1:].transpose(0, 1)
-        seen = cache[:, :, :, : new.stop]
+        seen = cache[:, :, :, read]
         attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask)
         attended = self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
         return self.own_norm(attended.add_(hidden))
@@ -136,32 +137,33 @@ class MarianDecoding:
         states = encoded.last_hidden_state
         self.adapter, self.num_beams, self.sentences = adapter, num_beams, states.shape[0]
         self.source = [layer.read_source(states) for layer in adapter.layers]
-        self.source_mask = None
-        if mask is not None and not bool(mask.all()):
-            # As a number, since attention adds it at every step.
-            hidden = states.new_zeros(mask.shape).masked_fill(mask == 0, torch.finfo(states.dtype).min)
-            self.source_mask = hidden[:, None, None]
+        self.mask = None if mask is None or bool(mask.all()) else mask.bool()
+        self.source_mask = _source_mask(self.mask, states)
         self.guided = None
         if adapter.guide is not None:
             self.guided = adapter.guide.begin(encoded, mask)
-        keys = self.source[0][0]
-        slots = _FIRST_STEPS * num_beams
-        self.caches = [keys.new_zeros(keys.shape[0], 2, keys.shape[1], slots, keys.shape[3]) for _ in self.source]
-        # Which slots a beam does not attend to: all but its ancestors, itself included.
-        self.strangers = states.new_full((self.sentences, num_beams, slots), -torch.inf) if num_beams > 1 else None
+        # Keys and values of the target, a row for every sentence and more: those that left, and those to come.
+        self.caches: list[Tensor] = []
+        # Which slots a beam does not attend to: all but its ancestors, itself included. None where it attends to all.
+        self.strangers: Tensor | None = None
         self.itself = states.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
-        self.slots = 0
+        # The slots that are read go from the start of the oldest sentence to the newest step.
+        self.first, self.slots = 0, 0
+        # The slots at which the sentences began; None if all of them at the first.
+        self.begins: Tensor | None = None
 
-    def step(self, words: Tensor, position: int) -> Tensor:
+    def step(self, words: Tensor) -> Tensor:
         """Read the next words; see [`Decoding.step`]."""
         adapter = self.adapter
+        positions = self._positions()
         new = self._new_slots()
-        own_mask = None if self.strangers is None else self.strangers[:, None, :, : new.stop]
+        read = slice(self.first, new.stop)
+        own_mask = None if self.strangers is None else self.strangers[:, None, :, read]
         embedded = F.embedding(words.reshape(-1), adapter.words)
-        hidden = torch.add(adapter.positions[position], embedded, alpha=adapter.scale)
+        hidden = torch.add(positions, embedded, alpha=adapter.scale)
         outputs = []
         for layer, cache, (keys, values) in zip(adapter.layers, self.caches, self.source):
-            hidden = layer.attend_to_self(hidden, cache, new, own_mask)
+            hidden = layer.attend_to_self(hidden, cache[: self.sentences], new, read, own_mask)
             hidden = layer.attend_to_source(hidden, keys, values, self.source_mask)
             outputs.append(hidden)
         if adapter.aggregation is not None:
@@ -172,38 +174,99 @@ class MarianDecoding:
 
     def reorder(self, parents: Tensor) -> None:
         """Let beams go on from others; see [`Decoding.reorder`]."""
-        strangers = self.strangers[:, :, : self.slots]
-        strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.slots)))
+        strangers = self.strangers[:, :, self.first : self.slots]
+        strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, strangers.shape[2])))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Go on with some sentences; see [`Decoding.select`]."""
         self.sentences = len(rows)
         for index, (keys, values) in enumerate(self.source):
-            self.source[index] = _moved(keys, rows, moved), _moved(values, rows, moved)
-        self.caches = [_moved(cache, rows, moved, self.slots) for cache in self.caches]
-        if self.source_mask is not None:
-            self.source_mask = self.source_mask[rows]
-        if self.strangers is not None:
-            self.strangers = self.strangers[rows]
+            self.source[index] = tuple(_moved(tensor, rows, moved)[: len(rows)] for tensor in (keys, values))
+        for cache in self.caches:
+            _moved(cache[:, :, :, self.first : self.slots], rows, moved)
+        for name in ("mask", "source_mask", "strangers", "begins"):
+            if getattr(self, name) is not None:
+                setattr(self, name, getattr(self, name)[rows])
+        if self.begins is not None:
+            self.first = int(self.begins.min())
         if self.guided is not None:
             self.guided.select(rows)
 
+    def admit(self, new: "MarianDecoding") -> None:
+        """Go on with other sentences too; see [`Decoding.admit`]."""
+        shapes = tuple((decoding.sentences, decoding.source[0][0].shape[2]) for decoding in (self, new))
+        self.mask, words = masks_together(self.mask, new.mask, shapes)
+        self.source_mask = _source_mask(self.mask, self.itself)
+        for index, (first, second) in enumerate(zip(self.source, new.source)):
+            self.source[index] = tuple(together(*pair, 2, words) for pair in zip(first, second))
+        if self.guided is not None:
+            self.guided.admit(new.guided)
+        self._admit_targets(new.sentences)
+
+    def _admit_targets(self, count: int) -> None:
+        """Let so many sentences begin with the next slot, which attend to none before."""
+        if self.begins is None:
+            self.begins = torch.zeros(self.sentences, dtype=torch.long, device=self.itself.device)
+        if self.strangers is None:
+            self.strangers = self.itself.new_zeros(self.sentences, 1, self._room())
+        strangers = self.strangers.new_full((count, *self.strangers.shape[1:]), -torch.inf)
+        self.strangers = torch.cat([self.strangers, strangers])
+        self.begins = torch.cat([self.begins, self.begins.new_full((count,), self.slots)])
+        self.sentences += count
+        missing = self.sentences - len(self.caches[0])
+        if missing > 0:
+            self.caches = [torch.cat([cache, cache.new_zeros(missing, *cache.shape[1:])]) for cache in self.caches]
+
+    def _positions(self) -> Tensor:
+        """The embeddings of the next positions, `[d]` or `[sentences * beams, d]`."""
+        if self.begins is None:
+            return self.adapter.positions[self.slots // self.num_beams]
+        steps = (self.slots - self.begins).div(self.num_beams, rounding_mode="floor")
+        return self.adapter.positions[steps].repeat_interleave(self.num_beams, dim=0)
+
+    def _room(self) -> int:
+        return self.caches[0].shape[3] if self.caches else 0
+
     def _new_slots(self) -> slice:
+        if self.slots + self.num_beams > self._room():
+            self._make_room()
         new = slice(self.slots, self.slots + self.num_beams)
-        if self.caches and new.stop > self.caches[0].shape[3]:
-            self.caches = [torch.cat([cache, torch.zeros_like(cache)], dim=3) for cache in self.caches]
-            if self.strangers is not None:
-                more = torch.full_like(self.strangers, -torch.inf)
-                self.strangers = torch.cat([self.strangers, more], dim=2)
         if self.strangers is not None:
             self.strangers[:, :, new] = self.itself
         self.slots = new.stop
         return new
 
+    def _make_room(self) -> None:
+        """Make slots at first, then move those that are read to the front, or double them where that gains too few."""
+        if not self.caches:
+            keys = self.source[0][0]
+            shape = self.sentences, 2, keys.shape[1], _FIRST_STEPS * self.num_beams, keys.shape[3]
+            self.caches = [keys.new_zeros(shape) for _ in self.source]
+            if self.num_beams > 1:
+                self.strangers = keys.new_full((self.sentences, self.num_beams, shape[3]), -torch.inf)
+        elif 2 * self.first >= self.slots:
+            used, read = self.slots - self.first, slice(self.first, self.slots)
+            for cache in self.caches:
+                cache[:, :, :, :used] = cache[:, :, :, read]
+            self.strangers[:, :, :used] = self.strangers[:, :, read]
+            self.begins -= self.first
+            self.first, self.slots = 0, used
+        else:
+            self.caches = [torch.cat([cache, torch.zeros_like(cache)], dim=3) for cache in self.caches]
+            if self.strangers is not None:
+                more = torch.full_like(self.strangers, -torch.inf)
+                self.strangers = torch.cat([self.strangers, more], dim=2)
 
-def _moved(tensor: Tensor, rows: Tensor, moved: Tensor, slots: int | None = None) -> Tensor:
-    """The rows of a tensor, of which only those that stand elsewhere are copied; of a cache, the slots in use."""
+
+def _source_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """What attention adds to the scores of source words, `[sentences, 1, 1, source]`, of the dtype of `like`."""
+    if mask is None:
+        return None
+    return like.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(like.dtype).min)[:, None, None]
+
+
+def _moved(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
+    """Put the rows that stand elsewhere now where they belong; return the tensor."""
     if len(moved):
-        part = tensor if slots is None else tensor[:, :, :, :slots]
-        part[moved] = part[rows[moved]]
-    return tensor[: len(rows)]
+        tensor[moved] = tensor[rows[moved]]
+    return tensor

@@ -13,6 +13,7 @@ from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .guided_routing import Guide
 from .products import Product
 from .recurrent import reordered
+from .rows import masks_together, together
 from .vocabulary import Vocabulary
 from .weights import check_plain, product
 
@@ -78,7 +79,7 @@ class RNMTDecoding:
         self.states = start.repeat_interleave(num_beams, dim=0)
         self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, mask)
 
-    def step(self, words: Tensor, position: int) -> Tensor:
+    def step(self, words: Tensor) -> Tensor:
         """Read the next words; see [`Decoding.step`]."""
         adapter, beams = self.adapter, self.num_beams
         read = F.embedding(words.reshape(-1), adapter.words) * adapter.scale
@@ -105,6 +106,16 @@ class RNMTDecoding:
             self.sentence_state = self.sentence_state[rows]
         if self.guided is not None:
             self.guided.select(rows)
+
+    def admit(self, new: "RNMTDecoding") -> None:
+        """Go on with other sentences too; see [`Decoding.admit`]."""
+        self.mask, words = masks_together(self.mask, new.mask, (self.keys.shape[:2], new.keys.shape[:2]))
+        self.keys, self.values = together(self.keys, new.keys, 1, words), together(self.values, new.values, 1, words)
+        self.states = together(self.states, new.states)
+        if self.sentence_state is not None:
+            self.sentence_state = together(self.sentence_state, new.sentence_state)
+        if self.guided is not None:
+            self.guided.admit(new.guided)
 
     def _attend(self, queries: Tensor) -> Tensor:
         """Return the contexts of queries, `[sentences * beams, d]` both; see [`AdditiveAttention`]."""

@@ -3,12 +3,12 @@
 Every sentence ends by itself: once nothing can change what it returns, its rows leave the batch.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import StoppingCriteria
 
 from .constraints import Constraints
@@ -23,7 +23,7 @@ _DROPPED = 16
 class Decoding(Protocol):
     """Sentences that a model is decoding, with the same number of beams each."""
 
-    def step(self, words: Tensor, position: int) -> Tensor:
+    def step(self, words: Tensor) -> Tensor:
         """Read the next words `[sentences, beams]`; return what predicts those after, `[sentences * beams, d]`."""
 
     def reorder(self, parents: Tensor) -> None:
@@ -31,6 +31,9 @@ class Decoding(Protocol):
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Go on with the sentences `rows`, of which those at the places `moved` stand elsewhere now."""
+
+    def admit(self, new: "Decoding") -> None:
+        """Go on with the sentences of `new` too, after those that are here; none of them has been given a word."""
 
 
 @dataclass(frozen=True)
@@ -93,30 +96,71 @@ class NewTokenLimits(StoppingCriteria):
         return input_ids.shape[1] - 1 >= limits.repeat_interleave(len(input_ids) // len(limits))
 
 
-class _Search:
-    """Parts that greedy search and beam search share: the words so far, and the rows that are left of the batch."""
+class Search:
+    """Parts that greedy search and beam search share: the words so far, and the rows that are left of the batch.
 
-    def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor) -> None:
+    All sentences write their next word to the same column, whenever they began.
+
+    Args:
+        decoding: of the sentences, before the first word.
+        vocabulary: the model's output projection.
+        settings: how to search.
+        limits: of the new tokens of every sentence, `[sentences]`; none is longer than `settings.max_length` allows.
+        index: of the first sentence; the others follow.
+    """
+
+    _ROWS: tuple[str, ...] = ("sentences", "words", "begins", "ends", "done")
+    """What has a row for every sentence."""
+    _WORDS: tuple[str, ...] = ("words",)
+    """What of it has the columns of the words."""
+    _COLUMNS: tuple[str, ...] = ("begins", "ends")
+    """What of it are numbers of columns."""
+
+    def __init__(
+        self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor, index: int = 0
+    ) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
         self.device = limits.device
-        # Of new tokens, for every sentence.
-        self.limits = limits.clamp(max=settings.max_length - 1)
-        self.limit = int(self.limits.max())
-        self.sentences = torch.arange(len(limits), device=self.device)
-        shape = len(limits), settings.num_beams, self.limit + 1
+        self.sentences = torch.arange(index, index + len(limits), device=self.device)
+        # The column of the start token, and the last that a sentence can fill.
+        self.begins = torch.zeros_like(self.sentences)
+        self.ends = limits.clamp(max=settings.max_length - 1)
+        shape = len(limits), settings.num_beams, int(self.ends.max()) + 1
         self.words = torch.full(shape, settings.filling, device=self.device)
         self.words[:, :, 0] = settings.start
-        self.length = 1
+        self.column = 1
         self.done = torch.zeros(len(limits), dtype=torch.bool, device=self.device)
+        # The sentences that began at the same column have as many words.
+        self.groups: dict[int, Tensor | slice] = {0: slice(None)}
 
-    def run(self) -> Iterator[tuple[int, Translation]]:
-        """Yield the index of every sentence with its translation, as they finish."""
-        while len(self.sentences):
-            hidden = self.decoding.step(self.words[:, :, self.length - 1], self.length - 1)
-            self._extend(hidden)
-            self.length += 1
-            self.done |= self.limits < self.length
-            yield from self._leave()
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def advance(self) -> list[tuple[int, Translation]]:
+        """Write the next word of every sentence; return the indices and the translations of those that leave."""
+        hidden = self.decoding.step(self.words[:, :, self.column - 1])
+        self._extend(hidden)
+        self.column += 1
+        self.done |= self.ends < self.column
+        return self._leave()
+
+    def admit(self, new: "Search") -> None:
+        """Go on with the sentences of another search too, which has not begun."""
+        oldest = int(self.begins.min())
+        width = max(int(self.ends.max()) - oldest, self.column - 1 - oldest + int(new.ends.max())) + 1
+        self._move(-oldest, width)
+        new._move(self.column - 1, width)
+        for name in self._ROWS:
+            setattr(self, name, torch.cat([getattr(self, name), getattr(new, name)]))
+        self.decoding.admit(new.decoding)
+        self._group()
+
+    @property
+    def lengths(self) -> int | Tensor:
+        """Words of the sentences so far, the start included: a number if all have as many, else `[sentences, 1]`."""
+        if len(self.groups) == 1:
+            return self.column - next(iter(self.groups))
+        return (self.column - self.begins).unsqueeze(-1)
 
     def _extend(self, hidden: Tensor) -> None:
         raise NotImplementedError
@@ -124,23 +168,63 @@ class _Search:
     def _translation(self, row: int) -> Translation:
         raise NotImplementedError
 
-    def _keep(self, rows: Tensor) -> None:
-        self.sentences, self.words, self.limits, self.done = (
-            tensor[rows] for tensor in (self.sentences, self.words, self.limits, self.done)
-        )
+    def _scores(self, hidden: Tensor) -> Tensor:
+        """What constraints are for: logits of greedy search, log-probabilities of beam search; `[rows, vocabulary]`."""
+        raise NotImplementedError
 
-    def _leave(self) -> Iterator[tuple[int, Translation]]:
+    def _constrained(self, hidden: Tensor) -> Tensor | None:
+        """The scores of all words after the constraints; None if these do no more than suppress the same words."""
+        constraints = self.settings.constraints
+        lengths = [self.column - begin for begin in self.groups]
+        # The same tensor for the same words.
+        suppressed = {id(constraints.suppressed(length, self.device)) for length in lengths}
+        if len(suppressed) == 1 and not any(map(constraints.need_all_scores, lengths)):
+            return None
+        scores = self._scores(hidden).view(*self.words.shape[:2], -1)
+        for begin, rows in self.groups.items():
+            prefixes, of_group = self.words[rows, :, begin : self.column], scores[rows]
+            found = constraints(prefixes.flatten(0, 1), of_group.flatten(0, 1))
+            scores[rows] = found.view_as(of_group)
+        return scores.flatten(0, 1)
+
+    def _suppressed(self) -> Tensor | None:
+        return self.settings.constraints.suppressed(self.column - next(iter(self.groups)), self.device)
+
+    def _keep(self, rows: Tensor) -> None:
+        for name in self._ROWS:
+            setattr(self, name, getattr(self, name)[rows])
+        if len(self.groups) > 1:
+            self._group()
+
+    def _group(self) -> None:
+        begins = self.begins.tolist()
+        groups = {begin: [row for row, other in enumerate(begins) if other == begin] for begin in dict.fromkeys(begins)}
+        self.groups = {begin: torch.tensor(rows, device=self.device) for begin, rows in groups.items()}
+        if len(groups) == 1:
+            self.groups = {begins[0]: slice(None)}
+
+    def _move(self, columns: int, width: int) -> None:
+        """Put the words so many columns to the right, and make as much room for them."""
+        for name in self._WORDS:
+            words = getattr(self, name)
+            places = columns, width - columns - words.shape[2]
+            setattr(self, name, F.pad(words, places, value=self.settings.filling))
+        for name in self._COLUMNS:
+            setattr(self, name, getattr(self, name) + columns)
+        self.column += columns
+
+    def _leave(self) -> list[tuple[int, Translation]]:
         finished = self.done.nonzero().flatten().tolist()
         count, left = len(self.sentences), len(self.sentences) - len(finished)
         if not finished or (left and len(finished) * _DROPPED < count):
-            return
-        for row in finished:
-            yield int(self.sentences[row]), self._translation(row)
+            return []
+        translations = [(int(self.sentences[row]), self._translation(row)) for row in finished]
         rows, moved = _fill(set(finished), count)
         rows = torch.tensor(rows, dtype=torch.long, device=self.device)
         self._keep(rows)
         if left:
             self.decoding.select(rows, torch.tensor(moved, dtype=torch.long, device=self.device))
+        return translations
 
 
 def _fill(finished: set[int], count: int) -> tuple[list[int], list[int]]:
@@ -152,39 +236,44 @@ def _fill(finished: set[int], count: int) -> tuple[list[int], list[int]]:
     return [into.get(row, row) for row in range(left)], moved
 
 
-class GreedySearch(_Search):
+class GreedySearch(Search):
     """The best next word, always."""
 
     def _extend(self, hidden: Tensor) -> None:
-        settings, constraints = self.settings, self.settings.constraints
-        if constraints.need_all_scores(self.length):
-            scores = self.vocabulary.scores(hidden).float()
-            words = constraints(self.words[:, 0, : self.length], scores).argmax(-1)
-        else:
-            suppressed = constraints.suppressed(self.length, self.device)
-            words = self.vocabulary.best_word(hidden, suppressed)
-        words = words.masked_fill(self.done, settings.pad)
-        self.words[:, 0, self.length] = words
-        self.done |= torch.isin(words, settings.eos)
+        scores = self._constrained(hidden)
+        words = self.vocabulary.best_word(hidden, self._suppressed()) if scores is None else scores.argmax(-1)
+        words = words.masked_fill(self.done, self.settings.pad)
+        self.words[:, 0, self.column] = words
+        self.done |= torch.isin(words, self.settings.eos)
+
+    def _scores(self, hidden: Tensor) -> Tensor:
+        return self.vocabulary.scores(hidden).float()
 
     def _translation(self, row: int) -> Translation:
-        ends = torch.isin(self.words[row, 0, 1 : self.length], self.settings.eos).nonzero().flatten()
-        length = min(int(ends[0]) + 1 if len(ends) else self.length, int(self.limits[row])) + 1
-        return Translation(self.words[row, :, :length].clone(), None)
+        begin, last = int(self.begins[row]), min(self.column - 1, int(self.ends[row]))
+        words = self.words[row, :, begin : last + 1]
+        ends = torch.isin(words[0, 1:], self.settings.eos).nonzero().flatten()
+        length = int(ends[0]) + 2 if len(ends) else words.shape[1]
+        return Translation(words[:, :length].clone(), None)
 
 
-class BeamSearch(_Search):
+class BeamSearch(Search):
     """The best translations, `num_beams` of them at a time."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    _ROWS = (*Search._ROWS, "scores", "found", "found_scores", "found_ends", "complete", "can_improve")
+    _WORDS = (*Search._WORDS, "found")
+    _COLUMNS = (*Search._COLUMNS, "found_ends")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         sentences, beams, _ = self.words.shape
         self.scores = torch.zeros(sentences, beams, device=self.device)
         # All beams of a sentence begin the same.
         self.scores[:, 1:] = _NEVER
         self.found = self.words.clone()
         self.found_scores = torch.full_like(self.scores, _NEVER)
-        self.found_lengths = torch.ones_like(self.words[:, :, 0])
+        # The columns after the last words.
+        self.found_ends = torch.ones_like(self.words[:, :, 0])
         self.complete = torch.zeros_like(self.scores, dtype=torch.bool)
         self.can_improve = torch.ones_like(self.done)
         self.num_candidates = max(2, 1 + len(self.settings.eos)) * beams
@@ -195,24 +284,24 @@ class BeamSearch(_Search):
 
     def _extend(self, hidden: Tensor) -> None:
         candidates = self._candidates(hidden)
-        ending = torch.isin(candidates.words, self.settings.eos) | (self.limits <= self.length).unsqueeze(-1)
+        ending = torch.isin(candidates.words, self.settings.eos) | (self.ends <= self.column).unsqueeze(-1)
         any_ending = not self.looks or bool(ending.any())
         words = None
         if any_ending:
             words = self.words.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.words.shape[2]))
-            words[:, :, self.length] = candidates.words
+            words[:, :, self.column] = candidates.words
             self._collect(candidates, ending, words)
         self._go_on(candidates, ending if any_ending else None)
         if any_ending or self.any_complete:
             self._judge()
 
+    def _scores(self, hidden: Tensor) -> Tensor:
+        return self.vocabulary.scores(hidden).float().log_softmax(-1)
+
     def _candidates(self, hidden: Tensor) -> Candidates:
-        constraints = self.settings.constraints
-        if not constraints.need_all_scores(self.length):
-            suppressed = constraints.suppressed(self.length, self.device)
-            return self.vocabulary.best(hidden, self.scores, self.num_candidates, suppressed)
-        scores = self.vocabulary.scores(hidden).float().log_softmax(-1)
-        scores = constraints(self.words[:, :, : self.length].flatten(0, 1), scores)
+        scores = self._constrained(hidden)
+        if scores is None:
+            return self.vocabulary.best(hidden, self.scores, self.num_candidates, self._suppressed())
         return best_of(scores, self.scores, self.num_candidates)
 
     def _go_on(self, candidates: Candidates, ending: Tensor | None) -> None:
@@ -225,15 +314,15 @@ class BeamSearch(_Search):
             chosen = running.topk(beams).indices
             scores, parents, words = (t.gather(1, chosen) for t in candidates._replace(scores=running))
         self.scores = scores
-        so_far = self.words[:, :, : self.length]
-        so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.length)))
-        self.words[:, :, self.length] = words
+        so_far = self.words[:, :, : self.column]
+        so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.column)))
+        self.words[:, :, self.column] = words
         self.decoding.reorder(parents)
 
     def _collect(self, candidates: Candidates, ending: Tensor, words: Tensor) -> None:
         """Add those of the first `num_beams` candidates that end to the best translations found so far."""
         ending = ending & self.first
-        scores = candidates.scores / self.length**self.settings.length_penalty
+        scores = candidates.scores / self._penalty(self.lengths)
         # A sentence that is finished collects no more, or its result would depend on when its rows leave.
         closed = ~self.can_improve | self.done
         if self.settings.early_stopping is True:
@@ -242,8 +331,8 @@ class BeamSearch(_Search):
         merged = torch.cat([self.found_scores, scores], dim=1)
         self.found_scores, chosen = merged.topk(self.scores.shape[1])
         self.complete = torch.cat([self.complete, ending], dim=1).gather(1, chosen)
-        lengths = torch.full_like(candidates.words, self.length + 1)
-        self.found_lengths = torch.cat([self.found_lengths, lengths], dim=1).gather(1, chosen)
+        ends = torch.full_like(candidates.words, self.column + 1)
+        self.found_ends = torch.cat([self.found_ends, ends], dim=1).gather(1, chosen)
         places = chosen.unsqueeze(-1).expand(-1, -1, words.shape[2])
         self.found = torch.cat([self.found, words], dim=1).gather(1, places)
         self.any_complete = not self.looks or bool(self.complete.all(-1).any())
@@ -252,50 +341,44 @@ class BeamSearch(_Search):
         """Tell which sentences can still be improved, by the best score that a running beam may get."""
         settings = self.settings
         reaches_end = settings.early_stopping == "never" and settings.length_penalty > 0
-        length = settings.max_length - 1 if reaches_end else self.length
-        best = self.scores[:, :1] / length**settings.length_penalty
+        lengths = settings.max_length - 1 if reaches_end else self.lengths
+        best = self.scores[:, :1] / self._penalty(lengths)
         worst = self.found_scores.amin(1, keepdim=True).where(self.complete, _NEVER)
         self.can_improve = self.can_improve & (best > worst).any(-1)
         self.done |= ~self.can_improve
         if settings.early_stopping is True:
             self.done |= self.complete.all(-1)
 
+    def _penalty(self, lengths: int | Tensor) -> float | Tensor:
+        """What scores are divided by; see [`BeamSearch.lengths`]."""
+        if isinstance(lengths, int):
+            return lengths**self.settings.length_penalty
+        # As Python computes it.
+        return lengths.double().pow(self.settings.length_penalty).float()
+
     def _translation(self, row: int) -> Translation:
-        number = self.settings.num_return_sequences
-        lengths = self.found_lengths[row, :number]
-        sequences = self.found[row, :number, : int(lengths.max())].clone()
-        places = torch.arange(sequences.shape[1], device=self.device)
+        number, begin = self.settings.num_return_sequences, int(self.begins[row])
+        ends = self.found_ends[row, :number]
+        sequences = self.found[row, :number, begin : int(ends.max())].clone()
+        places = torch.arange(begin, begin + sequences.shape[1], device=self.device)
         # Beyond its end a translation has the words of none.
-        sequences.masked_fill_(places >= lengths.unsqueeze(-1), self.settings.filling)
+        sequences.masked_fill_(places >= ends.unsqueeze(-1), self.settings.filling)
         return Translation(sequences, self.found_scores[row, :number].clone())
 
-    def _keep(self, rows: Tensor) -> None:
-        super()._keep(rows)
-        names = "scores", "found", "found_scores", "found_lengths", "complete", "can_improve"
-        for name in names:
-            setattr(self, name, getattr(self, name)[rows])
 
-
-def search(
-    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor
-) -> Iterator[tuple[int, Translation]]:
-    """Translate sentences.
-
-    Args:
-        decoding: of the sentences, before the first word.
-        vocabulary: the model's output projection.
-        settings: how to search.
-        limits: of the new tokens of every sentence, `[sentences]`; none is longer than `settings.max_length` allows.
-
-    Yields:
-        The index of a sentence with its translation, as they finish.
-    """
+def begin_search(
+    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor, index: int = 0
+) -> Search:
+    """Return a search for translations; the arguments are those of [`Search`]."""
     kind = GreedySearch if settings.num_beams == 1 else BeamSearch
-    yield from kind(decoding, vocabulary, settings, limits).run()
+    return kind(decoding, vocabulary, settings, limits, index)
 
 
-def in_order(translations: Iterator[tuple[int, Translation]]) -> list[Translation]:
-    """Return translations in the order of their sentences."""
+def finish(search: Search) -> list[Translation]:
+    """Return the translations of all sentences, in their order."""
+    translations = []
+    while len(search):
+        translations += search.advance()
     return [translation for _, translation in sorted(translations, key=lambda pair: pair[0])]
 
 

@@ -11,7 +11,11 @@ from .products import Product
 _RECORDING_HOOKS = "transformers.utils.output_capturing"
 
 
-class UnsupportedModelError(ValueError):
+class UnsupportedError(ValueError):
+    """Raised for what the engine cannot do as `generate()` does it; the message names the reason."""
+
+
+class UnsupportedModelError(UnsupportedError):
     """Raised for a model that the engine cannot decode as `generate()` would; the message names the reason."""
 
 
