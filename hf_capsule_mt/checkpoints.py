@@ -1,5 +1,6 @@
 """Checkpoints on disk: listing, checking and loading, with errors that explain what is wrong."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,17 +12,29 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
+from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
 from .configuration.portable import PortableConfig
 from .files import read_json
+from .modeling.checkpoint_files import (
+    GENERATION_CONFIG,
+    WEIGHTS_INDEX,
+    check_generation_config,
+    check_weight_map,
+    damaged_weights,
+    first_names,
+)
+
+logger = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
 TRAINER_STATE = "trainer_state.json"
-_TOKENIZER = ["tokenizer_config.json", "tokenizer.json"]
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_TOKENIZER = [_TOKENIZER_CONFIG, "tokenizer.json"]
+_OUR_TYPES = [config.model_type for config in (CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig)]
 # Of each part of a checkpoint: files of which one must be there, files that hold JSON, and what helps.
 _PARTS = {
-    "config": ([CONFIG], [CONFIG, "generation_config.json"], "name the folder of a checkpoint"),
+    "config": ([CONFIG], [CONFIG, GENERATION_CONFIG], "name the folder of a checkpoint"),
     "weights": (["*.safetensors"], [WEIGHTS_INDEX], "copy them into it, or name another checkpoint"),
     "tokenizer": (_TOKENIZER, _TOKENIZER, "copy that of the model, or make one with hf-capsule-mt train_tokenizer"),
 }
@@ -61,8 +74,12 @@ def last_checkpoint(run: str | Path, before: int | None = None) -> Path | None:
 def check_folder(folder: str | Path, *parts: str) -> None:
     """Check that a folder holds the `parts` of a checkpoint ("config", "weights", "tokenizer"; default: all).
 
+    Files that Transformers can do without, and that change what comes out, must be there in a checkpoint of this
+    package, which has saved them; of another's, a warning says that they are not.
+
     Raises:
         FileNotFoundError: if a part is missing.
+        OSError: if the index of the weights names files elsewhere, or a checkpoint of this package lacks a file.
         ValueError: if a file that should hold JSON does not.
     """
     folder = Path(folder)
@@ -73,11 +90,41 @@ def check_folder(folder: str | Path, *parts: str) -> None:
         if not any(file for pattern in patterns for file in folder.glob(pattern)):
             raise FileNotFoundError(f"{folder} holds no {part} ({' or '.join(patterns)}); {remedy}")
         found = {name: _read_json(folder, name) for name in in_json if (folder / name).is_file()}
-        shards = set(found.get(WEIGHTS_INDEX, {}).get("weight_map", {}).values())
-        for name in sorted(shards):
-            # With all weights in one file an index is of no use.
-            if not (folder / name).is_file() and not (folder / WEIGHTS).is_file():
-                raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_INDEX} names; copy it again")
+        _check_optional_files(folder, part)
+        if WEIGHTS_INDEX in found:
+            _check_shards(folder, found[WEIGHTS_INDEX])
+
+
+def _check_shards(folder: Path, index: Mapping[str, Any]) -> None:
+    check_weight_map(folder / WEIGHTS_INDEX)
+    for name in sorted(set(index["weight_map"].values())):
+        # With all weights in one file an index is of no use.
+        if not (folder / name).is_file() and not (folder / WEIGHTS).is_file():
+            raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_INDEX} names; copy it again")
+
+
+def _check_optional_files(folder: Path, part: str) -> None:
+    """Check the files that are optional to Transformers and not to the result."""
+    config = _read_json(folder, CONFIG) if (folder / CONFIG).is_file() else {}
+    is_ours = config.get("model_type") in _OUR_TYPES
+    if part == "config" and _translates(config):
+        settings = folder / GENERATION_CONFIG
+        if is_ours:
+            check_generation_config(folder, settings if settings.is_file() else None)
+        elif not settings.is_file():
+            logger.warning("%s has no %s: its model decodes as %s says", folder, GENERATION_CONFIG, CONFIG)
+    if part == "tokenizer" and not (folder / _TOKENIZER_CONFIG).is_file():
+        missing = f"{folder} has no {_TOKENIZER_CONFIG}, which says how long a text may be and how it is cut"
+        if is_ours:
+            raise FileNotFoundError(f"{missing}; copy it again from where the checkpoint came from")
+        logger.warning("%s: Transformers guesses", missing)
+
+
+def _translates(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration says that a translation model was saved with it."""
+    architectures = config.get("architectures")
+    names = architectures if isinstance(architectures, list) else []
+    return any(str(name).endswith(("ForConditionalGeneration", "MTModel")) for name in names)
 
 
 def read_config(name: str | Path, revision: str = "main") -> dict[str, Any]:
@@ -102,9 +149,13 @@ def load_config(name: str | Path, revision: str = "main") -> PreTrainedConfig:
     if Path(name).is_dir():
         check_folder(name, "config")
     try:
-        return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+        with _explained(f"{name}: {CONFIG}"):
+            return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except OSError as error:
         raise OSError(f"{name} is no folder here, and the Hub does not give it: {error}") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split()).removeprefix(f"{name}: ")
+        raise ValueError(f"{name}: {CONFIG} cannot be used: {reason:.800}") from error
 
 
 def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokenizerBase:
@@ -120,7 +171,8 @@ def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokeni
             # Transformers reads it as well, to know the tokenizer's class.
             check_folder(name, "config")
     try:
-        return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+        with _explained(f"the tokenizer of {name}"):
+            return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
             raise ValueError(f"the tokenizer in {name} cannot be loaded: {error}") from error
@@ -147,7 +199,7 @@ def load_weights(
     """
     if Path(name).is_dir():
         check_folder(name, "config", "weights")
-    with explained_weights(name, fields):
+    with _explained(f"the checkpoint {name}"), explained_weights(name, fields):
         model, report = model_class.from_pretrained(
             name, use_safetensors=True, output_loading_info=True, **options, **fields
         )
@@ -156,8 +208,26 @@ def load_weights(
     if isinstance(model.config, PortableConfig):
         strange |= set(report["unexpected_keys"])
     if strange:
-        raise ValueError(_misfit(name, fields, f"{', '.join(sorted(strange))}."))
+        raise ValueError(_misfit(name, fields, f"{first_names(strange)}."))
     return model
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Make a ValueError that names the files of every error that damage to them can raise somewhere in a library.
+
+    A ValueError or OSError is left as it is.
+    """
+    try:
+        yield
+    except (ValueError, OSError):
+        raise
+    except BaseException as error:
+        # What the Rust of tokenizers raises where it gives up is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{what} cannot be read, so it is damaged: {reason:.500}; copy it again") from error
 
 
 @contextmanager
@@ -170,12 +240,10 @@ def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingPro
     try:
         yield
     except SafetensorError as error:
-        raise OSError(
-            f"the weights in {checkpoint} are damaged: {error}; copy or download them again, or name another checkpoint"
-        ) from error
+        raise OSError(damaged_weights(checkpoint, error)) from error
     # Transformers raises it for weights of another shape.
     except RuntimeError as error:
-        raise OSError(_misfit(checkpoint, fields, str(error))) from error
+        raise OSError(_misfit(checkpoint, fields, " ".join(str(error).split())[:800])) from error
 
 
 def _misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:

@@ -13,8 +13,18 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from transformers import MarianConfig
+from transformers.activations import ACT2FN
 
-from .checks import check_choice, check_fraction, check_positive_integer
+from .checks import (
+    MOST_POSITIONS,
+    MOST_STEPS,
+    check_choice,
+    check_fraction,
+    check_heads,
+    check_not_negative,
+    check_positive_integer,
+    check_probability,
+)
 from .guided_routing import GuidedRoutingFields
 from .portable import PortableConfig
 
@@ -112,6 +122,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
     label_smoothing: float | int = 0.0
 
     def __post_init__(self, **kwargs: Any) -> None:
+        self._validate_marian()
         self._validate_layer_aggregation()
         self._validate_head_aggregation()
         self._validate_routing()
@@ -127,6 +138,20 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         """Whether `layer`, counted from 0, aggregates the heads of "encoder_self", "decoder_self" or "cross"."""
         layers = getattr(self, _HEAD_SITES[site])
         return self.head_aggregation is not None and (layers is None or layer in layers)
+
+    def _validate_marian(self) -> None:
+        for name in ("vocab_size", "d_model", "encoder_ffn_dim", "decoder_ffn_dim"):
+            check_positive_integer(name, getattr(self, name))
+        if self.decoder_vocab_size is not None:
+            check_positive_integer("decoder_vocab_size", self.decoder_vocab_size)
+        check_positive_integer("max_position_embeddings", self.max_position_embeddings, MOST_POSITIONS)
+        for side in SIDES:
+            check_positive_integer(f"{side}_layers", getattr(self, f"{side}_layers"), MOST_STEPS)
+            check_heads(f"{side}_attention_heads", getattr(self, f"{side}_attention_heads"), self.d_model)
+        for name in ("encoder_layerdrop", "decoder_layerdrop", "dropout", "attention_dropout", "activation_dropout"):
+            check_probability(name, getattr(self, name))
+        check_not_negative("init_std", self.init_std)
+        check_choice("activation_function", self.activation_function, tuple(ACT2FN))
 
     def _validate_head_aggregation(self) -> None:
         check_choice("head_aggregation", self.head_aggregation, (None, *HEAD_AGGREGATIONS))
@@ -182,7 +207,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
             )
 
     def _validate_routing(self) -> None:
-        check_positive_integer("routing_iterations", self.routing_iterations)
+        check_positive_integer("routing_iterations", self.routing_iterations, MOST_STEPS)
         if not isinstance(self.inverse_temperature, Real) or not 0 < self.inverse_temperature < math.inf:
             raise ValueError(f"inverse_temperature is {self.inverse_temperature!r}; allowed are positive numbers")
         if self.num_output_capsules is not None:

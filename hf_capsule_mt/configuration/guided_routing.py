@@ -1,10 +1,8 @@
 """The fields of guided routing, which every family that has a decoder with states can take up."""
 
-import math
 from dataclasses import dataclass
-from numbers import Real
 
-from .checks import check_choice, check_positive_integer
+from .checks import MOST, MOST_STEPS, check_choice, check_not_negative, check_positive_integer
 
 GUIDED_ROUTINGS = ("gdr", "classifier", "attention")
 
@@ -52,12 +50,11 @@ class GuidedRoutingFields:
 
     def _validate_guided_routing(self) -> None:
         check_choice("guided_routing", self.guided_routing, (None, *GUIDED_ROUTINGS))
-        for name in ("num_past_capsules", "num_future_capsules", "guided_capsule_dim", "guided_routing_iterations"):
+        for name in ("num_past_capsules", "num_future_capsules", "guided_capsule_dim"):
             check_positive_integer(name, getattr(self, name))
+        check_positive_integer("guided_routing_iterations", self.guided_routing_iterations, MOST_STEPS)
         redundant = self.num_redundant_capsules
-        if not isinstance(redundant, int) or isinstance(redundant, bool) or redundant < 0:
-            raise ValueError(f"num_redundant_capsules is {redundant!r}; allowed are integers of at least 0")
+        if not isinstance(redundant, int) or isinstance(redundant, bool) or not 0 <= redundant <= MOST:
+            raise ValueError(f"num_redundant_capsules is {redundant!r:.80}; allowed are integers of at least 0")
         for name in ("bow_loss_weight", "bca_loss_weight"):
-            weight = getattr(self, name)
-            if not isinstance(weight, Real) or isinstance(weight, bool) or not 0 <= weight < math.inf:
-                raise ValueError(f"{name} is {weight!r}; allowed are numbers of at least 0")
+            check_not_negative(name, getattr(self, name))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 
+from .checks import check_dtype, check_spelling, check_token_ids
 from .source import IN_PACKAGE, source_files
 
 _REMOTE_CODE = ("auto_map", "custom_pipelines")
@@ -32,14 +33,24 @@ class PortableConfig:
             allowed = getattr(field.type, "__name__", field.type)
             raise ValueError(f"{name} is {value!r}; allowed are values of {allowed}") from error
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        check_dtype(self.dtype)
+        check_dtype(kwargs.get("torch_dtype"))
+        check_token_ids(self)
+        super().__post_init__(**kwargs)
+
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build the configuration; fields among `kwargs` replace those of `config_dict` and are checked with them.
 
         In this package, the names of remote code are left out.
+
+        Raises:
+            ValueError: if a value is not allowed, or the name of a field is damaged.
         """
         if IN_PACKAGE:
             config_dict = {name: value for name, value in config_dict.items() if name not in _REMOTE_CODE}
+        check_spelling(cls, config_dict)
         overrides = {field.name: kwargs[field.name] for field in fields(cls) if field.name in kwargs}
         return super().from_dict({**config_dict, **overrides}, **kwargs)
 
@@ -57,5 +68,8 @@ class PortableConfig:
 def _replace(path: Path, text: str) -> None:
     """Write a file at once, so that nobody reads half of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    # A link that somebody laid here would lead the text to another file.
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "x", encoding="utf-8") as file:
+        file.write(text)
     os.replace(temporary, path)

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from .checks import check_choice, check_fraction, check_positive_integer
+from .checks import MOST, MOST_STEPS, check_choice, check_fraction, check_positive_integer
 from .portable import PortableConfig
 
 
@@ -62,7 +62,8 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name in self.positive_integers:
-            check_positive_integer(name, getattr(self, name))
+            most = MOST_STEPS if name.endswith(("_layers", "_iterations")) else MOST
+            check_positive_integer(name, getattr(self, name), most)
         if self.d_model % 2:
             raise ValueError(f"d_model is {self.d_model}; allowed are even integers, half for each direction")
         check_choice("sentence_aggregation", self.sentence_aggregation, self.sentence_aggregations)

@@ -376,6 +376,9 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 
+    # Positions are computed. Marian's own list has the bias too, and zeros would take its place without a word.
+    _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
+
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
         self.model = CapsuleAggregatedMarianModel(config)

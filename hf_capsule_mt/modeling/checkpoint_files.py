@@ -1,0 +1,83 @@
+"""Files of a checkpoint that are looked at before or after a model is loaded, and what to say of them."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from transformers.utils import cached_file
+
+WEIGHTS_INDEX = "model.safetensors.index.json"
+GENERATION_CONFIG = "generation_config.json"
+_SHOWN = 8
+
+
+def damaged_weights(checkpoint: object, error: Exception) -> str:
+    """Return what to say of weights that safetensors cannot read."""
+    return f"the weights in {checkpoint} are damaged: {error}; copy or download them again, or name another checkpoint"
+
+
+def other_tensors(checkpoint: object, names: Iterable[str]) -> str:
+    """Return what to say of a checkpoint that lacks tensors, or has others than its model."""
+    return (
+        f"the weights in {checkpoint} do not fit its configuration: {first_names(names)}. Put back the "
+        "config.json that was saved with them, or name another checkpoint"
+    )
+
+
+def first_names(names: Iterable[str]) -> str:
+    """Return the first of `names` in their order, and how many more there are."""
+    names = sorted(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def check_generation_config(checkpoint: object, file: Path | None) -> None:
+    """Raise an OSError unless a checkpoint's `file` of decoding settings is there and holds some.
+
+    Without it, Transformers decodes with other settings, and does not say so.
+    """
+    if file is None:
+        reason = f"lacks {GENERATION_CONFIG}"
+    elif not isinstance(_json(file), dict) or not _json(file):
+        reason = f"has a damaged {GENERATION_CONFIG}"
+    else:
+        return
+    raise OSError(
+        f"{checkpoint} {reason}, which says how its model decodes (beams, length penalty); copy it again from where the "
+        "checkpoint came from"
+    )
+
+
+def check_weight_map(file: Path | None) -> None:
+    """Raise an OSError if the index of the weights' files, where there is one, is damaged or names files elsewhere."""
+    if file is None:
+        return
+    index = _json(file)
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict):
+        raise OSError(f"{file} is damaged: it has no weight_map; copy it again")
+    for name in weight_map.values():
+        if not isinstance(name, str) or name != PurePosixPath(name).name or "\\" in name or name in ("", ".."):
+            raise OSError(f"{file} names {name!r:.80}; weights must be files beside it. Do not trust this checkpoint")
+
+
+def find_file(name: str | os.PathLike | None, file: str, where: dict[str, Any]) -> Path | None:
+    """Return a file of a checkpoint, or None if it has none of this name."""
+    if name is None:
+        return None
+    if os.path.isdir(name):
+        path = Path(name, where.get("subfolder") or "", file)
+        return path if path.is_file() else None
+    options = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    found = cached_file(name, file, _raise_exceptions_for_gated_repo=False, **options, **where)
+    return None if found is None else Path(found)
+
+
+def _json(file: Path) -> Any:
+    """Return what a file of JSON holds; None if it is damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return None
