@@ -207,3 +207,6 @@ def _moved(tensor: Tensor, rows: Tensor, moved: Tensor, slots: int | None = None
         part = tensor if slots is None else tensor[:, :, :, :slots]
         part[moved] = part[rows[moved]]
     return tensor[: len(rows)]
+
+
+ADAPTERS = {MarianMTModel: MarianAdapter, CapsuleAggregatedMarianForConditionalGeneration: MarianAdapter}
