@@ -23,9 +23,9 @@ from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 
 from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.segments import text_bytes, unbroken, write_lines
 from hf_capsule_mt.evaluation.journal import Journal, read_journals, remove_journals
 from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, source_limit, translate_batches
-from hf_capsule_mt.files import replace_bytes
 
 from . import decoding
 from .errors import report_user_errors
@@ -48,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
-    parser.add_argument("--output_file", type=Path, help="default: standard output")
+    parser.add_argument("--output_file", type=Path, help="plain or .gz (default: standard output)")
     return parser
 
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_arguments(args)
     lines = translate_file(args, args.output_file)
     if args.output_file is None and lines is not None:
-        sys.stdout.buffer.write(_text(lines))
+        sys.stdout.buffer.write(text_bytes(lines, "the translations"))
         sys.stdout.buffer.flush()
     leave_group_at_exit()
 
@@ -82,9 +82,9 @@ def translate_file(args: argparse.Namespace, output_file: Path | None) -> list[s
         return None
     for share in shares:
         translations.update(share)
-    lines = [translations.get(index, "") for index in range(len(job.encoded))]
+    lines = unbroken((translations.get(index, "") for index in range(len(job.encoded))), "translations")
     if output_file is not None:
-        replace_bytes(output_file, _text(lines))
+        write_lines([output_file], [lines])
         remove_journals(output_file)
     return lines
 
@@ -132,10 +132,6 @@ def _translate_share(
                 journal.append(batch)
             bar.update(len(batch))
     return translations
-
-
-def _text(lines: Sequence[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 if __name__ == "__main__":

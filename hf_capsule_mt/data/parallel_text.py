@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.files import replace_bytes
+from hf_capsule_mt.data.segments import unbroken, write_lines
+from hf_capsule_mt.files import parse_json
 from hf_capsule_mt.records import ReadReport
 
 # One segment of each side, None where its bytes are not UTF-8.
@@ -91,32 +92,30 @@ def write_parallel_text(
 ) -> None:
     """Write pairs that [`read_parallel_text`] reads from the same files; an interruption leaves old files, or none.
 
-    A tab becomes a space in a .tsv file, which could not hold it otherwise.
+    A line break in a segment becomes a space, with a warning that counts them, and so does a tab in a .tsv file, which
+    could not hold it otherwise.
 
     Raises:
-        ValueError: see [`check_parallel_files`].
+        ValueError: see [`check_parallel_files`]; or a segment holds half of a surrogate pair. Nothing is written then.
+        OSError: if a file cannot be written, or reads back as another number of segments.
     """
     check_parallel_files(files, source_lang, target_lang)
+    paths = [Path(file) for file in files]
+    sources, targets = unbroken(sources, f"sources for {paths[0]}"), unbroken(targets, f"targets for {paths[-1]}")
     pairs = list(zip(sources, targets, strict=True))
-    match _format(Path(files[0])):
+    match _format(paths[0]):
         case "tsv":
-            texts = ["".join(f"{_one_column(source)}\t{_one_column(target)}\n" for source, target in pairs)]
+            contents = [[f"{_one_column(source)}\t{_one_column(target)}" for source, target in pairs]]
         case "jsonl":
             rows = ({"translation": {source_lang: source, target_lang: target}} for source, target in pairs)
-            texts = ["".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)]
+            contents = [[json.dumps(row, ensure_ascii=False) for row in rows]]
         case _:
-            texts = ["".join(f"{line}\n" for line in side) for side in (sources, targets)]
-    for file, text in zip(files, texts, strict=True):
-        _replace(Path(file), text)
+            contents = [sources, targets]
+    write_lines(paths, contents)
 
 
 def _one_column(text: str) -> str:
     return text.replace("\t", " ")
-
-
-def _replace(path: Path, text: str) -> None:
-    # No time in the .gz, so that the same pairs are the same bytes.
-    replace_bytes(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
 
 def load_hub_parallel_text(
@@ -220,8 +219,8 @@ def _jsonl_pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[Raw
 
 def _translation(line: str, where: str) -> Any:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
     return row.get("translation") if isinstance(row, dict) else None
 
@@ -233,7 +232,7 @@ def _pick(translation: Any, source_lang: str, target_lang: str, where: str) -> R
         if lang not in translation:
             raise ValueError(f'{where}: no language "{lang}", only {", ".join(translation)}.')
         if not isinstance(translation[lang], str | None):
-            raise ValueError(f'{where}: "{lang}" must be a string, not {translation[lang]!r}.')
+            raise ValueError(f'{where}: "{lang}" must be a string, not {translation[lang]!r:.80}.')
     return _encodable(translation[source_lang] or ""), _encodable(translation[target_lang] or "")
 
 

@@ -1,13 +1,13 @@
 """Translate lines of text in batches of similar length."""
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
 
+from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import NewTokenLimits, generate
 
 from .teacher_forcing import evaluating, pad_rows
@@ -48,7 +48,7 @@ def translate_lines(
         translations.update(batch)
         if on_batch is not None:
             on_batch(batch)
-    return [translations.get(index, "") for index in range(len(lines))]
+    return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
 
 
 def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -133,13 +133,7 @@ def translate_batches(
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        yield dict(zip(batch, decode_segments(tokenizer, generated)))
-
-
-def decode_segments(tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor) -> list[str]:
-    """The texts of token ids `[batch, length]`, without special tokens; each is one line."""
-    texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
-    return [re.sub(r"[\r\n]+", " ", text) for text in texts]
+        yield dict(zip(batch, tokenizer.batch_decode(generated, skip_special_tokens=True)))
 
 
 def generate_batches(
