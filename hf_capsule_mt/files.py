@@ -1,5 +1,6 @@
 """Files and folders that are written whole or not at all, files of JSON, and hashes of text and files."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from .json_fields import encode
 
@@ -30,6 +31,30 @@ def replace_bytes(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         # The error names the temporary file, which nobody knows.
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path` when the block ends, compressed if its name ends in .gz; an interruption leaves
+    the old file, or none.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A link that somebody laid here would lead the bytes to another file.
+    temporary.unlink(missing_ok=True)
+    try:
+        with open(temporary, "xb") as file:
+            if path.suffix == ".gz":
+                # No name and no time in it, so that the same bytes are the same file.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
+                    yield compressed
+            else:
+                yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        # The error names the temporary file, which nobody knows.
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def open_to_append(path: Path) -> IO[str]:

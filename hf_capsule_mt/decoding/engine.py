@@ -1,31 +1,17 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
-from transformers.models.marian.modeling_marian import MarianMTModel
 from transformers.utils import ModelOutput
 
-from ..modeling.caps_nmt import CapsNMTForConditionalGeneration
-from ..modeling.capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
-from ..modeling.rnmt import RNMTForConditionalGeneration
-from .caps_nmt import CapsNMTAdapter
-from .marian import MarianAdapter
-from .rnmt import RNMTAdapter
+from .families import ADAPTERS
 from .search import Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
 from .weights import Fingerprint, UnsupportedModelError
-
-_ADAPTERS: dict[type, Callable[[Any], Any]] = {
-    MarianMTModel: MarianAdapter,
-    CapsuleAggregatedMarianForConditionalGeneration: MarianAdapter,
-    RNMTForConditionalGeneration: RNMTAdapter,
-    CapsNMTForConditionalGeneration: CapsNMTAdapter,
-}
 
 
 class Engine:
@@ -41,8 +27,8 @@ class Engine:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        if type(model) not in _ADAPTERS:
-            known = ", ".join(kind.__name__ for kind in _ADAPTERS)
+        if type(model) not in ADAPTERS:
+            known = ", ".join(kind.__name__ for kind in ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
         if model.device.type != "cpu":
             raise UnsupportedModelError(f"the model is on {model.device}; the engine decodes on a CPU")
@@ -52,7 +38,7 @@ class Engine:
             raise UnsupportedModelError(f"the weights are {found}; the engine needs float32 on one device")
         self._fingerprint = Fingerprint(model)
         with torch.no_grad():
-            self._adapter = _ADAPTERS[type(model)](model)
+            self._adapter = ADAPTERS[type(model)](model)
 
     @property
     def vocabulary(self) -> int:

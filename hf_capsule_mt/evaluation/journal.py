@@ -1,7 +1,7 @@
-"""Finished translations beside an output file, from which an interrupted run continues.
+"""Finished batches of a window of lines beside an output file, from which an interrupted run continues.
 
-Process r appends to `OUT.partial.r.jsonl`. Each run begins with a line that says what it translates and how; then
-comes a line for every batch.
+Process r appends to `OUT.partial.r.jsonl`. Each run begins with a line, the header, that says which window it
+translates and how; then comes a line for every batch.
 """
 
 import glob
@@ -39,10 +39,10 @@ class Journal:
 
 
 def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, str]:
-    """The translations, by index, that interrupted runs left beside `output_file`.
+    """The translations, by index, that interrupted runs left beside `output_file` of the window of `header`.
 
     Raises:
-        ValueError: if one of these runs had another header.
+        ValueError: if one of these runs had another header, but for the window.
     """
     translations = {}
     for journal in _journals(output_file):
@@ -50,8 +50,11 @@ def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, str
         is_known = False
         for entry in map(_parse, journal.read_text(encoding="utf-8", errors="replace").split("\n")):
             if "header" in entry:
-                _check_header(journal, entry["header"], header)
-                is_known = True
+                is_known = entry["header"].get("window") == header.get("window")
+                # Of another window all must be the same but its text.
+                of_window = () if is_known else ("window", "input")
+                expected = {name: value for name, value in header.items() if name not in of_window}
+                check_header(journal, entry["header"], expected)
             elif is_known:
                 translations.update({int(index): text for index, text in entry.items()})
     return translations
@@ -81,10 +84,11 @@ def _parse(line: str) -> dict:
     return entry if whole else {}
 
 
-def _check_header(journal: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def check_header(file: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise a ValueError, about the file that an interrupted run left, unless its header is the expected one."""
     different = [name for name in expected if found.get(name) != expected[name]]
     if different:
         raise ValueError(
-            f"{journal} is from an interrupted run with another {', '.join(different)}; repeat that run to finish it, "
-            "or delete the journal to start afresh"
+            f"{file} is from an interrupted run with another {', '.join(different)}; repeat that run to finish it, "
+            "or delete it and all others of its name to start afresh"
         )

@@ -56,8 +56,12 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     return min(tokenizer.model_max_length, _positions(config) or tokenizer.model_max_length)
 
 
-def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
-    """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning."""
+def encode_lines(
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int, first: int = 1
+) -> list[list[int]]:
+    """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning that
+    counts lines from `first`.
+    """
     encoded = tokenize_lines(tokenizer, lines)
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
@@ -67,7 +71,7 @@ def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_l
             "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
             len(too_long),
             max_length,
-            too_long[0] + 1,
+            too_long[0] + first,
         )
     return encoded
 
@@ -93,18 +97,19 @@ def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str
     return encoded
 
 
-def batch_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+def batch_by_tokens(lengths: Sequence[int], max_tokens: int, first: int = 1) -> list[list[int]]:
     """Indices in batches of similar length, the longest first; those of length 0 are in none.
 
     A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
 
     Raises:
-        ValueError: if a single line is longer than `max_tokens`.
+        ValueError: if a single line is longer than `max_tokens`; the message counts lines from `first`.
     """
     order = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
     if order and lengths[order[0]] > max_tokens:
         raise ValueError(
-            f"max_tokens_per_batch is {max_tokens}, but line {order[0] + 1} has {lengths[order[0]]} tokens; raise it"
+            f"max_tokens_per_batch is {max_tokens}, but line {order[0] + first} has {lengths[order[0]]} tokens; "
+            "raise it"
         )
     batches = []
     start = 0

@@ -1,6 +1,7 @@
 """What is written line by line reads back as the same number of segments."""
 
 import os
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hf_capsule_mt.data import segments
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text, write_parallel_text
 from hf_capsule_mt.data.segments import unbroken, write_lines
 from hf_capsule_mt.evaluation.journal import Journal, read_journals
+from hf_capsule_mt.files import replaced_file
 from hf_capsule_mt.training.distillation import Distilled, Shards
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -80,7 +82,14 @@ def test_half_a_surrogate_pair_is_refused_before_anything_is_written(tmp_path):
 
 def test_what_was_written_is_counted(tmp_path, monkeypatch):
     """A disk that forgets the end."""
-    monkeypatch.setattr(segments, "replace_bytes", lambda path, data: path.write_bytes(data[:-4]))
+
+    @contextmanager
+    def forgetful(path):
+        with replaced_file(path) as file:
+            yield file
+            file.truncate(4)
+
+    monkeypatch.setattr(segments, "replaced_file", forgetful)
     with pytest.raises(OSError, match="holds 1 lines after 2 were written"):
         write_lines([tmp_path / "a"], [["one", "two"]])
 
