@@ -54,10 +54,11 @@ from .outputs import (
 )
 from .safe_loading import SafetensorsOnly
 from .translation_head import GuidedTranslationHead
+from .undivided_modules import UndividedModules
 from .warm_start import aggregated_config, load_marian, load_marian_weights
 
 
-class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedModel):
+class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, SafetensorsOnly, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig

@@ -14,9 +14,10 @@ from .layers.linear import init_unit_gain, init_words
 from .layers.recurrent import RecurrentCache
 from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .safe_loading import SafetensorsOnly
+from .undivided_modules import UndividedModules
 
 
-class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
+class RecurrentPreTrainedModel(UndividedModules, SafetensorsOnly, PreTrainedModel):
     """Weight initialisation, loading, and the words that encoder and decoder read."""
 
     config: RecurrentConfig
