@@ -1,7 +1,6 @@
 """The options of commands that decode, and the model, tokenizer and processes that these name."""
 
 import argparse
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 from .device import usable_device
+from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 
@@ -113,8 +113,7 @@ def process_state(device: str | None) -> PartialState:
     """Return the state of this process among those launched together; raise a ValueError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The process that finishes first waits for the others, however long that takes.
-    state = PartialState(cpu=cpu, timeout=timedelta(days=7))
+    state = meet(cpu=cpu)
     usable_device(device or state.device)
     return state
 

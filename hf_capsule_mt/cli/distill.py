@@ -15,6 +15,7 @@ Finished shards are kept in OUTPUT.shards until all are done, and the same comma
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from hf_capsule_mt.data.parallel_text import (
     read_parallel_text,
     write_parallel_text,
 )
-from hf_capsule_mt.files import hash_file, hash_text, write_json
+from hf_capsule_mt.files import hash_file, hash_text, locked, write_json
 from hf_capsule_mt.records import Environment
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
@@ -63,8 +64,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; shards are dealt out to the processes in turn."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-    started = time.time()
     state = decoding.process_state(args.device)
+    # The first process writes for all.
+    with locked(_shards_folder(args)) if state.is_main_process else nullcontext():
+        _distill(args, state)
+    leave_group_at_exit()
+
+
+def _shards_folder(args: argparse.Namespace) -> Path:
+    first = Path(args.output_file[0])
+    return first.with_name(f"{first.name}.shards")
+
+
+def _distill(args: argparse.Namespace, state: PartialState) -> None:
+    started = time.time()
     if state.is_main_process:
         decoding.pin_revision(args)
     [args.revision] = broadcast_object_list([args.revision])
@@ -72,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Before anything is written, since the checkpoint may be damaged.
     model, tokenizer = decoding.load(args, state)
     first = Path(args.output_file[0])
-    shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
+    shards = Shards(_shards_folder(args), len(sources), args.shard_size)
     if state.is_main_process:
         settings = {"data": hash_text(sources), **decoding.settings(args)}
         shards.open(settings)
@@ -89,7 +102,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
-    leave_group_at_exit()
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
