@@ -20,6 +20,7 @@ from transformers import (
     TrainerState,
 )
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.utils import cached_file
 
 from .configuration.portable import PortableConfig
 from .files import hash_file, read_json
@@ -264,6 +265,21 @@ def check_hashes(folder: str | Path) -> None:
             raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_HASHES} names; copy it again")
         if expected.get(name) != hash_file(folder / name):
             raise OSError(f"{folder / name} is not what was saved: its SHA-256 is another; copy or download it again")
+
+
+def verify_weights(name: str | Path, revision: str = "main") -> None:
+    """Check the weights of a checkpoint, a folder or a name on the Hub, as [`check_hashes`] does.
+
+    Raises:
+        OSError: if there are no hashes, or the weights have others.
+    """
+    if Path(name).is_dir():
+        check_hashes(name)
+        return
+    folder = Path(cached_file(name, WEIGHTS_HASHES, revision=revision)).parent
+    for file in read_hashes(folder):
+        cached_file(name, file, revision=revision)
+    check_hashes(folder)
 
 
 def read_hashes(folder: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from accelerate.utils import parse_flag_from_env
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt import checkpoints
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights, verify_weights
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 from .device import usable_device
@@ -43,6 +43,9 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         "--engine",
         choices=["fast", "transformers"],
         help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="first check the weights against the SHA-256 in weights.sha256 beside them"
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 
@@ -127,10 +130,12 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
     """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
     Raises:
-        OSError: if weights are missing, damaged or of another shape.
+        OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.
         ValueError: if tensors are missing or superfluous, or there is no tokenizer.
     """
     where = {"revision": args.revision or "main", "trust_remote_code": False}
+    if args.verify:
+        verify_weights(args.model, where["revision"])
     try:
         model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=args.dtype)
     except OSError as error:

@@ -64,7 +64,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     _check_runs(folders)
     files = [tensor_files(folder) for folder in folders]
     _check_tensors(folders, files)
-    with new_folder(output_dir) as temporary, explained_saving(output_dir):
+    with new_folder(output_dir) as temporary:
         _copy_model_files(folders[-1], temporary)
         for file in sorted(set(files[-1].values())):
             _write_averaged(files, file, temporary)
@@ -147,8 +147,8 @@ def _check_model_types(folders: Sequence[Path]) -> None:
 def _check_runs(folders: Sequence[Path]) -> None:
     """Raise a ValueError if checkpoints are known to be of different runs; of a folder without a state nothing is known.
 
-    A run has an identifier, in the state of its checkpoints, since version 0.1; and what it logged is the beginning of
-    what it had logged later on.
+    A run has an identifier, in the state of its checkpoints; one of a plain Trainer has none. And what it has logged is
+    the beginning of what it has logged later.
     """
     states = [(folder, read_trainer_state(folder)) for folder in folders if (folder / TRAINER_STATE).is_file()]
     states.sort(key=lambda found: found[1].get("global_step", 0))
@@ -184,7 +184,8 @@ def _write_averaged(files: Sequence[Mapping[str, Path]], file: Path, target: Pat
     """Write to `target` the averages of the tensors in `file`, a file of the newest checkpoint."""
     tensors = [tensor for tensor, path in files[-1].items() if path == file]
     averages = {tensor: _average([checkpoint[tensor] for checkpoint in files], tensor) for tensor in tensors}
-    save_file(averages, target / file.name, metadata={"format": "pt"})
+    with explained_saving(target / file.name):
+        save_file(averages, target / file.name, metadata={"format": "pt"})
 
 
 def _average(paths: Sequence[Path], tensor: str) -> torch.Tensor:

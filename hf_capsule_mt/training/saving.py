@@ -11,7 +11,7 @@ from hf_capsule_mt.checkpoints import TRAINER_STATE, step_of
 
 
 @contextmanager
-def explained_saving(folder: Path) -> Iterator[None]:
+def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
     """Name the folder in errors that a full or failing disk raises while a checkpoint or a model is saved there.
 
     What was written is removed.
@@ -25,14 +25,12 @@ def explained_saving(folder: Path) -> Iterator[None]:
         raise
     except (OSError, SafetensorError, RuntimeError) as error:
         # PyTorch has no class of its own for what its writer raises.
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+        is_of_another_kind = isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error)
+        if is_of_another_kind or (folder / TRAINER_STATE).is_file():
             raise
         _remove_parts(folder)
         reason = str(error).partition("\n")[0]
-        raise _Unsaved(
-            f"{folder} cannot be saved: {reason} ({_free(folder)}). Make room, and go on from the last checkpoint with "
-            "--resume_from_checkpoint last"
-        ) from error
+        raise _Unsaved(f"{folder} cannot be saved: {reason} ({_free(folder)}); {remedy}") from error
 
 
 def begin_saving(folder: Path) -> None:
@@ -42,8 +40,6 @@ def begin_saving(folder: Path) -> None:
 
 def _remove_parts(folder: Path) -> None:
     """Remove a checkpoint that was not saved to its end, or the weights of a model."""
-    if (folder / TRAINER_STATE).is_file():
-        return
     if step_of(folder) is not None:
         shutil.rmtree(folder, ignore_errors=True)
     for file in folder.glob("model*.safetensors*"):

@@ -40,6 +40,8 @@ from .saving import begin_saving, explained_saving
 
 logger = logging.get_logger(__name__)
 
+MAKE_ROOM = "make room, and go on from the last checkpoint with --resume_from_checkpoint last"
+
 
 class _EpochBeforeSkipping(TrainerCallback):
     """Tells the sampler the epoch before a resumed run skips the batches that it has trained on.
@@ -175,13 +177,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Save the model as the Trainer does, unless its weights are not finite."""
         folder = Path(output_dir or self.args.output_dir)
         check_weights(self)
-        with explained_saving(folder):
+        with explained_saving(folder, MAKE_ROOM):
             if self.args.should_save:
                 begin_saving(folder)
             super().save_model(output_dir, _internal_call)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with explained_saving(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"):
+        with explained_saving(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", MAKE_ROOM):
             super()._save_checkpoint(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:

@@ -196,7 +196,7 @@ def test_a_fresh_run_in_the_folder_of_another(corpus, finished, run, capsys):
 
 def test_a_run_is_overwritten_whole(corpus, run):
     (run / "notes.txt").write_text("mine")
-    train(corpus, run, overwrite_output_dir=True, max_steps=1)
+    train(corpus, run, overwrite_output_dir=True, max_steps=1, save_strategy="no")
     assert checkpoints(run) == []
     assert json.loads((run / "run_record.json").read_text())["updates"] == 1
     assert (run / "notes.txt").read_text() == "mine"
