@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, files of JSON, and hashes of text and files."""
+"""Files and folders that are written whole or not at all, locks of folders, files of JSON, and hashes."""
 
 import gzip
 import hashlib
@@ -6,11 +6,17 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from filelock import FileLock, Timeout
+
 from .json_fields import encode
+
+# The Trainer sends no file whose name begins so to the Hub.
+LOCK = "_lock"
+"""Name of the file in a folder that the process which works there holds locked."""
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -83,6 +89,34 @@ def new_folder(path: Path) -> Iterator[Path]:
         folder.replace(path)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if need be; the lock ends with the block, and with the process.
+
+    A folder that is made here, and empty at the end, is removed.
+
+    Raises:
+        BlockingIOError: if another process holds the lock.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise BlockingIOError(f"another process works in {folder}; wait for it, or name another folder") from error
+    try:
+        yield
+    finally:
+        # While it is held: who opened the file before looks whether it is still there.
+        with suppress(OSError):
+            (folder / LOCK).unlink()
+        lock.release()
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+
+
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Write `record` as JSON, whole or not at all; a value that JSON does not have, such as a path, becomes text."""
     replace_text(path, json.dumps(encode(record), indent=2, ensure_ascii=False, default=str) + "\n")
@@ -124,4 +158,8 @@ def hash_text(lines: Iterable[str]) -> str:
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -139,6 +139,8 @@ class RunRecord(Record):
     best_metric: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     bleu_signature: str | None = None
+    weights_sha256: dict[str, str] = field(default_factory=dict)
+    """Hashes of the files of weights that were saved, by name."""
     seconds_of_this_call: float
     environment: Environment
 

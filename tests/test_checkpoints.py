@@ -12,7 +12,14 @@ from tiny_run import arguments, small, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import METHODS, preset_config
-from hf_capsule_mt.checkpoints import check_folder, checkpoints, count_parameters, last_checkpoint, load_tokenizer
+from hf_capsule_mt.checkpoints import (
+    check_folder,
+    checkpoints,
+    count_parameters,
+    last_checkpoint,
+    load_tokenizer,
+    missing_state,
+)
 from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
 from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
 from hf_capsule_mt.explorer.answer import answer
@@ -29,12 +36,26 @@ def test_the_last_checkpoint_that_is_whole(tmp_path):
     for name, state in (("checkpoint-9", "{}"), ("checkpoint-10", "{}"), ("checkpoint-11", '{"a'), ("best", "{}")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "trainer_state.json").write_text(state)
+        for file in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            (tmp_path / name / file).touch()
     (tmp_path / "checkpoint-12").mkdir()
     assert [folder.name for folder in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (9, 10, 11, 12)]
     assert last_checkpoint(tmp_path) == last_checkpoint(tmp_path, before=-1) == tmp_path / "checkpoint-10"
     # From its last update a run would go on to one more.
     assert last_checkpoint(tmp_path, before=10) == tmp_path / "checkpoint-9"
     assert last_checkpoint(tmp_path, before=9) is None
+    # A run cannot go on from it.
+    (tmp_path / "checkpoint-10" / "optimizer.pt").unlink()
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
+    assert last_checkpoint(tmp_path, with_state=False) == tmp_path / "checkpoint-10"
+
+
+def test_the_state_of_several_processes(tmp_path):
+    for file in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth"):
+        (tmp_path / file).touch()
+    assert missing_state(tmp_path) == []
+    assert missing_state(tmp_path, processes=1) == ["rng_state.pth"]
+    assert missing_state(tmp_path, processes=2) == ["rng_state_1.pth"]
 
 
 def options_of(command, folder, text, output):

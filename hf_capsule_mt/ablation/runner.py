@@ -1,17 +1,15 @@
 """Execution of a study's commands: it resumes after a kill, and goes on with other rows after a failure."""
 
-import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hf_capsule_mt.checkpoints import checkpoints, is_whole
-from hf_capsule_mt.files import replace_bytes
+from hf_capsule_mt.files import locked, replace_bytes
 
 from .results import OF_TRAINING
 from .steps import LAUNCHED, Job, Step
@@ -33,14 +31,14 @@ def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str]
         those of other jobs are.
 
     Raises:
-        BlockingIOError: if another process works in `runs`.
+        BlockingIOError: if another process works in `runs`, or in the folder of a run.
     """
     failures = []
-    with _alone(runs) as lock:
+    with locked(runs):
         for job in jobs:
             if job.done():
                 continue
-            failed = next((step for step in job.steps if not _run(job, step, launcher, lock, say)), None)
+            failed = next((step for step in job.steps if not _run(job, step, launcher, say)), None)
             if failed is None:
                 _publish(job)
                 say(f"== {job.name}: done")
@@ -49,17 +47,18 @@ def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str]
     return failures
 
 
-def _run(job: Job, step: Step, launcher: str, lock: int, say: Callable[[str], None]) -> bool:
+def _run(job: Job, step: Step, launcher: str, say: Callable[[str], None]) -> bool:
     """Do the step unless it is done; return whether it is done then."""
     if step.product.exists():
         return True
     step.product.parent.mkdir(parents=True, exist_ok=True)
     if step.command == "train":
-        _prepare_run(job, step.product.parent)
+        # A training that outlived its study, which was killed, still holds the lock of its own folder.
+        with locked(step.product.parent):
+            _prepare_run(job, step.product.parent)
     words = command_line(step, launcher)
     say(f"== {job.name}: {shlex.join(words)}")
-    # Processes that a command starts hold the lock too, since they may outlive this one.
-    ended = subprocess.run(words, env=command_environment(), pass_fds=[lock], check=False)
+    ended = subprocess.run(words, env=command_environment(), check=False)
     return ended.returncode == 0 and step.product.exists()
 
 
@@ -91,15 +90,3 @@ def _publish(job: Job) -> None:
     for path, source in sorted(job.records.items(), key=lambda item: item[1].name == OF_TRAINING[0]):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_bytes(path, source.read_bytes())
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[int]:
-    """Yield the file descriptor of a lock on a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(f"another process works in {folder}; wait for it, or name another folder") from error
-        yield file.fileno()

@@ -20,7 +20,8 @@ SET_HERE = {
     "train_tokenizer": {*_CORPUS, "output_dir", "overwrite_output_dir"},
     "distill": {*_CORPUS, "model", "output_file"},
     "train": {*_CORPUS, "validation_file", "method", "size", "config_overrides", "model_name_or_path"}
-    | {"model_revision", "tokenizer_name", "output_dir", "seed", "resume_from_checkpoint"},
+    | {"model_revision", "tokenizer_name", "output_dir", "seed", "resume_from_checkpoint"}
+    | {"overwrite_output_dir"},
     "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
     "translate": {"model", "input_file", "output_file"},
     "evaluate": {"hypotheses", "references", "output_file"},
@@ -137,12 +138,15 @@ class Plan:
 
     def _training(self, row: Row, seed: int, data: Mapping[str, Any]) -> Step:
         run = self.run_folder(row, seed)
+        checkpoint = last_checkpoint(run, before=row.train.get("max_steps"))
         # As JSON, so that text which looks like a number stays text.
         overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()]
         options = {
             **{"method": row.method, "size": row.size, "config_overrides": overrides or None},
             **{"tokenizer_name": self.tokenizer(), **data, **row.train, "seed": seed, "output_dir": run},
-            "resume_from_checkpoint": last_checkpoint(run, before=row.train.get("max_steps")),
+            "resume_from_checkpoint": checkpoint,
+            # What an interruption left there is of no use, if it is no checkpoint.
+            "overwrite_output_dir": True if checkpoint is None else None,
         }
         return Step("train", options, run / OF_TRAINING[0])
 

@@ -1,7 +1,6 @@
 """The options of commands that decode, and the model, tokenizer and processes that these name."""
 
 import argparse
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ from accelerate.utils import parse_flag_from_env
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt import checkpoints
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights, verify_weights
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 from .device import usable_device
+from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 
@@ -43,6 +43,9 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         "--engine",
         choices=["fast", "transformers"],
         help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="first check the weights against the SHA-256 in weights.sha256 beside them"
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 
@@ -113,8 +116,7 @@ def process_state(device: str | None) -> PartialState:
     """Return the state of this process among those launched together; raise a ValueError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    # The process that finishes first waits for the others, however long that takes.
-    state = PartialState(cpu=cpu, timeout=timedelta(days=7))
+    state = meet(cpu=cpu)
     usable_device(device or state.device)
     return state
 
@@ -128,10 +130,12 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
     """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
     Raises:
-        OSError: if weights are missing, damaged or of another shape.
+        OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.
         ValueError: if tensors are missing or superfluous, or there is no tokenizer.
     """
     where = {"revision": args.revision or "main", "trust_remote_code": False}
+    if args.verify:
+        verify_weights(args.model, where["revision"])
     try:
         model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=args.dtype)
     except OSError as error:

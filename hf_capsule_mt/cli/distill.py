@@ -15,6 +15,7 @@ Finished shards are kept in OUTPUT.shards until all are done, and the same comma
 import argparse
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain, count, islice, tee
 from pathlib import Path
@@ -32,7 +33,7 @@ from hf_capsule_mt.data.parallel_text import (
     is_plain_text,
     write_parallel_text,
 )
-from hf_capsule_mt.files import hash_file, hash_text, write_json
+from hf_capsule_mt.files import hash_file, hash_text, locked, write_json
 from hf_capsule_mt.records import Environment
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
@@ -64,9 +65,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; shards are dealt out to the processes in turn."""
     args = build_parser().parse_args(argv)
     _check_arguments(args)
-    started = time.time()
     state = decoding.process_state(args.device)
-    corpus = None
+    # The first process writes for all.
+    with locked(_shards_folder(args)) if state.is_main_process else nullcontext():
+        _distill(args, state)
+    leave_group_at_exit()
+
+
+def _shards_folder(args: argparse.Namespace) -> Path:
+    first = Path(args.output_file[0])
+    return first.with_name(f"{first.name}.shards")
+
+
+def _distill(args: argparse.Namespace, state: PartialState) -> None:
+    started, corpus = time.time(), None
     if state.is_main_process:
         decoding.pin_revision(args)
         corpus = _look_through(args)
@@ -75,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Before anything is written, since the checkpoint may be damaged.
     model, tokenizer = decoding.load(args, state)
     first = Path(args.output_file[0])
-    shards = Shards(first.with_name(f"{first.name}.shards"), sentences, args.shard_size)
+    shards = Shards(_shards_folder(args), sentences, args.shard_size)
     if state.is_main_process:
         settings = {"data": digest, **decoding.settings(args)}
         shards.open(settings)
@@ -92,7 +104,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()
-    leave_group_at_exit()
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

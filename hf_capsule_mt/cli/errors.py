@@ -9,11 +9,16 @@ from contextlib import contextmanager
 logger = logging.getLogger(__name__)
 
 
+class Interrupted(SystemExit, KeyboardInterrupt):
+    """The end by Ctrl-C, for whoever catches a KeyboardInterrupt; the interpreter exits without a traceback."""
+
+
 @contextmanager
 def report_user_errors() -> Iterator[None]:
     """End a command on a ValueError or an OSError with `error: ...` and exit status 2.
 
     The traceback is logged at DEBUG level. If the reader of the output has gone, the command ends without a message.
+    Ctrl-C ends it with one line and exit status 130.
     """
     try:
         try:
@@ -24,6 +29,9 @@ def report_user_errors() -> Iterator[None]:
         # The interpreter writes what is left when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
+    except KeyboardInterrupt as error:
+        print("interrupted", file=sys.stderr)
+        raise Interrupted(130) from error
     except (ValueError, OSError) as error:
         logger.debug("traceback", exc_info=True)
         print(f"error: {error}", file=sys.stderr)

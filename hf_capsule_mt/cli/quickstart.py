@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _say(f"Training: {args.method}, tiny, {args.max_steps} updates")
     train.main(
         ["--method", args.method, "--size", "tiny", "--config_overrides", "dropout=0.1"]
-        + ["--tokenizer_name", str(tokenizer), "--output_dir", str(model)]
+        + ["--tokenizer_name", str(tokenizer), "--output_dir", str(model), "--overwrite_output_dir"]
         + ["--train_file", *train_files, "--validation_file", *validation_files]
         + ["--max_steps", str(args.max_steps), "--warmup_steps", "200", "--learning_rate", "3e-3"]
         + ["--max_tokens_per_batch", "2048"]

@@ -11,7 +11,7 @@ Warm-started from a Marian checkpoint:
     accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
 
-A killed run goes on with --resume_from_checkpoint run/checkpoint-1234. With --push_to_hub true --hub_model_id user/name
+A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true --hub_model_id user/name
 checkpoints go to the Hub, with their model card, as they are saved. Several processes share each update's batch:
 accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ... --use_cpu.
 """
@@ -20,17 +20,22 @@ import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from transformers import HfArgumentParser, set_seed
 
 from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.files import locked
 from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
-from hf_capsule_mt.training.resuming import check_same_model
+from hf_capsule_mt.training.resuming import check_same_model, find_checkpoint
+from hf_capsule_mt.training.run_identity import check_no_other_run, remove_run, settings_of
 from hf_capsule_mt.training.run_recorder import RunRecorder
+from hf_capsule_mt.training.stopping import STATUS, StopOnSigterm
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 from .errors import report_user_errors
@@ -61,6 +66,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     args.check_with(data_args)
     check_output_folder(Path(args.output_dir))
+    # The first process writes for all.
+    with locked(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
+        settings = settings_of([model_args, data_args, args])
+        _check_folder(args, settings)
+        recorder, trainer = _prepare(model_args, data_args, args, sys.argv[1:] if argv is None else argv)
+        trainer.identity.settings = settings
+        _train(trainer, recorder)
+    leave_group_at_exit()
+
+
+def _check_folder(args: TranslationTrainingArguments, settings: dict[str, Any]) -> None:
+    """Find the checkpoint to go on from, and check that the output folder holds no other run."""
+    folder = Path(args.output_dir)
+    if args.resume_from_checkpoint is not None:
+        args.resume_from_checkpoint = str(find_checkpoint(args.resume_from_checkpoint, args))
+        if Path(args.resume_from_checkpoint).resolve().parent == folder.resolve():
+            return
+    if args.process_index == 0 and not args.overwrite_output_dir:
+        check_no_other_run(folder, settings)
+
+
+def _prepare(
+    model_args: ModelArguments, data_args: DataArguments, args: TranslationTrainingArguments, words: Sequence[str]
+) -> tuple[RunRecorder, TranslationTrainer]:
+    """Load what the run starts from, and its data."""
     started, environment = time.time(), Environment.here()
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
@@ -68,22 +98,43 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.resume_from_checkpoint is not None:
         check_same_model(args.resume_from_checkpoint, model)
     data = load_data(data_args, args, tokenizer, model.config)
-    arguments = sys.argv[1:] if argv is None else argv
-    recorder = RunRecorder(model_args, data_args, data.text, data.train, arguments, started, environment)
+    recorder = RunRecorder(model_args, data_args, data.text, data.train, words, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
-    trainer = TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
-    result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    return recorder, TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
+
+
+def _train(trainer: TranslationTrainer, recorder: RunRecorder) -> None:
+    """Train, and save and push what comes out."""
+    args = trainer.args
+    if trainer.is_world_process_zero() and args.overwrite_output_dir:
+        remove_run(Path(args.output_dir), args.resume_from_checkpoint)
+    with StopOnSigterm(trainer.accelerator) as stop:
+        trainer.add_callback(stop)
+        result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    if stop.stopped:
+        _end_after_sigterm(trainer)
     # `_internal_call` saves without pushing, which is done at the end, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
-    metrics = {**result.metrics, **(trainer.evaluate() if data.validation is not None else {})}
+    metrics = {**result.metrics, **(trainer.evaluate() if trainer.eval_dataset is not None else {})}
     if trainer.is_world_process_zero():
         write(recorder.record(trainer, metrics), Path(args.output_dir) / "run_record.json")
     if args.push_to_hub:
         trainer.push_to_hub()
     else:
         trainer.create_model_card()
+
+
+def _end_after_sigterm(trainer: TranslationTrainer) -> None:
+    step = trainer.state.global_step
+    if trainer.is_world_process_zero():
+        print(
+            f"stopped by SIGTERM after update {step}: {Path(trainer.args.output_dir) / f'checkpoint-{step}'} is saved; go "
+            "on with --resume_from_checkpoint last",
+            file=sys.stderr,
+        )
     leave_group_at_exit()
+    raise SystemExit(STATUS)
 
 
 if __name__ == "__main__":

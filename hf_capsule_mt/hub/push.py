@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights
+from hf_capsule_mt.checkpoints import check_folder, check_hashes, load_config, load_tokenizer, load_weights, read_hashes
 from hf_capsule_mt.configuration.portable import PortableConfig
 
 from .names import PLACEHOLDER, check_repo_id, check_revision
@@ -83,7 +83,7 @@ def push_checkpoint(
 
     Raises:
         ValueError: if a name is impossible, the folder holds no checkpoint of this package, weights are missing or
-            superfluous, or the Hub refuses the card.
+            superfluous, not finite or not those that were saved, or the Hub refuses the card.
         OSError: if a file is missing or damaged, or the Hub cannot be reached or refuses.
     """
     check_repo_id(repo_id)
@@ -103,6 +103,9 @@ def push_checkpoint(
 def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write what is to be sent: the model, saved anew, its tokenizer and its card."""
     check_folder(folder)
+    # Checkpoints of other packages have no hashes.
+    if read_hashes(folder):
+        check_hashes(folder)
     model = load_weights(_model_class(folder), folder, dtype="auto")
     model.save_pretrained(target)
     load_tokenizer(folder).save_pretrained(target)

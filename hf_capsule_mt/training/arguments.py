@@ -10,7 +10,6 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
-from hf_capsule_mt.checkpoints import is_whole
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
@@ -121,6 +120,12 @@ class _TranslationArguments:
     early_stopping_patience: int | None = HfArg(
         default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
+    overwrite_output_dir: bool = HfArg(
+        default=False, help="Delete the checkpoints and the results of another run in output_dir."
+    )
+    ignore_missing_state: bool = HfArg(
+        default=False, help="Resume from a checkpoint without its optimizer, schedule or random states, and begin these."
+    )
 
 
 @dataclass
@@ -145,6 +150,12 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         default=None, help="What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."
     )
     report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
+    resume_from_checkpoint: str | None = HfArg(
+        default=None, help="Checkpoint of a run to go on from, or last: the newest whole one in output_dir."
+    )
+    logging_nan_inf_filter: bool = HfArg(
+        default=False, help="Log the mean of earlier losses in place of one that is not finite."
+    )
     ddp_find_unused_parameters: bool | None = HfArg(
         default=False, help="Whether an update may leave out parameters; with LayerDrop it does."
     )
@@ -168,15 +179,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         """Check these arguments together with those of the data.
 
         Raises:
-            ValueError: if the checkpoint to go on from is not whole, there is nothing to evaluate on, or
-                metric_for_best_model is not computed.
+            ValueError: if there is nothing to evaluate on, or metric_for_best_model is not computed.
         """
-        checkpoint = self.resume_from_checkpoint
-        if checkpoint is not None and not is_whole(checkpoint):
-            raise ValueError(
-                f"resume_from_checkpoint is {checkpoint!r}, which holds no trainer_state.json, or a part of one; name "
-                "the folder of a checkpoint that was saved to its end"
-            )
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -10,19 +11,26 @@ from safetensors.torch import save_file
 
 from hf_capsule_mt.checkpoints import (
     TRAINER_STATE,
+    WEIGHTS_HASHES,
+    check_finite,
     check_folder,
     checkpoints,
     explained_weights,
     read_config,
+    read_trainer_state,
     step_of,
     tensor_files,
     tensor_shapes,
 )
-from hf_capsule_mt.files import new_folder, read_json, write_json
+from hf_capsule_mt.files import new_folder, write_json
+from hf_capsule_mt.modeling.safe_loading import write_hashes
+
+from .run_identity import identity_in
+from .saving import explained_saving
 
 RECORD = "averaging.json"
 # The weights, since they are averaged, and the state of the run.
-_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
+_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, WEIGHTS_HASHES, RECORD)
 
 
 def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Path) -> None:
@@ -40,8 +48,8 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     Raises:
         OSError: if a folder or a file in it is missing, or weights are damaged.
         FileExistsError: if `output_dir` exists.
-        ValueError: if there is no checkpoint, a file should hold JSON and does not, or they differ in model type or in
-            a tensor's name or shape.
+        ValueError: if there is no checkpoint, a file should hold JSON and does not, a tensor is not finite, or they
+            differ in run, as far as that is known, in model type, or in a tensor's name or shape.
     """
     folders, output_dir = [Path(folder) for folder in checkpoints], Path(output_dir)
     if None not in map(step_of, folders):
@@ -53,12 +61,14 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     for folder in folders:
         check_folder(folder, "config")
     _check_model_types(folders)
+    _check_runs(folders)
     files = [tensor_files(folder) for folder in folders]
     _check_tensors(folders, files)
     with new_folder(output_dir) as temporary:
         _copy_model_files(folders[-1], temporary)
         for file in sorted(set(files[-1].values())):
             _write_averaged(files, file, temporary)
+        write_hashes(temporary)
         write_json(temporary / RECORD, {"checkpoints": folders})
 
 
@@ -82,7 +92,7 @@ def best_checkpoints(
         FileNotFoundError: if the newest checkpoint has no `trainer_state.json`.
         ValueError: if fewer checkpoints were evaluated, or the run tracked no best model and no metric is named.
     """
-    state = read_json(last_checkpoints(run_dir, 1)[0] / TRAINER_STATE)
+    state = read_trainer_state(last_checkpoints(run_dir, 1)[0])
     metric, greater_is_better = _ranking(state, metric, greater_is_better)
     values = _values(state, metric)
     folders = [folder for folder in checkpoints(run_dir) if step_of(folder) in values]
@@ -134,6 +144,24 @@ def _check_model_types(folders: Sequence[Path]) -> None:
             raise ValueError(f"{folder} is a {model_type} model, but {folders[-1]} is a {types[-1]} model")
 
 
+def _check_runs(folders: Sequence[Path]) -> None:
+    """Raise a ValueError if checkpoints are known to be of different runs; of a folder without a state nothing is known.
+
+    A run has an identifier, in the state of its checkpoints; one of a plain Trainer has none. And what it has logged is
+    the beginning of what it has logged later.
+    """
+    states = [(folder, read_trainer_state(folder)) for folder in folders if (folder / TRAINER_STATE).is_file()]
+    states.sort(key=lambda found: found[1].get("global_step", 0))
+    for (folder, state), (newer, later) in pairwise(states):
+        runs = identity_in(state).get("run"), identity_in(later).get("run")
+        logs = state.get("log_history") or [], later.get("log_history") or []
+        if (None not in runs and runs[0] != runs[1]) or logs[0] != logs[1][: len(logs[0])]:
+            raise ValueError(
+                f"{folder} and {newer} are checkpoints of different runs, whose weights have no mean that is of use; "
+                "name those of one run"
+            )
+
+
 def _check_tensors(folders: Sequence[Path], files: Sequence[Mapping[str, Path]]) -> None:
     newest = tensor_shapes(files[-1])
     for folder, checkpoint in zip(folders[:-1], files):
@@ -156,10 +184,12 @@ def _write_averaged(files: Sequence[Mapping[str, Path]], file: Path, target: Pat
     """Write to `target` the averages of the tensors in `file`, a file of the newest checkpoint."""
     tensors = [tensor for tensor, path in files[-1].items() if path == file]
     averages = {tensor: _average([checkpoint[tensor] for checkpoint in files], tensor) for tensor in tensors}
-    save_file(averages, target / file.name, metadata={"format": "pt"})
+    with explained_saving(target / file.name):
+        save_file(averages, target / file.name, metadata={"format": "pt"})
 
 
 def _average(paths: Sequence[Path], tensor: str) -> torch.Tensor:
+    """Return the mean; raise a ValueError if a value is not finite."""
     newest = _read(paths[-1], tensor)
     if not newest.is_floating_point():
         return newest
@@ -171,4 +201,6 @@ def _average(paths: Sequence[Path], tensor: str) -> torch.Tensor:
 
 def _read(path: Path, tensor: str) -> torch.Tensor:
     with explained_weights(path), safe_open(path, "pt") as file:
-        return file.get_tensor(tensor)
+        values = file.get_tensor(tensor)
+    check_finite(path, [(tensor, values)])
+    return values

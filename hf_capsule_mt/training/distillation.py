@@ -5,6 +5,7 @@ can share the work and an interrupted run goes on with the next shard.
 """
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,10 +102,7 @@ class Shards:
 
     def remove(self) -> None:
         """Delete the shards, the settings and the folder."""
-        for shard in range(len(self)):
-            self._file(shard).unlink()
-        (self.folder / _SETTINGS).unlink()
-        self.folder.rmdir()
+        shutil.rmtree(self.folder)
 
     def _file(self, shard: int) -> Path:
         return self.folder / f"shard-{shard:06}.jsonl"

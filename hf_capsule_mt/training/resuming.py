@@ -1,15 +1,137 @@
-"""The check that a run resumes from a checkpoint of its own model."""
+"""The checks that a run resumes from a whole checkpoint of its own, with the same batches."""
 
 import dataclasses
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
+from transformers.trainer_pt_utils import safe_globals
 
-from hf_capsule_mt.checkpoints import load_config, read_config, tensor_files, tensor_shapes
+from hf_capsule_mt.checkpoints import (
+    checkpoints,
+    last_checkpoint,
+    load_config,
+    missing_state,
+    read_config,
+    read_trainer_state,
+    tensor_files,
+    tensor_shapes,
+)
+
+from .run_identity import identity_in
 
 # Names, or ends of names, of the fields that a resumed run may change.
 _FREE = ("dropout", "layerdrop", "label_smoothing", "loss_weight", "use_cache", "init_std")
+
+LAST = "last"
+"""In place of a checkpoint: the newest whole one of the run in the output folder."""
+
+
+def find_checkpoint(value: str, args: TrainingArguments) -> Path:
+    """Return the checkpoint that `resume_from_checkpoint` names, [`LAST`] or a folder, after a check of its state.
+
+    Raises:
+        OSError: if a file of its state is damaged.
+        ValueError: if it was not saved to its end, is the folder of a run, or was saved by another number of processes;
+            if a file of its state is missing, unless `args.ignore_missing_state`; or there is no last checkpoint.
+    """
+    checkpoint = _last(args) if value == LAST else _named(value)
+    check_same_batches(checkpoint, batches_of(args), args)
+    missing = [] if args.ignore_missing_state else missing_state(checkpoint, args.world_size)
+    if missing:
+        raise ValueError(
+            f"resume_from_checkpoint is {str(checkpoint)!r}, which lacks {', '.join(missing)}: without it the run would "
+            "go on from another state than was saved; copy it again, name another checkpoint, or accept that with "
+            "--ignore_missing_state true"
+        )
+    for file in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
+        _check_whole(file)
+    return checkpoint
+
+
+def _last(args: TrainingArguments) -> Path:
+    last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
+    if last is None:
+        raise ValueError(
+            f"resume_from_checkpoint is {LAST!r}, but {args.output_dir} holds no whole checkpoint; leave it out to start "
+            "the run"
+        )
+    return last
+
+
+def _named(value: str) -> Path:
+    if checkpoints(value):
+        raise ValueError(
+            f"resume_from_checkpoint is {value!r}, the folder of a run, not a checkpoint; name one of it, such as "
+            f"{last_checkpoint(value) or checkpoints(value)[-1]}, or {LAST!r} with that folder as output_dir"
+        )
+    try:
+        read_trainer_state(value)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"resume_from_checkpoint is {value!r}, which holds no trainer_state.json; name the folder of a checkpoint "
+            "that was saved to its end"
+        ) from error
+    return Path(value)
+
+
+def batches_of(args: TrainingArguments, **data: Any) -> dict[str, Any]:
+    """Return what the batches of every update depend on: options, and facts of the `data`."""
+    budget = getattr(args, "max_tokens_per_batch", 0)
+    return {
+        "processes": args.world_size,
+        "gradient_accumulation_steps": args.gradient_accumulation_steps,
+        **({"max_tokens_per_batch": budget} if budget else {"train_batch_size": args.train_batch_size}),
+        "data_seed": args.data_seed if args.data_seed is not None else args.seed,
+        **data,
+    }
+
+
+def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: TrainingArguments) -> None:
+    """Check that a checkpoint's run had the same batches: which pairs are left to do is counted in updates.
+
+    Raises:
+        ValueError: if it had not, and `args.ignore_data_skip` does not ask to begin the data anew.
+    """
+    if args.ignore_data_skip:
+        return
+    there = identity_in(read_trainer_state(checkpoint)).get("batches") or _processes_of(checkpoint)
+    different = [name for name in here if name in there and there[name] != here[name]]
+    if different:
+        name = different[0]
+        how = " (--num_processes of accelerate launch, --nproc_per_node of torchrun)" if name == "processes" else ""
+        raise ValueError(
+            f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had {name} {there[name]}, where this has "
+            f"{here[name]}: it would leave out pairs of sentences, or train on them again; go on with {name} "
+            f"{there[name]}{how}, or begin the data anew with --ignore_data_skip true"
+        )
+
+
+def _processes_of(checkpoint: str | Path) -> dict[str, Any]:
+    """Return the number of processes that saved a checkpoint, by its files of random states."""
+    of_several = len([*Path(checkpoint).glob("rng_state_*.pth")])
+    if of_several:
+        return {"processes": of_several}
+    return {"processes": 1} if (Path(checkpoint) / "rng_state.pth").is_file() else {}
+
+
+def _check_whole(file: Path) -> None:
+    """Check a file that `torch.save` wrote, a ZIP archive with checksums; raise an OSError if it is damaged."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            broken = archive.testzip()
+        if broken is not None:
+            raise ValueError(f"the checksum of {broken} is wrong")
+        # Reads what is around the tensors, which no checksum covers.
+        with safe_globals():
+            torch.load(file, map_location="meta", mmap=True, weights_only=True)
+    # Both readers raise whatever they stumble over.
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise OSError(f"{file} is damaged: {reason}; copy it again, or name another checkpoint") from error
 
 
 def check_same_model(checkpoint: str | Path, model: PreTrainedModel) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard
 from transformers import Trainer
 
-from hf_capsule_mt.checkpoints import count_parameters
+from hf_capsule_mt.checkpoints import count_parameters, read_hashes
 from hf_capsule_mt.data.parallel_text import ParallelText
 from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -71,6 +71,7 @@ class RunRecorder:
             best_metric=trainer.state.best_metric,
             metrics=dict(metrics),
             bleu_signature=_bleu_signature() if "eval_bleu" in metrics else None,
+            weights_sha256=read_hashes(Path(trainer.args.output_dir)),
             seconds_of_this_call=round(time.time() - self.started, 1),
             environment=self.environment,
         )

@@ -1,7 +1,8 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,25 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_utils import EvalLoopOutput
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
+from hf_capsule_mt.checkpoints import read_trainer_state
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.modeling.safe_loading import WEIGHTS_HASHES
 
 from .arguments import TranslationTrainingArguments
+from .divergence import DivergenceCheck, check_weights
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
+from .resuming import LAST, batches_of, check_same_batches, find_checkpoint
+from .run_identity import RunIdentity
 from .run_recorder import RunRecorder
+from .saving import begin_saving, explained_saving
 
 logger = logging.get_logger(__name__)
+
+MAKE_ROOM = "make room, and go on from the last checkpoint with --resume_from_checkpoint last"
 
 
 class _EpochBeforeSkipping(TrainerCallback):
@@ -74,9 +83,12 @@ class SourceCallback(TrainerCallback):
     """
 
     def on_push_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Write the source where the Trainer will look."""
+        """Write the source, and the hashes of the checkpoint's weights, where the Trainer will look."""
         if state.is_world_process_zero:
             kwargs["model"].config.save_pretrained(args.output_dir)
+            hashes = Path(args.output_dir) / f"checkpoint-{state.global_step}" / WEIGHTS_HASHES
+            if hashes.is_file():
+                shutil.copy(hashes, args.output_dir)
 
 
 class _CardCallback(TrainerCallback):
@@ -120,6 +132,9 @@ class TranslationTrainer(Seq2SeqTrainer):
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model=model, args=args, **kwargs)
         self.recorder = recorder
+        self.identity = RunIdentity()
+        self._divergence = DivergenceCheck()
+        self.add_callback(self.identity)
         log_loss_terms(self)
         self.add_callback(SourceCallback())
         self.add_callback(_CardCallback(self.create_model_card))
@@ -128,6 +143,48 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.add_callback(_SaveByTheClock(self.args.save_minutes))
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
+        """Train as the Trainer does, and be sure to go on with the state and the batches of `resume_from_checkpoint`.
+
+        Raises:
+            DivergenceError: if the loss, the gradient or a weight is not finite.
+            OSError: if a checkpoint cannot be saved, or a file of the one to go on from is damaged.
+            ValueError: if that one lacks a part of its state, or its run had other batches.
+        """
+        if isinstance(self.train_dataset, Sized):
+            self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset))
+        if resume_from_checkpoint:
+            named = LAST if resume_from_checkpoint is True else str(resume_from_checkpoint)
+            resume_from_checkpoint = str(find_checkpoint(named, self.args))
+            check_same_batches(resume_from_checkpoint, self.identity.batches, self.args)
+            self.identity.go_on(read_trainer_state(resume_from_checkpoint))
+        return super().train(resume_from_checkpoint or None, **kwargs)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the loss of a batch, after its gradient is added."""
+        loss = super().training_step(*args, **kwargs)
+        self._divergence.add(loss)
+        return loss
+
+    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> torch.Tensor | float:
+        """Return the norm of the gradient, once an update, if it is finite."""
+        norm = super()._get_grad_norm(*args, **kwargs)
+        self._divergence.check(self, norm)
+        return norm
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model as the Trainer does, unless its weights are not finite."""
+        folder = Path(output_dir or self.args.output_dir)
+        check_weights(self)
+        with explained_saving(folder, MAKE_ROOM):
+            if self.args.should_save:
+                begin_saving(folder)
+            super().save_model(output_dir, _internal_call)
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with explained_saving(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", MAKE_ROOM):
+            super()._save_checkpoint(*args, **kwargs)
 
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
         """Return the training batches of this process."""

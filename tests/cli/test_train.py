@@ -182,7 +182,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
         ({"config_overrides": [*SMALL, "decoder_attention_heads=4"]}, "decoder_attention_heads is 2 there and 4 here"),
         ({"method": "rnmt"}, "model_type is 'capsule_aggregated_marian' there and 'rnmt' here"),
         (None, "model.encoder.layers.0.fc1.bias has shape none there and [16] here; train with the options of its run"),
-        ({"resume_from_checkpoint": "cut"}, "'cut', which holds no trainer_state.json, or a part of one; name the"),
+        ({"resume_from_checkpoint": "cut"}, "cut/trainer_state.json is not valid JSON"),
         ({"resume_from_checkpoint": "unreadable"}, "unreadable/config.json is not valid JSON"),
         ({"resume_from_checkpoint": "weightless"}, "weightless holds no weights (*.safetensors)"),
     ],
@@ -200,7 +200,7 @@ def test_a_checkpoint_of_another_model(run, corpus, tmp_path, monkeypatch, capsy
         tensors = weights(Path("resumed"))
         del tensors["model.encoder.layers.0.fc1.bias"]
         save_file(tensors, "resumed/model.safetensors", {"format": "pt"})
-    changes = {"resume_from_checkpoint": "resumed", **(changes or {})}
+    changes = {"resume_from_checkpoint": "resumed", "seed": 7, **(changes or {})}
     if "method" in changes:
         changes["config_overrides"] = small(changes["method"])
     check_error(corpus, tmp_path, changes, message, capsys)
@@ -329,7 +329,7 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"predict_with_generate": False, "metric_for_best_model": "bleu"}, "predict_with_generate False there is"),
         (
             {"resume_from_checkpoint": "absent"},
-            "'absent', which holds no trainer_state.json, or a part of one",
+            "'absent', which holds no trainer_state.json; name the folder of a checkpoint that was saved to its end",
         ),
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs an --eval_strategy and"),
         ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),

@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_model
 from transformers import AutoTokenizer, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
+from hf_capsule_mt.checkpoints import check_hashes
 from hf_capsule_mt.training import averaging
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 
@@ -85,12 +86,13 @@ def test_average_loads_and_keeps_the_newest_files_only(tmp_path):
     folders = [save_tiny_marian(tmp_path / f"checkpoint-{step}", seed=step) for step in (100, 20)]
     newest = folders[0]
     for name in ("optimizer.pt", "rng_state.pth", "training_args.bin", "trainer_state.json", "modeling_own.py"):
-        (newest / name).write_text(f"{name} of the newest")
+        (newest / name).write_text("{}")
     average_checkpoints(folders, tmp_path / "average")
 
     names = {file.name for file in (tmp_path / "average").iterdir()}
     copied = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "modeling_own.py"}
-    assert names == copied | {"model.safetensors", "averaging.json"}
+    assert names == copied | {"model.safetensors", "weights.sha256", "averaging.json"}
+    check_hashes(tmp_path / "average")
     record = json.loads((tmp_path / "average" / "averaging.json").read_text())
     assert record["checkpoints"] == [str(folders[1]), str(newest)]
     model, info = MarianMTModel.from_pretrained(tmp_path / "average", output_loading_info=True)
@@ -211,3 +213,47 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         average_checkpoints(folders, tmp_path / "average")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def write_states(folders, *changes):
+    """States of a run that logged at every update; `changes` are fields of the last."""
+    for number, folder in enumerate(folders):
+        write_checkpoint(folder, {"w": torch.tensor([float(number)])})
+        log = [{"step": step, "loss": 1 / step} for step in range(1, number + 2)]
+        state = {"global_step": number + 1, "log_history": log, "stateful_callbacks": {}}
+        (folder / "trainer_state.json").write_text(json.dumps(state | (changes[0] if folder == folders[-1] else {})))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stateful_callbacks": {"RunIdentity": {"attributes": {"run": "two"}}}},
+        {"log_history": [{"step": 1, "loss": 0.9}, {"step": 2, "loss": 0.5}]},
+    ],
+    ids=["identifiers", "logs"],
+)
+def test_checkpoints_of_different_runs_have_no_average(tmp_path, changes):
+    folders = [tmp_path / f"checkpoint-{step}" for step in (1, 2)]
+    write_states(folders, changes)
+    if "stateful_callbacks" in changes:
+        state = json.loads((folders[0] / "trainer_state.json").read_text())
+        state["stateful_callbacks"] = {"RunIdentity": {"attributes": {"run": "one"}}}
+        (folders[0] / "trainer_state.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="checkpoint-1 and .*checkpoint-2 are checkpoints of different runs"):
+        average_checkpoints(folders, tmp_path / "average")
+    assert not (tmp_path / "average").exists()
+
+
+def test_checkpoints_of_one_run_have_an_average(tmp_path):
+    folders = [tmp_path / f"checkpoint-{step}" for step in (1, 2)]
+    write_states(folders, {})
+    average_checkpoints(folders, tmp_path / "average")
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_have_no_average(tmp_path, value):
+    folders = [write_checkpoint(tmp_path / name, {"w": torch.zeros(2), "v": torch.ones(2)}) for name in "ab"]
+    save_file({"w": torch.tensor([0.0, value]), "v": torch.ones(2)}, folders[0] / "model.safetensors")
+    with pytest.raises(ValueError, match=r"weights in .*a/model.safetensors are not finite: w; the training that made"):
+        average_checkpoints(folders, tmp_path / "average")
+    assert not (tmp_path / "average").exists()

@@ -1,0 +1,118 @@
+"""What tells a training run from others, and what its batches depend on, in the state of each of its checkpoints."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
+
+from hf_capsule_mt.checkpoints import checkpoints, is_whole, read_trainer_state
+
+# Options that say where and how a run is started, and not which run it is.
+_NOT_OF_THE_RUN = (
+    *("output_dir", "run_name", "logging_dir", "resume_from_checkpoint", "overwrite_output_dir"),
+    *("ignore_missing_state", "disable_tqdm", "report_to", "local_rank"),
+)
+# Left of a finished run in its folder, beside its checkpoints.
+_LEFT = ("model*.safetensors*", "weights.sha256", "trainer_state.json", "run_record.json")
+
+
+class RunIdentity(TrainerCallback, ExportableState):
+    """Adds to the `trainer_state.json` of every checkpoint an identifier of the run, its settings and its batches."""
+
+    def __init__(self) -> None:
+        self.run = uuid4().hex
+        self.settings: dict[str, Any] = {}
+        """Options that are not at their default, by name."""
+        self.batches: dict[str, Any] = {}
+        """What the batches of every update depend on."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what is saved, as the Trainer wants it."""
+        return {"args": {}, "attributes": {"run": self.run, "settings": self.settings, "batches": self.batches}}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Go on with the run that saved a Trainer's `state`."""
+        self.run = identity_in(state).get("run", self.run)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Make the entry that the Trainer fills; the state of a checkpoint of an earlier version has none."""
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+
+
+def identity_in(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return "run", "settings" and "batches" of the run that saved a Trainer's state; empty if they are unknown."""
+    saved = (state.get("stateful_callbacks") or {}).get(RunIdentity.__name__)
+    attributes = saved.get("attributes") if isinstance(saved, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def settings_of(arguments: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields of dataclasses of options that are not at their default, without those of a single start."""
+    found = {}
+    for group in arguments:
+        for field in dataclasses.fields(group):
+            value = getattr(group, field.name)
+            made = field.default_factory
+            default = field.default if made is dataclasses.MISSING else made()
+            is_plain = value is None or isinstance(value, str | int | float | list | dict)
+            if is_plain and value != default and field.name not in _NOT_OF_THE_RUN:
+                found[field.name] = value
+    # As they are read again.
+    return json.loads(json.dumps(found, default=str))
+
+
+def check_no_other_run(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Check that a folder holds no run: neither checkpoints nor what a finished run leaves.
+
+    Raises:
+        ValueError: if it does; the message names the `settings` that differ from those of the run in the folder.
+    """
+    found = files_of_run(folder)
+    if not found:
+        return
+    there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)
+    raise ValueError(
+        f"{folder} holds another run, {found[0].name}{_differences(there, settings)}; name another folder, go on with "
+        "that run (--resume_from_checkpoint last), or delete it (--overwrite_output_dir true)"
+    )
+
+
+def files_of_run(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run, and the files that a finished run leaves beside them."""
+    return [*checkpoints(folder), *sorted(file for pattern in _LEFT for file in folder.glob(pattern))]
+
+
+def remove_run(folder: Path, kept: str | None = None) -> None:
+    """Delete the checkpoints and results of a run, which is to be replaced by one that goes on from `kept`."""
+    if kept is not None and Path(kept).resolve().parent == folder.resolve():
+        return
+    for path in files_of_run(folder):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _settings_in(checkpoint: Path) -> dict[str, Any] | None:
+    return identity_in(read_trainer_state(checkpoint)).get("settings") if is_whole(checkpoint) else None
+
+
+def _differences(there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> str:
+    """Return which settings differ, for a message; empty if those of the other run are unknown."""
+    if there is None:
+        return ""
+    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+    if not names:
+        return ", of the same settings"
+
+    def text(settings: Mapping[str, Any], name: str) -> str:
+        return repr(settings[name]) if name in settings else "the default"
+
+    shown = [f"{name} is {text(there, name)} there and {text(here, name)} here" for name in names[:4]]
+    return f": {', '.join(shown)}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")

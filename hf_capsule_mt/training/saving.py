@@ -1,0 +1,55 @@
+"""Errors in saving a checkpoint, explained, and no part of one left."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from hf_capsule_mt.checkpoints import TRAINER_STATE, step_of
+
+
+@contextmanager
+def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
+    """Name the folder in errors that a full or failing disk raises while a checkpoint or a model is saved there.
+
+    What was written is removed.
+
+    Raises:
+        OSError: if it cannot be saved.
+    """
+    try:
+        yield
+    except _Unsaved:
+        raise
+    except (OSError, SafetensorError, RuntimeError) as error:
+        # PyTorch has no class of its own for what its writer raises.
+        is_of_another_kind = isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error)
+        if is_of_another_kind or (folder / TRAINER_STATE).is_file():
+            raise
+        _remove_parts(folder)
+        reason = str(error).partition("\n")[0]
+        raise _Unsaved(f"{folder} cannot be saved: {reason} ({_free(folder)}); {remedy}") from error
+
+
+def begin_saving(folder: Path) -> None:
+    """Take the state away that says that a checkpoint was saved to its end, if one is to be overwritten."""
+    (folder / TRAINER_STATE).unlink(missing_ok=True)
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove a checkpoint that was not saved to its end, or the weights of a model."""
+    if step_of(folder) is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    for file in folder.glob("model*.safetensors*"):
+        file.unlink(missing_ok=True)
+
+
+class _Unsaved(OSError):
+    """An error that is explained."""
+
+
+def _free(folder: Path) -> str:
+    nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    return f"{shutil.disk_usage(nearest).free // 2**20} MiB are free"

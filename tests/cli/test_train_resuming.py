@@ -1,0 +1,299 @@
+"""The training command and the folders of runs: which checkpoint it goes on from, and whose folder it takes."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import arguments, write_corpus
+
+from hf_capsule_mt.checkpoints import checkpoints
+from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.files import locked
+from hf_capsule_mt.training import divergence
+from hf_capsule_mt.training.divergence import DivergenceCheck, DivergenceError
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+SAVED = {"method": "transformer", "save_strategy": "steps", "save_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """A run of 6 updates, saved every 2."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    main(arguments(corpus, folder, "dropout=0.3", max_steps=6, **SAVED))
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path, monkeypatch):
+    """A copy of it, as if it had been killed after its second checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, "run")
+    shutil.rmtree("run/checkpoint-6")
+    for name in ("model.safetensors", "trainer_state.json", "run_record.json", "weights.sha256"):
+        Path("run", name).unlink()
+    return Path("run")
+
+
+def train(corpus, folder, **options):
+    main(arguments(corpus, folder, "dropout=0.3", **{"max_steps": 6, **SAVED, **options}))
+
+
+def error_of(capsys, corpus, folder, **options):
+    with pytest.raises(SystemExit) as stop:
+        train(corpus, folder, **options)
+    assert stop.value.code == 2
+    return capsys.readouterr().err.rpartition("error: ")[2]
+
+
+def contents(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in sorted(Path(folder).rglob("*"))}
+
+
+def is_finished_as(folder, other):
+    """Whether both have the same weights and logged the same losses."""
+    one, two = (load_file(path / "model.safetensors") for path in (folder, other))
+    logs = [json.loads((path / "trainer_state.json").read_text())["log_history"] for path in (folder, other)]
+    losses = [[entry["loss"] for entry in log if "loss" in entry] for log in logs]
+    return losses[0] == losses[1] and all(torch.equal(one[name], two[name]) for name in two)
+
+
+def test_last_is_the_newest_whole_checkpoint(corpus, run, finished):
+    shutil.copytree(run / "checkpoint-2", run / "checkpoint-5")
+    (run / "checkpoint-5" / "trainer_state.json").write_text('{"epoch"')
+    shutil.copytree(finished / "checkpoint-6", run / "checkpoint-6")
+    (run / "checkpoint-6" / "rng_state.pth").unlink()
+    train(corpus, run, resume_from_checkpoint="last")
+    record = json.loads((run / "run_record.json").read_text())
+    assert record["training"]["resume_from_checkpoint"] == "run/checkpoint-4"
+    assert is_finished_as(run, finished)
+
+
+def test_the_folder_of_a_run_is_no_checkpoint(corpus, finished, tmp_path, capsys):
+    before = contents(finished)
+    message = error_of(capsys, corpus, tmp_path / "other", resume_from_checkpoint=finished)
+    assert f"the folder of a run, not a checkpoint; name one of it, such as {finished}/checkpoint-6, or 'last'" in message
+    message = error_of(capsys, corpus, tmp_path / "other", resume_from_checkpoint="last")
+    assert f"'last', but {tmp_path / 'other'} holds no whole checkpoint; leave it out to start the run" in message
+    assert contents(finished) == before
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_missing_state(corpus, run, capsys, monkeypatch, name):
+    (run / "checkpoint-4" / name).unlink()
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
+    assert f"'run/checkpoint-4', which lacks {name}: without it the run would go on from another state" in message
+    monkeypatch.undo()
+
+
+def test_missing_state_may_be_ignored(corpus, run, finished):
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (run / "checkpoint-4" / name).unlink()
+    train(corpus, run, resume_from_checkpoint="last", ignore_missing_state=True)
+    assert json.loads((run / "run_record.json").read_text())["training"]["resume_from_checkpoint"] == "run/checkpoint-4"
+    assert not is_finished_as(run, finished)
+
+
+def flip(file, place):
+    content = bytearray(file.read_bytes())
+    content[place] ^= 4
+    file.write_bytes(content)
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("optimizer.pt", cut),
+        ("scheduler.pt", cut),
+        ("rng_state.pth", cut),
+        ("optimizer.pt", lambda file: flip(file, file.stat().st_size // 2)),
+        ("scheduler.pt", lambda file: file.write_bytes(b"")),
+        ("model.safetensors", cut),
+        ("trainer_state.json", cut),
+        ("trainer_state.json", lambda file: file.write_text(file.read_text().replace('"global_step": 4', '"global_step": 5'))),
+        ("trainer_state.json", lambda file: file.write_text(file.read_text().replace('"global_step"', '"clobal_step"'))),
+        ("trainer_state.json", lambda file: file.write_text(file.read_text().replace('"max_steps": 6', '"max_steps": "6"'))),
+        ("trainer_state.json", lambda file: file.write_text("[" * 100_000)),
+    ],
+)
+def test_damaged_state(corpus, run, capsys, monkeypatch, name, damage):
+    """One line with the file, before data is read."""
+    damage(run / "checkpoint-4" / name)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
+    assert message.count("\n") == 1
+    assert "run/checkpoint-4" in message
+    assert "damaged" in message or "is not valid JSON" in message
+    assert "copy it again" in message or "copy or download them again" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gradient_accumulation_steps": 2}, "whose run had gradient_accumulation_steps 1, where this has 2"),
+        ({"max_tokens_per_batch": 30}, "go on with max_tokens_per_batch 60, or begin the data anew with --ignore_data_skip"),
+        ({"seed": 9}, "whose run had data_seed 42, where this has 9"),
+        ({"max_source_length": 8}, "whose run had pairs 60, where this has "),
+    ],
+)
+def test_other_batches(corpus, run, capsys, options, message):
+    assert message in error_of(capsys, corpus, run, resume_from_checkpoint="last", **options)
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_another_number_of_processes(corpus, run, capsys, is_recorded):
+    """Checkpoints of earlier versions show it by their random states."""
+    checkpoint = run / "checkpoint-4"
+    (checkpoint / "rng_state.pth").rename(checkpoint / "rng_state_0.pth")
+    shutil.copy(checkpoint / "rng_state_0.pth", checkpoint / "rng_state_1.pth")
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    if is_recorded:
+        state["stateful_callbacks"]["RunIdentity"]["attributes"]["batches"]["processes"] = 2
+    else:
+        del state["stateful_callbacks"]["RunIdentity"]
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    message = error_of(capsys, corpus, run, resume_from_checkpoint=checkpoint)
+    assert "whose run had processes 2, where this has 1: it would leave out pairs" in message
+    assert "go on with processes 2 (--num_processes of accelerate launch, --nproc_per_node of torchrun)" in message
+
+
+def test_a_checkpoint_of_an_earlier_version(corpus, run, finished):
+    state = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())
+    del state["stateful_callbacks"]["RunIdentity"]
+    (run / "checkpoint-4" / "trainer_state.json").write_text(json.dumps(state))
+    train(corpus, run, resume_from_checkpoint="last")
+    assert is_finished_as(run, finished)
+
+
+def test_a_fresh_run_in_the_folder_of_another(corpus, finished, run, capsys):
+    before = contents(finished)
+    message = error_of(capsys, corpus, finished, learning_rate=0.1)
+    assert f"{finished} holds another run, checkpoint-2: learning_rate is the default there and 0.1 here; name" in message
+    assert "of the same settings; name another folder, go on with that run (--resume_from_checkpoint last), or" in error_of(
+        capsys, corpus, finished
+    )
+    assert "holds another run, checkpoint-2: " in error_of(
+        capsys, corpus, run, resume_from_checkpoint=finished / "checkpoint-4", weight_decay=0.1
+    )
+    assert contents(finished) == before
+
+
+def test_a_run_is_overwritten_whole(corpus, run):
+    (run / "notes.txt").write_text("mine")
+    train(corpus, run, overwrite_output_dir=True, max_steps=1, save_strategy="no")
+    assert checkpoints(run) == []
+    assert json.loads((run / "run_record.json").read_text())["updates"] == 1
+    assert (run / "notes.txt").read_text() == "mine"
+    assert not (run / "_lock").exists()
+
+
+def test_two_runs_at_once(corpus, run, capsys):
+    before = contents(run)
+    with locked(run):
+        assert "another process works in run; wait for it, or name another folder" in error_of(
+            capsys, corpus, run, resume_from_checkpoint="last"
+        )
+    assert contents(run) == before
+
+
+def test_divergence(corpus, tmp_path, capsys):
+    """The weights of the last checkpoint are finite, and there is no model."""
+    options = {"save_steps": 1, "lr_scheduler_type": "constant", "warmup_steps": 0, "max_grad_norm": 0}
+    message = error_of(capsys, corpus, tmp_path, learning_rate=1e30, optim="sgd", **options)
+    assert "error" not in message
+    assert "training diverged: update 2 has loss " in message
+    assert "at learning rate 1e+30; nothing is saved of it, and the last good checkpoint is " in message
+    assert "Lower --learning_rate" in message
+    assert not [*tmp_path.glob("*.safetensors"), *tmp_path.glob("run_record.json")]
+    [checkpoint] = checkpoints(tmp_path)
+    assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
+
+
+def test_weights_that_are_not_finite_are_not_saved(corpus, tmp_path, capsys, monkeypatch):
+    """As an update of finite gradients may make them."""
+    step = torch.optim.SGD.step
+
+    def overflow(self, *args, **kwargs):
+        step(self, *args, **kwargs)
+        self.param_groups[0]["params"][0].data.fill_(torch.inf)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", overflow)
+    message = error_of(capsys, corpus, tmp_path, optim="sgd", save_steps=1)
+    assert "training diverged: after update 1 model." in message
+    assert "is not finite; nothing is saved of it, and no checkpoint was saved before" in message
+    assert not [*tmp_path.rglob("*.safetensors")]
+
+
+def test_the_grace_of_a_gradient_scaler():
+    """It skips such updates, and lowers its scale, until one is finite."""
+
+    class Trainer:
+        accelerator = type("", (), {"scaler": object()})
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+        state = type("", (), {"global_step": 7})
+        args = type("", (), {"output_dir": "nowhere"})
+
+    check = DivergenceCheck()
+
+    def update(norm):
+        check.add(torch.tensor(1.0))
+        check.check(Trainer, torch.tensor(norm))
+
+    for _ in range(2):
+        for _ in range(divergence.GRACE):
+            update(torch.inf)
+        update(1.0)
+    for _ in range(divergence.GRACE):
+        update(torch.nan)
+    with pytest.raises(DivergenceError, match="update 8 has loss 1 and gradient norm nan at learning rate 0.5; nothing"):
+        update(torch.nan)
+
+
+def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys):
+    """The checkpoint is that of the update in which it came; the run goes on from there as if nothing had been."""
+    training_step = TranslationTrainer.training_step
+
+    def asked_to_end(self, *args, **kwargs):
+        if self.state.global_step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return training_step(self, *args, **kwargs)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationTrainer, "training_step", asked_to_end)
+        with pytest.raises(SystemExit) as stop:
+            train(corpus, tmp_path / "run", save_strategy="no")
+    assert stop.value.code == 143
+    assert f"stopped by SIGTERM after update 3: {tmp_path}/run/checkpoint-3 is saved; go on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert [folder.name for folder in checkpoints(tmp_path / "run")] == ["checkpoint-3"]
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    train(corpus, tmp_path / "run", resume_from_checkpoint="last")
+    assert is_finished_as(tmp_path / "run", finished)
+
+
+def test_ctrl_c(corpus, tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", interrupt)
+    with pytest.raises(SystemExit) as stop:
+        train(corpus, tmp_path / "run")
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.rpartition("\r")[2].endswith("interrupted\n")
