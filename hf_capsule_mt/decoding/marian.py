@@ -213,8 +213,9 @@ class MarianDecoding:
         self.strangers = torch.cat([self.strangers, strangers])
         self.begins = torch.cat([self.begins, self.begins.new_full((count,), self.slots)])
         self.sentences += count
-        missing = self.sentences - len(self.caches[0])
-        if missing > 0:
+        if self.sentences > len(self.caches[0]):
+            # More than are needed now, since sources that follow are often shorter, so that there will be more of them.
+            missing = self.sentences * 3 // 2 - len(self.caches[0])
             self.caches = [torch.cat([cache, cache.new_zeros(missing, *cache.shape[1:])]) for cache in self.caches]
 
     def _positions(self) -> Tensor:
@@ -244,11 +245,12 @@ class MarianDecoding:
             self.caches = [keys.new_zeros(shape) for _ in self.source]
             if self.num_beams > 1:
                 self.strangers = keys.new_full((self.sentences, self.num_beams, shape[3]), -torch.inf)
-        elif 2 * self.first >= self.slots:
+        elif 4 * self.first >= self.slots:
             used, read = self.slots - self.first, slice(self.first, self.slots)
             for cache in self.caches:
-                cache[:, :, :, :used] = cache[:, :, :, read]
-            self.strangers[:, :, :used] = self.strangers[:, :, read]
+                # A copy, since the slots may overlap.
+                cache[: self.sentences, :, :, :used] = cache[: self.sentences, :, :, read].clone()
+            self.strangers[:, :, :used] = self.strangers[:, :, read].clone()
             self.begins -= self.first
             self.first, self.slots = 0, used
         else:
