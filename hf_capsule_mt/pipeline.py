@@ -7,18 +7,24 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """`pipeline("translation")`, as it was in Transformers 4, for every encoder-decoder that translates."""
 
+import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import BatchEncoding, Pipeline
-from transformers.utils import logging
+from transformers import BatchEncoding, Pipeline, PreTrainedModel
+from transformers.generation import GenerationMode
+from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
 logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
+ENGINES = ("fast", "transformers")
+# What generate() gives to its own loops alone.
+_OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 
 
 class TranslationPipeline(Pipeline):
@@ -35,6 +41,9 @@ class TranslationPipeline(Pipeline):
         for result in tqdm(translator(dataset)):     # a generator or a data set of strings: translated as they come
             ...
 
+    It decodes with the engine of this package, to the tokens of `generate()`, where that can do what is asked; a
+    checkpoint with source of its own carries the engine too.
+
     Every argument below can be given when the pipeline is made or when it is called. All others go to `generate()`.
 
     Args:
@@ -44,9 +53,10 @@ class TranslationPipeline(Pipeline):
         return_tensors: whether results hold the words' ids as `translation_token_ids` instead of text.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together; 1 by default.
+        engine: "fast", the default; "transformers" leaves all to `generate()`.
 
     Raises:
-        ValueError: if the input is not text, or the languages are not those of the tokenizer.
+        ValueError: if the input is not text, the languages are not those of the tokenizer, or there is no such engine.
     """
 
     _load_processor = False
@@ -71,18 +81,21 @@ class TranslationPipeline(Pipeline):
         truncation: bool | str | None = None,
         return_tensors: bool | None = None,
         clean_up_tokenization_spaces: bool | None = None,
+        engine: str | None = None,
         **generate_kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if engine not in (None, *ENGINES):
+            raise ValueError(f"engine is {engine!r}; it must be one of {', '.join(ENGINES)}")
         preprocess = {"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation}
         postprocess = {
             "return_tensors": return_tensors,
             "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
         }
-        given = (
-            {name: value for name, value in part.items() if value is not None} for part in (preprocess, postprocess)
+        preprocess, engine_choice, postprocess = (
+            {name: value for name, value in part.items() if value is not None}
+            for part in (preprocess, {"engine": engine}, postprocess)
         )
-        preprocess, postprocess = given
-        return preprocess, generate_kwargs, postprocess
+        return preprocess, {**engine_choice, **generate_kwargs}, postprocess
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
         """Translate.
@@ -162,7 +175,9 @@ class TranslationPipeline(Pipeline):
         """Task settings in the configurations of T5 and its like: a prefix, and arguments of `generate()`."""
         return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
 
-    def _forward(self, model_inputs: dict[str, Tensor], **generate_kwargs: Any) -> dict[str, Tensor]:
+    def _forward(
+        self, model_inputs: dict[str, Tensor], engine: str = "fast", **generate_kwargs: Any
+    ) -> dict[str, Tensor]:
         settings = {name: value for name, value in self._task_settings().items() if name != "prefix"}
         first_word = model_inputs.pop("forced_bos_token_id", None)
         if first_word is not None:
@@ -170,8 +185,23 @@ class TranslationPipeline(Pipeline):
             settings["forced_bos_token_id"] = first_word[0] if isinstance(first_word, list) else first_word
         if "generation_config" in generate_kwargs:
             settings = {name: value for name, value in settings.items() if name == "forced_bos_token_id"}
-        words = self.model.generate(**model_inputs, **{**settings, **generate_kwargs})
+        options = {**settings, **generate_kwargs}
+        if engine == "fast" and self._engine_takes(options):
+            options["custom_generate"] = _engine_of(self.model)
+        words = self.model.generate(**model_inputs, **options)
         return {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1))}
+
+    def _engine_takes(self, options: Mapping[str, Any]) -> bool:
+        """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
+        if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
+            return False
+        config = copy.copy(self.model.generation_config)
+        given = options.get("generation_config")
+        for fields in ({} if given is None else vars(given), options):
+            for name, value in fields.items():
+                if value is not None and hasattr(config, name):
+                    setattr(config, name, value)
+        return config.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
 
     def postprocess(
         self,
@@ -185,6 +215,24 @@ class TranslationPipeline(Pipeline):
             return [{"translation_token_ids": words} for words in sequences]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
         return [{"translation_text": self.tokenizer.decode(words, **options)} for words in sequences]
+
+
+def _engine_of(model: PreTrainedModel) -> Callable | None:
+    """Return `generate` of the engine that knows the model's class; None if there is no engine.
+
+    Transformers loads the pipeline and the models of a checkpoint from copies of its source, which have classes of
+    their own: the engine is taken from the copy that the model is of, and after the model has been loaded.
+    """
+    folder = type(model).__module__.rpartition(".")[0]
+    travelled = folder.startswith(f"{TRANSFORMERS_DYNAMIC_MODULE_NAME}.")
+    engine = f"{folder}.decoding_generation" if travelled else "hf_capsule_mt.decoding.generation"
+    try:
+        return import_module(engine).generate
+    except ModuleNotFoundError as error:
+        # A checkpoint of an earlier version, or a model of Transformers with the pipeline of a checkpoint.
+        if error.name is None or not engine.startswith(error.name):
+            raise
+        return None
 
 
 __all__ = ["TranslationPipeline"]

@@ -5,9 +5,11 @@ import tiny_multilingual
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianConfig, MarianMTModel, pipeline
+from transformers.generation import BaseStreamer
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
+from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.registration import register_translation
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
@@ -54,6 +56,44 @@ def test_generation_arguments(marian, translator):
     made_so = pipeline("translation", model=str(marian), device="cpu", **arguments)
     assert made_so(SENTENCES, batch_size=4) == by_hand
     assert made_so(SENTENCES[0], num_return_sequences=1) == by_hand[0][:1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "used"),
+    [
+        ({}, True),
+        ({"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.5}, True),
+        ({"generation_config": GenerationConfig(num_beams=2, decoder_start_token_id=0, max_new_tokens=5)}, True),
+        ({"engine": "transformers"}, False),
+        # What only the loops of generate() can do, or are given.
+        ({"do_sample": True, "top_k": 1}, False),
+        ({"prompt_lookup_num_tokens": 2}, False),
+        ({"synced_gpus": False}, False),
+        ({"custom_generate": lambda model, *_, **__: torch.tensor([[0, 5, 2]])}, False),
+    ],
+)
+def test_the_engine_decodes_what_it_can(translator, monkeypatch, arguments, used):
+    decoded = []
+    translate = Engine.translate
+    monkeypatch.setattr(Engine, "translate", lambda *args: decoded.append(args) or translate(*args))
+    found = [translator(text, **arguments) for text in SENTENCES]
+    assert bool(decoded) == used
+    options = {name: value for name, value in arguments.items() if name != "engine"}
+    assert found == [expected(translator.model, translator.tokenizer, text, **options) for text in SENTENCES]
+
+
+def test_streamers_are_heard(translator):
+    heard = []
+    streamer = type(
+        "Streamer", (BaseStreamer,), {"put": lambda self, words: heard.append(words), "end": lambda _: None}
+    )
+    translator("a b c", streamer=streamer())
+    assert len(heard) > 1
+
+
+def test_an_unknown_engine_is_refused(translator):
+    with pytest.raises(ValueError, match="engine is 'slow'; it must be one of fast, transformers"):
+        translator("a", engine="slow")
 
 
 def test_streams_of_sentences(translator):

@@ -98,3 +98,6 @@ def _lstm(gates: Map, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     write, keep, candidate, read = gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=-1)
     cell = torch.addcmul(keep.sigmoid() * cell, write.sigmoid(), candidate.tanh())
     return read.sigmoid() * cell.tanh(), cell
+
+
+ADAPTERS = {CapsNMTForConditionalGeneration: CapsNMTAdapter}

@@ -1,33 +1,19 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
-from transformers.models.marian.modeling_marian import MarianMTModel
 from transformers.utils import ModelOutput
 
-from ..modeling.caps_nmt import CapsNMTForConditionalGeneration
-from ..modeling.capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
-from ..modeling.rnmt import RNMTForConditionalGeneration
-from .caps_nmt import CapsNMTAdapter
-from .marian import MarianAdapter
+from .families import ADAPTERS
 from .products import PRECISIONS
-from .rnmt import RNMTAdapter
 from .search import Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
 from .weights import Fingerprint, UnsupportedModelError, with_products
-
-_ADAPTERS: dict[type, Callable[[Any], Any]] = {
-    MarianMTModel: MarianAdapter,
-    CapsuleAggregatedMarianForConditionalGeneration: MarianAdapter,
-    RNMTForConditionalGeneration: RNMTAdapter,
-    CapsNMTForConditionalGeneration: CapsNMTAdapter,
-}
 
 
 class Engine:
@@ -47,8 +33,8 @@ class Engine:
     def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
         if dtype not in PRECISIONS:
             raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(PRECISIONS)}")
-        if type(model) not in _ADAPTERS:
-            known = ", ".join(kind.__name__ for kind in _ADAPTERS)
+        if type(model) not in ADAPTERS:
+            known = ", ".join(kind.__name__ for kind in ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
         if model.device.type != "cpu":
             raise UnsupportedModelError(f"the model is on {model.device}; the engine decodes on a CPU")
@@ -59,7 +45,7 @@ class Engine:
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
         with torch.no_grad():
-            self._adapter = _ADAPTERS[type(model)](model, self._make)
+            self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
     def vocabulary(self) -> int:

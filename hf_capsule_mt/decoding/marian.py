@@ -275,3 +275,6 @@ def _moved(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
     if len(moved):
         tensor[moved] = tensor[rows[moved]]
     return tensor
+
+
+ADAPTERS = {MarianMTModel: MarianAdapter, CapsuleAggregatedMarianForConditionalGeneration: MarianAdapter}

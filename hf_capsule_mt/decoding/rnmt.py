@@ -136,3 +136,6 @@ def _gru(from_inputs: Tensor, hidden: Tensor, from_hidden: Map) -> Tensor:
     reset, keep = (from_inputs[:, : 2 * width] + by_hidden[:, : 2 * width]).sigmoid_().chunk(2, dim=-1)
     candidate = torch.addcmul(from_inputs[:, 2 * width :], reset, by_hidden[:, 2 * width :]).tanh_()
     return candidate.lerp(hidden, keep)
+
+
+ADAPTERS = {RNMTForConditionalGeneration: RNMTAdapter}

@@ -52,6 +52,7 @@ KINDS = {
     "capsnmt-hybrid": TINY,
 }
 FAMILIES = ("em-routing", "capsnmt", "rnmt")
+ADAPTERS = {"em-routing": "decoding_marian.py", "capsnmt": "decoding_caps_nmt.py", "rnmt": "decoding_rnmt.py"}
 BATCH = {"input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]], "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]]}
 LABELS = [[7, 8, 2], [9, 2, -100]]
 
@@ -76,6 +77,7 @@ def tensors(**lists):
 
 
 LOAD = """
+import sys
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 trust = {"trust_remote_code": True}
 torch.set_grad_enabled(False)  # it may choose another kernel, with another rounding
@@ -84,12 +86,16 @@ for method, folder in folders.items():
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, **trust)
     base = AutoModel.from_pretrained(folder, **trust)
     translator = pipeline("translation", model=folder, device="cpu", **trust)
+    translations = translator(sentences, num_beams=2)
+    engine = sys.modules[type(translator.model).__module__.rpartition(".")[0] + ".decoding_generation"]
     found[method] = {
         "config": AutoConfig.from_pretrained(folder, **trust).model_type,
         "ids": AutoTokenizer.from_pretrained(folder, **trust)(sentences)["input_ids"],
         "logits": model(**batch, labels=torch.tensor(labels)).logits.tolist(),
         "hidden": base(**batch, decoder_input_ids=torch.tensor([[0, 3], [0, 4]])).last_hidden_state.tolist(),
-        "translations": [result["translation_text"] for result in translator(sentences, num_beams=2)],
+        "translations": [result["translation_text"] for result in translations],
+        "with the engine": translator.model in engine._engines,
+        "without it": translator(sentences, num_beams=2, engine="transformers") == translations,
         "untold": pipeline(model=folder, device="cpu", **trust).task,
     }
 """
@@ -110,6 +116,8 @@ def test_load_and_translate_elsewhere(tmp_path):
                 "logits": model(**tensors(**BATCH, labels=LABELS)).logits.tolist(),
                 "hidden": model.model(**words).last_hidden_state.tolist(),
                 "translations": [result["translation_text"] for result in here],
+                "with the engine": True,
+                "without it": True,
                 "untold": "translation",
             }, method
 
@@ -241,9 +249,12 @@ def test_the_source_travels_whole_and_is_the_same_every_time(tmp_path, method):
 def test_only_what_runs_travels(method, other):
     names = set(source_files(method))
     assert not [name for name in names if re.match(r"data|training|evaluation|cli|registration", name)]
-    assert {name for name in names if not name.startswith(("modeling_", "configuration_"))} == {"pipeline.py"}
+    assert {name for name in names if not name.startswith(("modeling_", "configuration_", "decoding_"))} == {
+        "pipeline.py"
+    }
     family = method_config_class(other).model_type
-    assert not {f"modeling_{family}.py", f"configuration_{family}.py"} & names
+    assert not {f"modeling_{family}.py", f"configuration_{family}.py", ADAPTERS[other], "decoding_families.py"} & names
+    assert ADAPTERS[method] in names
 
 
 @pytest.mark.parametrize(
