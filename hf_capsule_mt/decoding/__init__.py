@@ -4,7 +4,7 @@ model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.gen
 """
 
 from .engine import Engine
-from .generation import engine_of, generate, translate_stream
+from .generation import engine_of, generate, release, translate_stream
 from .search import NewTokenLimits
 from .stream import Source
 from .weights import UnsupportedError, UnsupportedModelError
@@ -17,5 +17,6 @@ __all__ = [
     "UnsupportedModelError",
     "engine_of",
     "generate",
+    "release",
     "translate_stream",
 ]

@@ -7,7 +7,7 @@ from transformers.utils import ModelOutput
 
 from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel
 from ..modeling.layers.recurrent import LSTM, RecurrentLayer
-from .products import Product
+from .products import Make, Map
 from .recurrent import reordered
 from .rows import together
 from .vocabulary import Vocabulary
@@ -19,12 +19,13 @@ class CapsNMTAdapter:
 
     Args:
         model: with a language model head.
+        make: makes its products.
 
     Raises:
         UnsupportedModelError: if a module is not what its class says.
     """
 
-    def __init__(self, model: CapsNMTForConditionalGeneration) -> None:
+    def __init__(self, model: CapsNMTForConditionalGeneration, make: Make) -> None:
         check_plain(model, kind=CapsNMTForConditionalGeneration)
         check_plain(model.model, kind=CapsNMTModel)
         decoder = model.model.decoder
@@ -34,19 +35,19 @@ class CapsNMTAdapter:
         self.encoder = model.model.encoder
         self.words, self.scale = decoder.embed_tokens.weight.detach(), model.config.d_model**0.5
         check_plain(*decoder.layers, kind=RecurrentLayer)
-        self.layers = [(_gates(layer.lstm), norm(layer.layer_norm)) for layer in decoder.layers]
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach())
+        self.layers = [(_gates(layer.lstm, make), norm(layer.layer_norm)) for layer in decoder.layers]
+        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), make=make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "CapsNMTDecoding":
         """Return the decoding of sentences from its start."""
         return CapsNMTDecoding(self, encoded.sentence_state, num_beams)
 
 
-def _gates(lstm: LSTM) -> Product:
+def _gates(lstm: LSTM, make: Make) -> Map:
     """Map of the input and the hidden state, side by side, to the gates, as one product."""
     check_plain(lstm, kind=LSTM)
     weight = torch.cat([lstm.weight_ih_l0.detach(), lstm.weight_hh_l0.detach()], dim=1)
-    return Product(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
+    return make(weight.t(), (lstm.bias_ih_l0 + lstm.bias_hh_l0).detach())
 
 
 class CapsNMTDecoding:
@@ -91,7 +92,7 @@ class CapsNMTDecoding:
         self.states = together(self.states, new.states)
 
 
-def _lstm(gates: Product, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+def _lstm(gates: Map, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
     """The hidden and the cell state `[rows, d]` after `before` `[rows, 2, d]`; see [`LSTM`]."""
     hidden, cell = before.unbind(1)
     write, keep, candidate, read = gates(torch.cat([inputs, hidden], dim=1)).chunk(4, dim=-1)

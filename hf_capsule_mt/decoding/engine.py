@@ -1,17 +1,19 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from .families import ADAPTERS
+from .products import PRECISIONS
 from .search import Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
-from .weights import Fingerprint, UnsupportedModelError
+from .weights import Fingerprint, UnsupportedModelError, with_products
 
 
 class Engine:
@@ -21,12 +23,16 @@ class Engine:
 
     Args:
         model: a [`MarianMTModel`], or a translation model of this package, in float32, on a CPU and in evaluation mode.
+        dtype: precision of the products, "float32", "bfloat16" or "int8"; all else is float32.
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
+        ValueError: if there is no such precision.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
+        if dtype not in PRECISIONS:
+            raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(PRECISIONS)}")
         if type(model) not in ADAPTERS:
             known = ", ".join(kind.__name__ for kind in ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
@@ -37,8 +43,9 @@ class Engine:
             found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
             raise UnsupportedModelError(f"the weights are {found}; the engine needs float32 on one device")
         self._fingerprint = Fingerprint(model)
+        self._make = PRECISIONS[dtype]
         with torch.no_grad():
-            self._adapter = ADAPTERS[type(model)](model)
+            self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
     def vocabulary(self) -> int:
@@ -49,11 +56,15 @@ class Engine:
         """Whether this is a snapshot of `model` as it is."""
         return self._fingerprint.is_of(model)
 
+    @cached_property
+    def _encoder(self) -> nn.Module:
+        return with_products(self._adapter.encoder, self._make)
+
     @torch.no_grad()
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
         """Return the encoder's output for sources `[sentences, source]`."""
         self._check()
-        return self._adapter.encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
         self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Tensor

@@ -20,7 +20,7 @@ from .weights import UnsupportedError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
 
-_engines: WeakKeyDictionary[PreTrainedModel, Engine] = WeakKeyDictionary()
+_engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 _SLOW = {
     GenerationMode.GREEDY_SEARCH: "_sample",
     GenerationMode.SAMPLE: "_sample",
@@ -38,6 +38,7 @@ def generate(
     logits_processor: LogitsProcessorList | None = None,
     stopping_criteria: StoppingCriteriaList | None = None,
     generation_config: GenerationConfig | None = None,
+    dtype: str = "float32",
     **model_kwargs: Any,
 ) -> Any:
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
@@ -51,6 +52,7 @@ def generate(
         logits_processor: as prepared.
         stopping_criteria: as prepared; [`NewTokenLimits`] are known.
         generation_config: as prepared.
+        dtype: precision of the engine's products; see [`Engine`]. The tokens are those of `generate()` in float32.
         **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
 
     Raises:
@@ -58,7 +60,7 @@ def generate(
     """
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
-        engine = engine_of(model)
+        engine = engine_of(model, dtype)
         settings, limits = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
     except UnsupportedError as reason:
         _log_once(str(reason))
@@ -70,7 +72,11 @@ def generate(
 
 
 def translate_stream(
-    model: PreTrainedModel, sources: Iterable[Source], room: int = 4096, **generate_options: Any
+    model: PreTrainedModel,
+    sources: Iterable[Source],
+    room: int = 4096,
+    dtype: str = "float32",
+    **generate_options: Any,
 ) -> Iterator[tuple[int, Translation]]:
     """Translate sentences as they come, each as `generate()` does by itself; see [`Engine.stream`].
 
@@ -78,55 +84,57 @@ def translate_stream(
         model: the model that decodes, in evaluation mode.
         sources: sentences with the limits of their translations.
         room: source tokens that are decoded at a time, padding included.
+        dtype: precision of the products; see [`Engine`].
         **generate_options: of `generate()`, but for its limits; the generation config's where not given.
 
     Raises:
         UnsupportedError: before the first sentence is read, if the engine cannot do this.
     """
-    prepared: list[tuple[Engine, Settings]] = []
+    engine, prepared = engine_of(model, dtype), []
 
-    def prepare(*args: Any, **kwargs: Any) -> Tensor:
-        prepared.append(_prepare(*args, **kwargs))
-        return torch.empty(0)
+    def prepare(
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList | None = None,
+        stopping_criteria: StoppingCriteriaList | None = None,
+        generation_config: GenerationConfig | None = None,
+        **model_kwargs: Any,
+    ) -> Tensor:
+        _check_asked_for(input_ids, generation_config, model_kwargs)
+        prepared.append(_settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0])
+        return input_ids
 
     # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
     limits = {"max_length": _LONGEST, "max_new_tokens": None}
     word = torch.full((1, 1), model.generation_config.decoder_start_token_id or 0, device=model.device)
     model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
-    [(engine, settings)] = prepared
+    [settings] = prepared
     if settings.early_stopping == "never" and settings.length_penalty > 0:
         raise UnsupportedError("what early_stopping='never' finds depends on the longest translation of a batch")
     return engine.stream(sources, settings, room)
 
 
-def _prepare(
-    model: PreTrainedModel,
-    input_ids: Tensor,
-    logits_processor: LogitsProcessorList | None = None,
-    stopping_criteria: StoppingCriteriaList | None = None,
-    generation_config: GenerationConfig | None = None,
-    **model_kwargs: Any,
-) -> tuple[Engine, Settings]:
-    """Return engine and settings for what Transformers has prepared; raise UnsupportedError if they cannot do it."""
-    _check_asked_for(input_ids, generation_config, model_kwargs)
-    engine = engine_of(model)
-    return engine, _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0]
-
-
-def engine_of(model: PreTrainedModel) -> Engine:
-    """Return an engine for a model: the one made before, unless a weight has changed.
+def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
+    """Return an engine for a model: the one made before in this precision, unless a weight has changed.
 
     Raises:
         UnsupportedModelError: if the engine cannot decode this model.
+        ValueError: if there is no such precision.
     """
     if model.training:
         raise UnsupportedModelError("the model is in training mode")
-    engine = _engines.get(model)
-    if engine is None or not engine.is_of(model):
-        # Not two at a time.
-        _engines.pop(model, None)
-        _engines[model] = engine = Engine(model)
-    return engine
+    if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
+        # Not those of old and of new weights at a time.
+        release(model)
+    engines = _engines.setdefault(model, {})
+    if dtype not in engines:
+        engines[dtype] = Engine(model, dtype)
+    return engines[dtype]
+
+
+def release(model: PreTrainedModel) -> None:
+    """Free the engines of a model; the next call of [`generate`] makes another."""
+    _engines.pop(model, None)
 
 
 def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:

@@ -4,8 +4,9 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from ..modeling.layers.guided_routing import GuidedRouting, GuidedVotes
+from .products import Make
 from .rows import masks_together, together
-from .weights import check_plain
+from .weights import check_plain, with_products
 
 
 class Guide:
@@ -14,11 +15,12 @@ class Guide:
     Args:
         routing: of the decoder's states.
         votes: of the encoder's states.
+        make: makes the products of the routing.
     """
 
-    def __init__(self, routing: GuidedRouting, votes: GuidedVotes) -> None:
+    def __init__(self, routing: GuidedRouting, votes: GuidedVotes, make: Make) -> None:
         check_plain(routing, kind=GuidedRouting)
-        self.routing, self.votes = routing, votes
+        self.routing, self.votes = with_products(routing, make), votes
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None) -> "GuidedDecoding":
         """Return what routes for sentences by the output of their encoder and their mask `[sentences, source]`."""

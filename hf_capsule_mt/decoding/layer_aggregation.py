@@ -10,17 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..modeling.layers.layer_aggregation import BlockLinear, LayerAggregation, RoutedAggregation
-from .products import Product
-from .weights import check_plain, norm
-
-Map = Callable[[Tensor], Tensor]
+from .products import Make, Map
+from .weights import check_plain, norm, with_products
 
 
-def layer_aggregation(module: LayerAggregation) -> Callable[[list[Tensor]], Tensor]:
-    """Return the aggregation of the outputs of L layers, `[rows, d]` each, to `[rows, d]`."""
+def layer_aggregation(module: LayerAggregation, make: Make) -> Callable[[list[Tensor]], Tensor]:
+    """Return the aggregation of the outputs of L layers, `[rows, d]` each, to `[rows, d]`; `make` makes products."""
     check_plain(module, kind=LayerAggregation)
-    aggregator = module.aggregator
-    aggregate = _folded(aggregator) if type(aggregator) is RoutedAggregation else lambda layers: aggregator(layers)[0]
+    aggregate = _aggregator(module.aggregator, make)
     normalise = norm(module.layer_norm)
     gamma = None if module.gamma is None else module.gamma.detach().clone()
 
@@ -31,15 +28,22 @@ def layer_aggregation(module: LayerAggregation) -> Callable[[list[Tensor]], Tens
     return aggregated
 
 
-def _folded(module: RoutedAggregation) -> Map:
-    votes = _compose(module.inputs, module.votes, module.num_layers)
+def _aggregator(module: nn.Module, make: Make) -> Map:
+    if type(module) is RoutedAggregation:
+        return _folded(module, make)
+    copied = with_products(module, make)
+    return lambda layers: copied(layers)[0]
+
+
+def _folded(module: RoutedAggregation, make: Make) -> Map:
+    votes = _compose(module.inputs, module.votes, module.num_layers, make)
     if module.activations is None:
         return lambda layers: module.routing(votes(layers))[0]
-    activations = _compose(module.inputs, module.activations, module.num_layers)
+    activations = _compose(module.inputs, module.activations, module.num_layers, make)
     return lambda layers: module.routing(votes(layers), activations(layers).sigmoid())[0]
 
 
-def _compose(first: nn.Module, second: nn.Module, blocks: int) -> Map:
+def _compose(first: nn.Module, second: nn.Module, blocks: int, make: Make) -> Map:
     """`[rows, L, d]` -> `[rows, L, ...]`: the second map of the first."""
     for module in (first, second):
         check_plain(module, kind=BlockLinear if isinstance(module, BlockLinear) else nn.Linear)
@@ -48,7 +52,7 @@ def _compose(first: nn.Module, second: nn.Module, blocks: int) -> Map:
     width = first.weight.shape[-1] * (blocks if isinstance(first, BlockLinear) else 1)
     (inner, inner_bias), (outer, outer_bias) = _dense(first), _dense(second)
     weight, bias = (inner @ outer).to(first.weight.dtype), (inner_bias @ outer + outer_bias).to(first.weight.dtype)
-    product = Product(weight, bias)
+    product = make(weight, bias)
     return lambda layers: product(layers.reshape(-1, width)).view(layers.shape[0], blocks, -1)
 
 

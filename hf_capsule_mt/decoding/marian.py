@@ -4,8 +4,6 @@ The keys and values of the source are computed once and read by all beams of a s
 once, to a slot for each step and beam, and never moved: beams differ in the slots that they attend to, their ancestors.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,10 +26,10 @@ from ..modeling.capsule_aggregated_marian import (
 from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 from .guided_routing import Guide
 from .layer_aggregation import layer_aggregation
-from .products import Product
+from .products import Make, Map
 from .rows import masks_together, together
 from .vocabulary import Vocabulary
-from .weights import Norm, check_plain, norm, product
+from .weights import Norm, check_plain, norm, product, with_products
 
 _FIRST_STEPS = 32
 """Steps that there are slots for at first; their number is doubled when they are used up."""
@@ -42,12 +40,13 @@ class MarianAdapter:
 
     Args:
         model: with a language model head.
+        make: makes its products.
 
     Raises:
         UnsupportedModelError: if a module is not what its class says.
     """
 
-    def __init__(self, model: MarianMTModel) -> None:
+    def __init__(self, model: MarianMTModel, make: Make) -> None:
         ours = isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
         body, decoder = model.model, model.model.decoder
         check_plain(model, kind=CapsuleAggregatedMarianForConditionalGeneration if ours else MarianMTModel)
@@ -60,14 +59,14 @@ class MarianAdapter:
         self.words, self.scale = decoder.embed_tokens.weight.detach(), decoder.embed_scale
         self.positions = decoder.embed_positions.weight.detach()
         kind = CapsuleAggregatedMarianDecoderLayer if ours else MarianDecoderLayer
-        self.layers = [DecoderLayer(layer, kind) for layer in decoder.layers]
+        self.layers = [DecoderLayer(layer, kind, make) for layer in decoder.layers]
         aggregation = decoder.aggregation if ours else None
-        self.aggregation = None if aggregation is None else layer_aggregation(aggregation)
+        self.aggregation = None if aggregation is None else layer_aggregation(aggregation, make)
         self.guide = None
         if ours and body.guided_routing is not None:
-            self.guide = Guide(body.guided_routing, self.encoder.guided_votes)
+            self.guide = Guide(body.guided_routing, self.encoder.guided_votes, make)
         bias = model.final_logits_bias.flatten().detach()
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), bias)
+        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "MarianDecoding":
         """Return the decoding of sentences `[sentences, source]` from its start."""
@@ -77,16 +76,20 @@ class MarianAdapter:
 class DecoderLayer:
     """The weights of a decoder's layer."""
 
-    def __init__(self, layer: MarianDecoderLayer, kind: type[MarianDecoderLayer]) -> None:
+    def __init__(self, layer: MarianDecoderLayer, kind: type[MarianDecoderLayer], make: Make) -> None:
         check_plain(layer, kind=kind)
         own, cross = layer.self_attn, layer.encoder_attn
         check_plain(own, cross, kind=MarianAttention)
         self.heads = own.num_heads
-        self.own_projections = product(own.q_proj, own.k_proj, own.v_proj)
-        self.own_output, self.own_norm = _output(own.out_proj), norm(layer.self_attn_layer_norm)
-        self.query, self.source = product(cross.q_proj), product(cross.k_proj, cross.v_proj)
-        self.cross_output, self.cross_norm = _output(cross.out_proj), norm(layer.encoder_attn_layer_norm)
-        self.inner, self.outer, self.activation = product(layer.fc1), product(layer.fc2), layer.activation_fn
+        self.own_projections = product(own.q_proj, own.k_proj, own.v_proj, make=make)
+        self.own_output, self.own_norm = _output(own.out_proj, make), norm(layer.self_attn_layer_norm)
+        self.query, self.source = product(cross.q_proj, make=make), product(cross.k_proj, cross.v_proj, make=make)
+        self.cross_output, self.cross_norm = _output(cross.out_proj, make), norm(layer.encoder_attn_layer_norm)
+        self.inner, self.outer, self.activation = (
+            product(layer.fc1, make=make),
+            product(layer.fc2, make=make),
+            layer.activation_fn,
+        )
         self.norm: Norm = norm(layer.final_layer_norm)
 
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,12 +118,12 @@ class DecoderLayer:
         return self.norm(self.outer(self.activation(self.inner(hidden))).add_(hidden))
 
 
-def _output(module: nn.Module) -> Product | Callable[[Tensor], Tensor]:
+def _output(module: nn.Module, make: Make) -> Map:
     """Output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`: memory of its own."""
     if type(module) in (RoutedHeads, ResidualRoutedHeads):
         check_plain(module, kind=type(module))
-        return module
-    return product(module)
+        return with_products(module, make)
+    return product(module, make=make)
 
 
 class MarianDecoding:
@@ -213,8 +216,9 @@ class MarianDecoding:
         self.strangers = torch.cat([self.strangers, strangers])
         self.begins = torch.cat([self.begins, self.begins.new_full((count,), self.slots)])
         self.sentences += count
-        missing = self.sentences - len(self.caches[0])
-        if missing > 0:
+        if self.sentences > len(self.caches[0]):
+            # More than are needed now, since sources that follow are often shorter, so that there will be more of them.
+            missing = self.sentences * 3 // 2 - len(self.caches[0])
             self.caches = [torch.cat([cache, cache.new_zeros(missing, *cache.shape[1:])]) for cache in self.caches]
 
     def _positions(self) -> Tensor:
@@ -244,11 +248,12 @@ class MarianDecoding:
             self.caches = [keys.new_zeros(shape) for _ in self.source]
             if self.num_beams > 1:
                 self.strangers = keys.new_full((self.sentences, self.num_beams, shape[3]), -torch.inf)
-        elif 2 * self.first >= self.slots:
+        elif 4 * self.first >= self.slots:
             used, read = self.slots - self.first, slice(self.first, self.slots)
             for cache in self.caches:
-                cache[:, :, :, :used] = cache[:, :, :, read]
-            self.strangers[:, :, :used] = self.strangers[:, :, read]
+                # A copy, since the slots may overlap.
+                cache[: self.sentences, :, :, :used] = cache[: self.sentences, :, :, read].clone()
+            self.strangers[:, :, :used] = self.strangers[:, :, read].clone()
             self.begins -= self.first
             self.first, self.slots = 0, used
         else:

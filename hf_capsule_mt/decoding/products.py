@@ -1,11 +1,23 @@
-"""Products of a few rows with a weight that does not change.
+"""Products of a few rows with a weight that does not change, in the precision that an engine is made in.
+
+Inputs and outputs are float32 in every precision, and so is all that is no product: embeddings, norms, attention,
+routing and the sums of scores.
 
 On an x86 CPU oneDNN multiplies by weights that it has rearranged beforehand, in float32, more than twice as fast as
 `linear` does. Its entry points are those that `torch.compile` calls; where they are not to be had, it is `addmm`.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from .int8 import int8_map
+
+Map = Callable[[Tensor], Tensor]
+"""`[rows, in]` -> `[rows, out]`."""
+Make = Callable[[Tensor, Tensor | None], Map]
+"""Returns the map of a weight `[in, out]` and a bias `[out]`, or None."""
 
 _SMALL_WEIGHT = 1 << 17
 _SMALL_PRODUCT = 1 << 19
@@ -21,7 +33,7 @@ class Product:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.bias, self.outputs = bias, weight.shape[1]
+        self.bias = bias
         self._packed = _packed(weight)
         small = weight.numel() < _SMALL_WEIGHT
         # For a few rows it is faster in this order.
@@ -35,11 +47,26 @@ class Product:
         return inputs @ self._plain if self.bias is None else torch.addmm(self.bias, inputs, self._plain)
 
 
+def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
+    """Return a linear map of a weight `[in, out]` in bfloat16, of float32 to float32."""
+    product = Product(weight.bfloat16(), None if bias is None else bias.bfloat16())
+    return lambda inputs: product(inputs.bfloat16()).float()
+
+
+def int8_or_float32_map(weight: Tensor, bias: Tensor | None = None) -> Map:
+    """Return a linear map of a weight `[in, out]` in int8, or in float32 where the machine has no product in int8."""
+    return int8_map(weight, bias) or Product(weight, bias)
+
+
+PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "int8": int8_or_float32_map}
+"""How products are made for an engine of a `dtype`."""
+
+
 def _packed(weight: Tensor) -> Tensor | None:
     """The weight as oneDNN wants it; None where it cannot be had."""
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
-    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+    if not torch.backends.mkldnn.is_available() or not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         return None
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())

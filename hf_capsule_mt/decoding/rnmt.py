@@ -11,7 +11,7 @@ from ..modeling.ops.additive_scores import additive_scores
 from ..modeling.ops.masks import mean_over_words
 from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .guided_routing import Guide
-from .products import Product
+from .products import Make, Map
 from .recurrent import reordered
 from .rows import masks_together, together
 from .vocabulary import Vocabulary
@@ -23,12 +23,13 @@ class RNMTAdapter:
 
     Args:
         model: with a language model head.
+        make: makes its products.
 
     Raises:
         UnsupportedModelError: if a module is not what its class says.
     """
 
-    def __init__(self, model: RNMTForConditionalGeneration) -> None:
+    def __init__(self, model: RNMTForConditionalGeneration, make: Make) -> None:
         check_plain(model, kind=RNMTForConditionalGeneration)
         check_plain(model.model, kind=RNMTModel)
         decoder = model.model.decoder
@@ -42,18 +43,18 @@ class RNMTAdapter:
         check_plain(step.attention, kind=AdditiveAttention)
         self.encoder = model.model.encoder
         self.words, self.scale = decoder.embed_tokens.weight.detach(), model.config.d_model**0.5
-        self.start = product(decoder.start, kind=UnitGainLinear)
-        self.from_words = product(decoder.recurrence.from_words, kind=GateLinear)
-        self.first = product(step.first.from_hidden, kind=GateLinear)
-        self.from_context = product(step.from_context, kind=GateLinear)
-        self.second = product(step.second.from_hidden, kind=GateLinear)
-        self.query = product(step.attention.query, kind=UnitGainLinear)
+        self.start = product(decoder.start, make=make, kind=UnitGainLinear)
+        self.from_words = product(decoder.recurrence.from_words, make=make, kind=GateLinear)
+        self.first = product(step.first.from_hidden, make=make, kind=GateLinear)
+        self.from_context = product(step.from_context, make=make, kind=GateLinear)
+        self.second = product(step.second.from_hidden, make=make, kind=GateLinear)
+        self.query = product(step.attention.query, make=make, kind=UnitGainLinear)
         self.score = step.attention.score.detach().clone().unsqueeze(0)
-        self.readout = product(decoder.readout, kind=UnitGainLinear)
+        self.readout = product(decoder.readout, make=make, kind=UnitGainLinear)
         self.guide = None
         if decoder.guided_routing is not None:
-            self.guide = Guide(decoder.guided_routing, self.encoder.guided_votes)
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach())
+            self.guide = Guide(decoder.guided_routing, self.encoder.guided_votes, make)
+        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), make=make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "RNMTDecoding":
         """Return the decoding of sentences `[sentences, source]` from its start."""
@@ -128,7 +129,7 @@ class RNMTDecoding:
         return (weights @ self.values).flatten(0, 1)
 
 
-def _gru(from_inputs: Tensor, hidden: Tensor, from_hidden: Product) -> Tensor:
+def _gru(from_inputs: Tensor, hidden: Tensor, from_hidden: Map) -> Tensor:
     """The state after `hidden`; see [`GRUStep`]."""
     by_hidden = from_hidden(hidden)
     width = hidden.shape[1]

@@ -21,8 +21,8 @@ class Arrivals:
 
     Args:
         sources: all sentences, in the order in which they come.
-        room: source tokens that can be decoded at a time, those that fill up shorter sentences included. A sentence that
-            is longer is decoded alone.
+        room: source tokens that can be decoded at a time, those that fill up shorter sentences included. A sentence
+            that is longer is decoded alone.
     """
 
     _ENOUGH = 4

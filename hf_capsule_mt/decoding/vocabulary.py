@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .products import Make, Product
 from .weights import joined
 
 _GROUP = 32
@@ -39,9 +40,10 @@ class Vocabulary:
     Args:
         weight: `[vocabulary, d]`.
         bias: `[vocabulary]`, if there is one.
+        make: makes the product.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = Product) -> None:
         self.size = weight.shape[0]
         self._per_group = _GROUP if self.size >= _GROUP * _ALIGNMENT else 1
         unit = self._per_group * (_ALIGNMENT if self._per_group > 1 else 1)
@@ -49,7 +51,7 @@ class Vocabulary:
         self._num_groups = padded // self._per_group
         missing = padded - self.size
         filling = weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf)
-        self._product = joined([(weight, bias), filling])
+        self._product = joined([(weight, bias), filling], make)
         self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
 
     def scores(self, hidden: Tensor) -> Tensor:

@@ -1,13 +1,16 @@
 """Weights as decoding reads them, and the check that modules are what their classes say."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .products import Product
+from ..modeling.layers.linear import GateLinear, UnitGainLinear
+from .products import Make, Map
 
+_LINEAR = (nn.Linear, UnitGainLinear, GateLinear)
 _RECORDING_HOOKS = "transformers.utils.output_capturing"
 
 
@@ -19,23 +22,44 @@ class UnsupportedModelError(UnsupportedError):
     """Raised for a model that the engine cannot decode as `generate()` would; the message names the reason."""
 
 
-def product(*linears: nn.Linear, kind: type[nn.Linear] = nn.Linear) -> Product:
-    """Return the maps as one, their outputs side by side.
+def product(*linears: nn.Linear, make: Make, kind: type[nn.Linear] = nn.Linear) -> Map:
+    """Return the maps as one, their outputs side by side, in the precision that `make` has.
 
     Raises:
         UnsupportedModelError: if one of them is not of the class `kind`, or has been changed.
     """
     check_plain(*linears, kind=kind)
-    return joined([(linear.weight, linear.bias) for linear in linears])
+    return joined([(linear.weight, linear.bias) for linear in linears], make)
 
 
-def joined(parts: list[tuple[Tensor, Tensor | None]]) -> Product:
+def joined(parts: list[tuple[Tensor, Tensor | None]], make: Make) -> Map:
     """Return weights `[out, in]`, with biases `[out]` or without, as one map whose outputs are side by side."""
     weight = torch.cat([weight.detach() for weight, _ in parts]).t()
     if all(bias is None for _, bias in parts):
-        return Product(weight, None)
+        return make(weight, None)
     biases = [part.new_zeros(len(part)) if bias is None else bias.detach() for part, bias in parts]
-    return Product(weight, torch.cat(biases))
+    return make(weight, torch.cat(biases))
+
+
+class _Linear(nn.Module):
+    def __init__(self, linear: nn.Linear, make: Make) -> None:
+        super().__init__()
+        self._product = product(linear, make=make, kind=type(linear))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = self._product(inputs.reshape(-1, inputs.shape[-1]))
+        return outputs.view(*inputs.shape[:-1], outputs.shape[-1])
+
+
+def with_products(module: nn.Module, make: Make) -> nn.Module:
+    """Return a copy of a module, with its own weights, whose linear maps have the precision that `make` has."""
+    tensors = [*module.parameters(), *module.buffers()]
+    copied = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    for parent in list(copied.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) in _LINEAR and not _hooks(child):
+                setattr(parent, name, _Linear(child, make))
+    return copied
 
 
 class Norm(NamedTuple):

@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, MaxTimeCriteria, 
 from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.decoding.layer_aggregation import layer_aggregation
+from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.decoding.search import _fill
 from hf_capsule_mt.modeling.capsule_aggregated_marian import build_layer_aggregation
 
@@ -199,7 +200,9 @@ def test_folded_aggregation(kind, context, parameterization):
     assert type(aggregation) is type(build_layer_aggregation(config, config.decoder_layers))
     layers = list(torch.randn(config.decoder_layers, 7, config.d_model))
     with torch.no_grad():
-        torch.testing.assert_close(layer_aggregation(aggregation)(layers), aggregation(layers)[0], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            layer_aggregation(aggregation, Product)(layers), aggregation(layers)[0], atol=2e-5, rtol=1e-4
+        )
 
 
 def test_the_last_rows_take_the_places_of_those_that_leave():

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, ending, sources
+from ending_models import LONGEST, ONE_OF_EACH_FAMILY, ending, sources
 
-from hf_capsule_mt.decoding import Source, UnsupportedError, generate, translate_stream
+from hf_capsule_mt.decoding import Source, translate_stream
 
 OPTIONS = {
     "greedy": {"num_beams": 1},
