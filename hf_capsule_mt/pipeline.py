@@ -9,15 +9,17 @@
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor
-from transformers import BatchEncoding, Pipeline, PreTrainedModel
+from transformers import BatchEncoding, PreTrainedModel
 from transformers.generation import GenerationMode
+from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
+
+from .documents import Segment, cut_document, language_code
 
 logger = logging.get_logger(__name__)
 
@@ -27,7 +29,7 @@ ENGINES = ("fast", "transformers")
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 
 
-class TranslationPipeline(Pipeline):
+class TranslationPipeline(ChunkPipeline):
     """Translates strings with a sequence-to-sequence model.
 
     `pipeline("translation", model=...)` makes one; so does `pipeline("translation_xx_to_yy", ...)`, which says from and
@@ -50,13 +52,18 @@ class TranslationPipeline(Pipeline):
         src_lang: code of the source language, if the tokenizer takes one (mBART, M2M-100, NLLB).
         tgt_lang: code of the target language, likewise.
         truncation: as a tokenizer's: whether a source longer than the model can read is cut.
+        documents: whether strings are documents of any length: paragraphs are kept, and sentences translated one by
+            one, in batches across documents. True, where `src_lang` says in which language; or its code of two letters,
+            such as "en". Needs the library sentencex.
         return_tensors: whether results hold the words' ids as `translation_token_ids` instead of text.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together; 1 by default.
         engine: "fast", the default; "transformers" leaves all to `generate()`.
 
     Raises:
-        ValueError: if the input is not text, the languages are not those of the tokenizer, or there is no such engine.
+        ValueError: if the input is not text or longer than the model can read, the languages are not those of the
+            tokenizer, there is no such engine, or of a document more than one text is asked for.
+        ImportError: if `documents` needs sentencex.
     """
 
     _load_processor = False
@@ -79,6 +86,7 @@ class TranslationPipeline(Pipeline):
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         truncation: bool | str | None = None,
+        documents: bool | str | None = None,
         return_tensors: bool | None = None,
         clean_up_tokenization_spaces: bool | None = None,
         engine: str | None = None,
@@ -86,7 +94,7 @@ class TranslationPipeline(Pipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if engine not in (None, *ENGINES):
             raise ValueError(f"engine is {engine!r}; it must be one of {', '.join(ENGINES)}")
-        preprocess = {"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation}
+        preprocess = {"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation, "documents": documents}
         postprocess = {
             "return_tensors": return_tensors,
             "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
@@ -124,28 +132,63 @@ class TranslationPipeline(Pipeline):
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         truncation: bool | str = False,
-    ) -> BatchEncoding:
-        """Tokenize one string."""
+        documents: bool | str = False,
+    ) -> Iterator[dict[str, Any]]:
+        """Tokenize one string, or the segments of one document."""
         if not isinstance(inputs, str):
             raise ValueError(f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings")
-        options = {"return_tensors": "pt", "truncation": truncation}
-        if hasattr(self.tokenizer, "_build_translation_inputs"):
-            source, target = self._languages(src_lang, tgt_lang)
-            encoding = self.tokenizer._build_translation_inputs(inputs, src_lang=source, tgt_lang=target, **options)
+        languages = self._languages(src_lang, tgt_lang, documents)
+        segments = [Segment("", inputs, "")]
+        if documents:
+            language = documents if isinstance(documents, str) else language_code(src_lang or languages[0])
+            segments = cut_document(inputs, language, lambda text: self._fits(self._encode(text, *languages, False)))
+        for number, segment in enumerate(segments, 1):
+            encoding = self._encode(segment.text, *languages, truncation)
+            self._check_length(encoding)
+            yield {**encoding, "segment": segment, "is_last": number == len(segments)}
+
+    def _encode(self, text: str, source: str | None, target: str | None, truncation: bool | str) -> BatchEncoding:
+        options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
+        if truncation and self._positions() is not None:
+            options["max_length"] = min(self._positions(), self.tokenizer.model_max_length)
+        if self._takes_languages():
+            encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
         else:
-            if src_lang is not None or tgt_lang is not None:
-                logger.warning_once(
-                    f"{type(self.tokenizer).__name__} takes no languages: src_lang={src_lang!r} and "
-                    f"tgt_lang={tgt_lang!r} do nothing"
-                )
-            encoding = self.tokenizer(self._task_settings().get("prefix", "") + inputs, **options)
+            encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
         # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
         return encoding
 
-    def _languages(self, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
-        """The two codes: those given, else those of the task's name, else the tokenizer's."""
+    def _positions(self) -> int | None:
+        return getattr(self.model.config, "max_position_embeddings", None)
+
+    def _fits(self, encoding: BatchEncoding) -> bool:
+        limit = min(self._positions() or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
+        return encoding["input_ids"].shape[1] <= limit
+
+    def _check_length(self, encoding: BatchEncoding) -> None:
+        length, limit = encoding["input_ids"].shape[1], self._positions()
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"a text has {length} tokens, and {type(self.model).__name__} reads at most {limit} at a time; "
+                "translate it as a document, sentence by sentence, with documents=True, or cut it with truncation=True"
+            )
+
+    def _takes_languages(self) -> bool:
+        return hasattr(self.tokenizer, "_build_translation_inputs")
+
+    def _languages(
+        self, src_lang: str | None, tgt_lang: str | None, documents: bool | str
+    ) -> tuple[str | None, str | None]:
+        """The two codes: those given, else those of the task's name, else the tokenizer's; None if it takes none."""
         pair = LANGUAGE_PAIR.fullmatch(self.task or "")
+        if not self._takes_languages():
+            if (src_lang is not None and not documents) or tgt_lang is not None:
+                logger.warning_once(
+                    f"{type(self.tokenizer).__name__} takes no languages: src_lang={src_lang!r} and "
+                    f"tgt_lang={tgt_lang!r} do nothing"
+                )
+            return pair and pair["source"], pair and pair["target"]
         languages = {
             "src_lang": src_lang or (pair and pair["source"]) or getattr(self.tokenizer, "src_lang", None),
             "tgt_lang": tgt_lang or (pair and pair["target"]) or getattr(self.tokenizer, "tgt_lang", None),
@@ -179,6 +222,8 @@ class TranslationPipeline(Pipeline):
         self, model_inputs: dict[str, Tensor], engine: str = "fast", **generate_kwargs: Any
     ) -> dict[str, Tensor]:
         settings = {name: value for name, value in self._task_settings().items() if name != "prefix"}
+        # Of a batch, a list of each.
+        chunk = {name: model_inputs.pop(name) for name in ("segment", "is_last")}
         first_word = model_inputs.pop("forced_bos_token_id", None)
         if first_word is not None:
             # A batch has one for each sentence, all for the same language.
@@ -189,7 +234,7 @@ class TranslationPipeline(Pipeline):
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
         words = self.model.generate(**model_inputs, **options)
-        return {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1))}
+        return {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
 
     def _engine_takes(self, options: Mapping[str, Any]) -> bool:
         """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
@@ -205,16 +250,23 @@ class TranslationPipeline(Pipeline):
 
     def postprocess(
         self,
-        model_outputs: dict[str, Tensor],
+        model_outputs: Sequence[dict[str, Any]],
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, str | Tensor]]:
-        """Turn the sequences `[1, sequences, length]` of one string into its results."""
-        sequences = torch.unbind(model_outputs["output_ids"][0])
+        """Turn the sequences `[1, sequences, length]` of one string, or of each of its segments, into its results."""
+        sequences = [output["output_ids"][0].unbind() for output in model_outputs]
+        if len(sequences) > 1 and (return_tensors or len(sequences[0]) > 1):
+            raise ValueError(
+                "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
+            )
         if return_tensors:
-            return [{"translation_token_ids": words} for words in sequences]
+            return [{"translation_token_ids": words} for words in sequences[0]]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
-        return [{"translation_text": self.tokenizer.decode(words, **options)} for words in sequences]
+        texts = [[self.tokenizer.decode(words, **options) for words in found] for found in sequences]
+        segments = [output["segment"] for output in model_outputs]
+        joined = ["".join(map(Segment.around, segments, parts)) for parts in zip(*texts, strict=True)]
+        return [{"translation_text": text} for text in joined]
 
 
 def _engine_of(model: PreTrainedModel) -> Callable | None:

@@ -1,5 +1,7 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
+import sys
+
 import pytest
 import tiny_multilingual
 import torch
@@ -139,8 +141,11 @@ def test_word_ids_and_spaces(translator):
 
 def test_truncation(translator):
     long = " ".join("abcdefgh" * 10)
-    assert len(translator.preprocess(long)["input_ids"][0]) == 81
-    assert len(translator.preprocess(long, truncation=True)["input_ids"][0]) == 32
+    with pytest.raises(
+        ValueError,
+        match=r"a text has 81 tokens, and MarianMTModel reads at most 64 at a time.*documents=True.*truncation=True",
+    ):
+        translator(long)
     cut = " ".join(("abcdefgh" * 10)[:31])
     assert translator(long, truncation=True) == translator(cut)
 
@@ -276,3 +281,49 @@ def test_models_that_cannot_translate_are_refused(marian):
         TranslationPipeline(model=model, task="translation", device="cpu")
     with pytest.raises(ValueError, match="MarianModel cannot translate"):
         TranslationPipeline(model=model.model, tokenizer=tiny_tokenizer(), task="translation", device="cpu")
+
+
+DOCUMENT = "  A b c? D e!\nF g\nh i.\n \n\n\tJ k? L m.\n"
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_document_keeps_its_paragraphs(translator, batch_size):
+    pytest.importorskip("sentencex")
+    parts = [translator(text)[0]["translation_text"] for text in ("A b c?", "D e!", "F g h i.", "J k?", "L m.")]
+    expected = "  {} {}\n{}\n \n\n\t{} {}\n".format(*parts)
+    options = {"documents": "en", "batch_size": batch_size}
+    assert translator(DOCUMENT, **options) == [{"translation_text": expected}]
+    alone = translator("j k?")[0]["translation_text"]
+    assert translator([DOCUMENT, "j k?"], **options) == [{"translation_text": text} for text in (expected, alone)]
+    streamed = translator((text for text in (DOCUMENT, "j k?")), documents=True, src_lang="en_XX")
+    assert [result[0]["translation_text"] for result in streamed] == [expected, alone]
+
+
+def test_a_sentence_of_a_document_that_is_too_long(translator):
+    pytest.importorskip("sentencex")
+    # The tokenizer's limit is 32 tokens, of which one is the end.
+    words = " ".join("abcdefgh" * 5)
+    clauses = f"{words[:40]}, {words[40:]} , k"
+    parts = [f"{words[:40]},", f"{words[40:]} , k", words[:62].strip(), words[62:]]
+    expected = [translator(part)[0]["translation_text"] for part in parts]
+    [found, cut] = translator([clauses, words], documents="en", batch_size=4)
+    assert found["translation_text"] == " ".join(expected[:2])
+    assert cut["translation_text"] == " ".join(expected[2:])
+
+
+def test_mistakes_with_documents(translator):
+    pytest.importorskip("sentencex")
+    for options, message in (
+        ({"documents": True}, "src_lang is None; give its code of two letters as documents='en'"),
+        ({"documents": "eng_Latn"}, "'eng_Latn' is not the code of a language, of two letters"),
+        ({"documents": "en", "return_tensors": True}, "of a document there is one translation, as text"),
+        ({"documents": "en", "num_beams": 2, "num_return_sequences": 2}, "of a document there is one translation"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translator(DOCUMENT, **options)
+
+
+def test_documents_without_their_library(translator, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    with pytest.raises(ImportError, match=r'needs sentencex; pip install "hf-capsule-mt\[documents\]"'):
+        translator(DOCUMENT, documents="en")
