@@ -2,11 +2,17 @@
 
 import atexit
 import gc
+import os
+import re
 from datetime import timedelta
 
+import psutil
 import torch
 from accelerate import PartialState
 from torch.distributed import distributed_c10d
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 MEETING = timedelta(minutes=10)
 """How long a process waits for the others to start: one may have died."""
@@ -30,6 +36,35 @@ def meet(*, cpu: bool) -> PartialState:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         distributed_c10d._set_pg_timeout(WORK)
     return state
+
+
+def warn_if_alone(module: str) -> None:
+    """Warn if `accelerate launch` was asked for several processes and started this one alone.
+
+    It does so in silence on CPUs, and with fewer than two GPUs.
+
+    Args:
+        module: of the command.
+    """
+    # By its own variable the launcher is known; a launcher of several processes tells each how many they are.
+    if "ACCELERATE_MIXED_PRECISION" not in os.environ or "WORLD_SIZE" in os.environ:
+        return
+    asked = re.search(r"--num[_-]processes[= ](\d+)", " ".join(_words_of_launcher()))
+    if asked and int(asked[1]) > 1:
+        logger.warning(
+            f"accelerate launch was asked for {asked[1]} processes and started one, as it does on CPUs and with fewer "
+            f"than two GPUs. On CPUs, {asked[1]} are started by: torchrun --nproc_per_node {asked[1]} -m {module} "
+            "--use_cpu ..."
+        )
+
+
+def _words_of_launcher() -> list[str]:
+    """Words of the command that started this process; none if that may not be read."""
+    try:
+        parent = psutil.Process().parent()
+        return [] if parent is None else parent.cmdline()
+    except psutil.Error:
+        return []
 
 
 def leave_group_at_exit() -> None:

@@ -13,7 +13,8 @@ Warm-started from a Marian checkpoint:
 
 A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true --hub_model_id user/name
 checkpoints go to the Hub, with their model card, as they are saved. Several processes share each update's batch:
-accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ... --use_cpu.
+accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ... --use_cpu (accelerate
+launch --cpu starts one, whatever --num_processes says).
 """
 
 import sys
@@ -41,7 +42,7 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import NearestOptionParser
-from .processes import leave_group_at_exit
+from .processes import leave_group_at_exit, warn_if_alone
 
 
 class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
@@ -64,6 +65,7 @@ def build_parser() -> HfArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
+    warn_if_alone("hf_capsule_mt.cli.train")
     args.check_with(data_args)
     check_output_folder(Path(args.output_dir))
     # The first process writes for all.

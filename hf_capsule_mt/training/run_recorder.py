@@ -100,8 +100,12 @@ class RunRecorder:
         return {"source": hash_text(self.text.sources), "target": hash_text(self.text.targets)}
 
     def _command(self, trainer: Trainer) -> str:
-        launch = ["--num_processes", trainer.args.world_size, "--mixed_precision", trainer.accelerator.mixed_precision]
-        return shlex.join(map(str, ["accelerate", "launch", *launch, "-m", "hf_capsule_mt.cli.train", *self.arguments]))
+        processes, precision = trainer.args.world_size, trainer.accelerator.mixed_precision
+        words = ["accelerate", "launch", "--num_processes", processes, "--mixed_precision", precision]
+        if processes > 1 and trainer.args.device.type == "cpu":
+            # accelerate would start one. The precision is then said by the command's own --bf16, or not at all.
+            words = ["torchrun", "--nproc_per_node", processes]
+        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *self.arguments]))
 
     def _base_model(self) -> BaseModel | None:
         """Return the model of the Hub that training started from."""

@@ -37,6 +37,7 @@ from .resuming import LAST, batches_of, check_same_batches, find_checkpoint
 from .run_identity import RunIdentity
 from .run_recorder import RunRecorder
 from .saving import begin_saving, explained_saving
+from .sharding import embeddings_in_one_group
 
 logger = logging.get_logger(__name__)
 
@@ -213,10 +214,24 @@ class TranslationTrainer(Seq2SeqTrainer):
         finally:
             self.accelerator.even_batches = even_batches
 
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
+        with embeddings_in_one_group(self.model):
+            return super()._prepare_for_training(*args, **kwargs)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        if state_dict is not None:
+            # Gathered from processes, a tied weight is there under each of its names.
+            tied = self.model.all_tied_weights_keys
+            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate as the Trainer does, but count every sentence once."""
         # Seq2SeqTrainer keeps what fills up the last batch of several processes, and would score it twice.
         self.gather_function = self.accelerator.gather_for_metrics
+        if self.is_fsdp_enabled and hasattr(self, "_gen_kwargs"):
+            # Weights are gathered at every step, by all processes: none may stop before the others.
+            self._gen_kwargs["synced_gpus"] = True
         return super().evaluation_loop(*args, **kwargs)
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:

@@ -1,5 +1,6 @@
-"""A process leaves its group when its work is done, and only then."""
+"""A process leaves its group when its work is done, and only then; one that should be several says so."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -9,6 +10,42 @@ from tiny_run import arguments, write_corpus
 
 from hf_capsule_mt.cli import processes
 from hf_capsule_mt.cli.train import main
+
+
+class Parent:
+    """A process that started this one."""
+
+    def __init__(self, command):
+        self.cmdline = command.split
+        self.parent = lambda: self
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "warned"),
+    [
+        ("accelerate launch --cpu --num_processes 2 -m hf_capsule_mt.cli.train", {}, True),
+        ("python -m accelerate.commands.launch --num_processes=2 train.py", {}, True),
+        ("accelerate launch --cpu --num_processes 1 -m hf_capsule_mt.cli.train", {}, False),
+        ("accelerate launch --cpu -m hf_capsule_mt.cli.train", {}, False),
+        ("accelerate launch --num_processes 2 -m hf_capsule_mt.cli.train", {"WORLD_SIZE": "2"}, False),
+    ],
+)
+def test_one_process_instead_of_several_is_told(command, environment, warned, monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("hf_capsule_mt.cli.processes"), "propagate", True)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name, value in {"ACCELERATE_MIXED_PRECISION": "no", **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processes.psutil, "Process", lambda: Parent(command))
+    processes.warn_if_alone("hf_capsule_mt.cli.train")
+    line = "torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.train --use_cpu"
+    assert [line in record.getMessage() for record in caplog.records] == [True] * warned
+
+
+def test_no_launcher_no_warning(monkeypatch, caplog):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    monkeypatch.setattr(processes.psutil, "Process", lambda: Parent("make --num_processes 2"))
+    processes.warn_if_alone("hf_capsule_mt.cli.train")
+    assert not caplog.records
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Two processes train as one does with twice the batch, and go on after a kill as if nothing had been."""
+"""Two processes train as one does with twice the batch, and go on after a kill as if nothing had been.
+
+They are started by the configuration files in benchmarks/accelerate.
+"""
 
 import json
 import os
@@ -8,38 +11,64 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training.loss_terms import LOSS_TERMS
 
 SEVERAL_RUNS = Path(__file__).with_name("several_runs.py")
-TOKENS = {"method": "gdr", "max_tokens_per_batch": 60}
-PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6}
-# Adam would blow up the last bits of gradients near zero.
+CONFIGURATIONS = Path(__file__).parents[2] / "benchmarks" / "accelerate"
+# Adam would blow up the last bits of gradients near zero, unless its epsilon is large.
 SGD = {"optim": "sgd", "learning_rate": 0.1}
+ADAM = {"adam_epsilon": 0.1, "learning_rate": 0.1}
+TOKENS = {"method": "gdr", "max_tokens_per_batch": 60, **SGD}
+PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6, **SGD}
+# With SGD there is no state, and torch loads none to spread.
+SPREAD = {"method": "rnmt-gdr", "max_tokens_per_batch": 60, **ADAM}
+TWICE = {"gradient_accumulation_steps": 2}
+SAVING = {"save_strategy": "steps", "save_steps": 6}
+
+
+def launched(name, *options):
+    """The options of `accelerate launch` with a configuration file, as it completes them."""
+    words = ["--config_file", str(CONFIGURATIONS / f"{name}.yaml"), *options, "script.py"]
+    return _validate_launch_command(launch_command_parser().parse_args(words))[0]
+
+
+def fsdp_environment():
+    """What the configuration file of FSDP2 adds to the environment, but for the precision."""
+    environment = prepare_multi_gpu_env(launched("fsdp2", "--num_processes", "2", "--mixed_precision", "no"))
+    return {name: value for name, value in environment.items() if name.startswith(("ACCELERATE", "FSDP"))}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Runs of two processes: `tokens`, `pairs`, and each as resumed from its checkpoint-6."""
+    """Runs of two processes: `tokens`, `pairs` and `dropout`, each as resumed from its checkpoint-6, and `spread`."""
     folder = write_corpus(tmp_path_factory.mktemp("two_processes"))
-    lists = []
+    runs = []
     for name, options, dropout in (("tokens", TOKENS, 0), ("pairs", PAIRS, 0), ("dropout", TOKENS, 0.3)):
-        lists.append(options_of(folder, name, dropout, save_strategy="steps", save_steps=6, **options))
+        runs.append(({}, options_of(folder, name, dropout, **SAVING, **options)))
         checkpoint = folder / name / "checkpoint-6"
-        lists.append(options_of(folder, f"{name}_resumed", dropout, resume_from_checkpoint=checkpoint, **options))
-    (folder / "runs.json").write_text(json.dumps(lists))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*launch, str(SEVERAL_RUNS), str(folder / "runs.json")], env=environment, check=True, timeout=600)
+        runs.append(({}, options_of(folder, f"{name}_resumed", dropout, resume_from_checkpoint=checkpoint, **options)))
+    runs.append((fsdp_environment(), options_of(folder, "spread", 0, **SAVING, **SPREAD)))
+    launch = ["accelerate.commands.launch", "--config_file", str(CONFIGURATIONS / "cpu.yaml")]
+    run_elsewhere(folder, runs, *launch, "--main_process_port", "0")
     return folder
 
 
+def run_elsewhere(folder, runs, *launch):
+    """Run the training command for each of the runs in processes that a launcher starts."""
+    (folder / "runs.json").write_text(json.dumps(runs))
+    words = [sys.executable, "-m", *launch, str(SEVERAL_RUNS), str(folder / "runs.json")]
+    subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=600)
+
+
 def options_of(folder, name, dropout, **options):
-    validation = files(folder, "validation")
-    options = {"max_steps": 8, "validation_file": validation, **SGD, **options}
+    options = {"max_steps": 8, "validation_file": files(folder, "validation"), **options}
     return arguments(folder, folder / name, f"dropout={dropout}", **options)
 
 
@@ -53,19 +82,26 @@ def results(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "twice_the_batch"),
-    [("tokens", {**TOKENS, "gradient_accumulation_steps": 2}), ("pairs", {**PAIRS, "per_device_train_batch_size": 12})],
+    ("name", "twice_the_batch", "num_losses"),
+    [
+        ("tokens", {**TOKENS, **TWICE}, 32),
+        ("pairs", {**PAIRS, "per_device_train_batch_size": 12}, 8),
+        ("spread", {**SPREAD, **TWICE}, 32),
+    ],
 )
-def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, twice_the_batch):
+def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, twice_the_batch, num_losses):
     main(options_of(folder, tmp_path, 0, **twice_the_batch))
     losses, bleu, weights, processes = results(folder / name)
     expected_losses, expected_bleu, expected_weights, _ = results(tmp_path)
     assert processes == 2
-    assert len(losses) == (32 if name == "tokens" else 8)
+    card = (folder / name / "README.md").read_text()
+    assert "torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.train --method" in card
+    assert len(losses) == num_losses
     assert losses == pytest.approx(expected_losses, rel=1e-6)
     assert bleu == expected_bleu
-    for key, weight in weights.items():
-        torch.testing.assert_close(weight, expected_weights[key], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(weights, expected_weights, rtol=1e-5, atol=1e-6)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(folder / name).state_dict()
+    assert all(torch.equal(weight, loaded[key]) for key, weight in weights.items())
 
 
 @pytest.mark.slow
@@ -79,4 +115,40 @@ def test_resumed_in_the_middle_of_an_epoch(folder, name):
     assert all(torch.equal(weight, resumed_weights[key]) for key, weight in weights.items())
     assert not all(
         torch.equal(weight, weights[key]) for key, weight in load_file(checkpoint / "model.safetensors").items()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [("tokens", TOKENS), ("spread", SPREAD)])
+def test_resumed_by_one_process(folder, tmp_path, name, options):
+    checkpoint = folder / name / "checkpoint-6"
+    resumed = options_of(folder, tmp_path, 0, resume_from_checkpoint=checkpoint, **TWICE, **options)
+    if name == "spread":
+        launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
+        run_elsewhere(tmp_path, [(fsdp_environment(), resumed)], *launch)
+    else:
+        main(resumed)
+    losses, _, weights, processes = results(tmp_path)
+    expected_losses, _, expected_weights, _ = results(folder / name)
+    assert processes == 1
+    assert losses == pytest.approx(expected_losses, rel=1e-4)
+    torch.testing.assert_close(weights, expected_weights, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "launcher"),
+    [
+        ("one_gpu", 1, None),
+        ("eight_gpus", 8, "multi_gpu"),
+        ("two_nodes", 16, "multi_gpu"),
+        ("fsdp2", 8, "use_fsdp"),
+        ("zero2", 8, "use_deepspeed"),
+        ("zero3", 8, "use_deepspeed"),
+    ],
+)
+def test_configuration_files_for_gpus(name, processes, launcher):
+    options = launched(name)
+    assert (options.num_processes, options.mixed_precision) == (processes, "bf16")
+    assert [key for key in ("multi_gpu", "use_fsdp", "use_deepspeed") if getattr(options, key)] == [launcher] * bool(
+        launcher
     )
