@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from hf_capsule_mt.checkpoints import (
     last_checkpoint,
     load_tokenizer,
     missing_state,
+    verify_weights,
 )
 from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
 from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
@@ -92,6 +94,13 @@ def lose_a_tensor(folder):
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
 
 
+def break_a_weight(folder):
+    tensors = load_file(folder / WEIGHTS)
+    tensors["model.encoder.layers.1.fc1.weight"][0, 3] = torch.nan
+    tensors["model.encoder.layers.1.fc1.bias"][1] = -torch.inf
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+
+
 LOADING = (translate, distill, analyze, train, push_to_hub)
 EVERY = (*LOADING, average_checkpoints)
 MISTAKES = {
@@ -109,6 +118,7 @@ MISTAKES = {
     "cut weights": (cut(WEIGHTS), DAMAGED, EVERY),
     "another vocabulary": (edit(vocab_size=30), MISFIT, (translate, distill, analyze, push_to_hub)),
     "a tensor less": (lose_a_tensor, MISFIT + "model.encoder.layers.1.fc1.weight", (translate, analyze, push_to_hub)),
+    "weights that diverged": (break_a_weight, "the weights in {folder}{file} are not finite: model.encoder", EVERY),
     "another routing": (edit(layer_aggregation=None), MISFIT + "model.", (translate, push_to_hub)),
 }
 
@@ -129,6 +139,32 @@ def test_what_commands_say_of_a_broken_checkpoint(tmp_path, capsys, mistake):
         file = f"/{WEIGHTS}" if command is average_checkpoints else ""
         assert shown.startswith(message.format(folder=folder, file=file)), command.__name__
         assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_weights_are_verified(tmp_path, capsys):
+    """A flipped bit of a weight is a weight."""
+    folder, text = tmp_path / "saved", tmp_path / "text.en"
+    text.write_text("a b\n")
+    AutoModelForSeq2SeqLM.from_pretrained(CHECKPOINT).save_pretrained(folder, max_shard_size="40KB")
+    load_tokenizer(CHECKPOINT).save_pretrained(folder)
+    subprocess.run(["sha256sum", "--check", "--quiet", "weights.sha256"], cwd=folder, check=True)
+    words = [str(word) for word in options_of(translate, folder, text, tmp_path / "output")]
+    translate.main([*words, "--verify"])
+    shard = sorted(folder.glob("*.safetensors"))[1]
+    content = bytearray(shard.read_bytes())
+    content[-8] ^= 1
+    shard.write_bytes(content)
+    translate.main(words)
+    for command, more in ((translate, ["--verify"]), (push_to_hub, [])):
+        words = options_of(command, folder, text, tmp_path / "other")
+        with pytest.raises(SystemExit):
+            command.main([*map(str, words), *more])
+        assert f"{shard} is not what was saved: its SHA-256 is another; copy or" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError, match=r"capsule_aggregated_marian holds no weights.sha256, which save_pretr"):
+        verify_weights(CHECKPOINT)
+    shard.unlink()
+    with pytest.raises(FileNotFoundError, match=f"saved lacks {shard.name}, which weights.sha256 names; copy it again"):
+        verify_weights(folder)
 
 
 def test_a_shard_that_is_missing(tmp_path):

@@ -143,10 +143,10 @@ class Plan:
         overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()]
         options = {
             **{"method": row.method, "size": row.size, "config_overrides": overrides or None},
-            **{"tokenizer_name": self.tokenizer(), **data, **row.train, "seed": seed, "output_dir": run},
-            "resume_from_checkpoint": checkpoint,
             # What an interruption left there is of no use, if it is no checkpoint.
             "overwrite_output_dir": True if checkpoint is None else None,
+            **{"tokenizer_name": self.tokenizer(), **data, **row.train, "seed": seed, "output_dir": run},
+            "resume_from_checkpoint": checkpoint,
         }
         return Step("train", options, run / OF_TRAINING[0])
 

@@ -45,7 +45,9 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
     )
     parser.add_argument(
-        "--verify", action="store_true", help="first check the weights against the SHA-256 in weights.sha256 beside them"
+        "--verify",
+        action="store_true",
+        help="check the weights first, against the SHA-256 in weights.sha256 beside them",
     )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 

@@ -11,10 +11,10 @@ Warm-started from a Marian checkpoint:
     accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
 
-A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true --hub_model_id user/name
-checkpoints go to the Hub, with their model card, as they are saved. Several processes share each update's batch:
-accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ... --use_cpu (accelerate
-launch --cpu starts one, whatever --num_processes says).
+A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true and
+--hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share
+each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
+--use_cpu (accelerate launch --cpu starts one, whatever --num_processes says).
 """
 
 import sys
@@ -130,9 +130,9 @@ def _train(trainer: TranslationTrainer, recorder: RunRecorder) -> None:
 def _end_after_sigterm(trainer: TranslationTrainer) -> None:
     step = trainer.state.global_step
     if trainer.is_world_process_zero():
+        saved = f"{trainer.args.output_dir}/checkpoint-{step} is saved"
         print(
-            f"stopped by SIGTERM after update {step}: {Path(trainer.args.output_dir) / f'checkpoint-{step}'} is saved; go "
-            "on with --resume_from_checkpoint last",
+            f"stopped by SIGTERM after update {step}: {saved}; go on with --resume_from_checkpoint last",
             file=sys.stderr,
         )
     leave_group_at_exit()

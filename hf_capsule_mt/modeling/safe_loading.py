@@ -70,7 +70,7 @@ class SafetensorsOnly:
         return (model, report) if output_loading_info else model
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Save the model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and the hashes of its weights."""
+        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
         super().save_pretrained(save_directory, *args, **kwargs)
         if args[0] if args else kwargs.get("is_main_process", True):
             write_hashes(Path(save_directory))

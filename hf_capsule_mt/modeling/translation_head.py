@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
 from .forced_decoding import ForcedDecoding
 from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy
 from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+
+logger = logging.get_logger(__name__)
 
 
 class TranslationHead(ForcedDecoding):
@@ -45,6 +48,8 @@ class TranslationHead(ForcedDecoding):
 
         The other arguments are those of the encoder-decoder's forward.
         """
+        if labels is None and self.training and torch.is_grad_enabled():
+            self._warn_of_a_bypassed_loss()
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -86,6 +91,17 @@ class TranslationHead(ForcedDecoding):
             sentence_routing=outputs.sentence_routing,
         )
 
+    def _warn_of_a_bypassed_loss(self) -> None:
+        """Say what is not trained where the loss is computed elsewhere: by a Trainer with `label_smoothing_factor`."""
+        lost = [f"its losses {' and '.join(names)}"] if (names := self._auxiliary_loss_names()) else []
+        lost += [f"label_smoothing={self.config.label_smoothing}"] if self.config.label_smoothing else []
+        if lost and not torch.compiler.is_compiling():
+            logger.warning_once(
+                f"{type(self).__name__} is trained without labels, so {' and '.join(lost)} have no effect. Give the "
+                "labels to the model, and set label_smoothing in its configuration instead of the Trainer's "
+                "label_smoothing_factor."
+            )
+
     def _logits_bias(self) -> Tensor | None:
         """Bias `[1, vocabulary]` of the logits, besides that of the output projection."""
         return None
@@ -118,6 +134,10 @@ class TranslationHead(ForcedDecoding):
         """Losses beside that of the words, by name."""
         return {}
 
+    def _auxiliary_loss_names(self) -> tuple[str, ...]:
+        """Names of these losses."""
+        return ()
+
 
 class GuidedTranslationHead(TranslationHead):
     """For a model that may have [`GuidedLosses`] as `guided_losses`, or None there."""
@@ -132,6 +152,11 @@ class GuidedTranslationHead(TranslationHead):
             return {}
         states, capsules = outputs.guided_states, outputs.guided_capsules
         return self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
+
+    def _auxiliary_loss_names(self) -> tuple[str, ...]:
+        if self.guided_losses is None:
+            return ()
+        return tuple(name for name, weight in self.guided_losses.weights.items() if weight)
 
 
 def _is_plain(projection: nn.Module) -> bool:

@@ -124,7 +124,8 @@ class _TranslationArguments:
         default=False, help="Delete the checkpoints and the results of another run in output_dir."
     )
     ignore_missing_state: bool = HfArg(
-        default=False, help="Resume from a checkpoint without its optimizer, schedule or random states, and begin these."
+        default=False,
+        help="Resume from a checkpoint that lacks its optimizer, schedule or random states.",
     )
 
 

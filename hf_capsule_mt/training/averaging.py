@@ -145,7 +145,7 @@ def _check_model_types(folders: Sequence[Path]) -> None:
 
 
 def _check_runs(folders: Sequence[Path]) -> None:
-    """Raise a ValueError if checkpoints are known to be of different runs; of a folder without a state nothing is known.
+    """Raise a ValueError if checkpoints are known to be of different runs; without their states nothing is known.
 
     A run has an identifier, in the state of its checkpoints; one of a plain Trainer has none. And what it has logged is
     the beginning of what it has logged later.

@@ -31,7 +31,7 @@ class DivergenceCheck:
         """Check the loss of the update and the `norm` of its gradient.
 
         Raises:
-            DivergenceError: if one is not finite; with a GradScaler, which skips such updates, after [`GRACE`] in a row.
+            DivergenceError: if one is not finite; with a GradScaler, which skips such updates, after [`GRACE`].
         """
         loss, self._loss = float(self._loss), 0.0
         norm = float(norm)
@@ -62,6 +62,6 @@ def _error(trainer: Trainer, what: str) -> DivergenceError:
     last = last_checkpoint(Path(trainer.args.output_dir))
     kept = "no checkpoint was saved before" if last is None else f"the last good checkpoint is {last}"
     return DivergenceError(
-        f"training diverged: {what}; nothing is saved of it, and {kept}. Lower --learning_rate, raise --warmup_steps, or "
-        "look for wrong pairs in the data"
+        f"training diverged: {what}; nothing is saved of it, and {kept}. Lower --learning_rate, raise --warmup_steps, "
+        "or look for wrong pairs in the data"
     )

@@ -43,9 +43,9 @@ def find_checkpoint(value: str, args: TrainingArguments) -> Path:
     missing = [] if args.ignore_missing_state else missing_state(checkpoint, args.world_size)
     if missing:
         raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, which lacks {', '.join(missing)}: without it the run would "
-            "go on from another state than was saved; copy it again, name another checkpoint, or accept that with "
-            "--ignore_missing_state true"
+            f"resume_from_checkpoint is {str(checkpoint)!r}, which lacks {', '.join(missing)}: without it the run "
+            "would go on from another state than was saved; copy it again, name another checkpoint, or accept that "
+            "with --ignore_missing_state true"
         )
     for file in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
         _check_whole(file)
@@ -56,8 +56,8 @@ def _last(args: TrainingArguments) -> Path:
     last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
     if last is None:
         raise ValueError(
-            f"resume_from_checkpoint is {LAST!r}, but {args.output_dir} holds no whole checkpoint; leave it out to start "
-            "the run"
+            f"resume_from_checkpoint is {LAST!r}, but {args.output_dir} holds no whole checkpoint; leave it out to "
+            "start the run"
         )
     return last
 

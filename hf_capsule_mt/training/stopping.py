@@ -35,9 +35,7 @@ class StopOnSigterm(TrainerCallback):
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Ask for a checkpoint and the end, if a process has received the signal."""
         if self._asked(args):
             self.stopped = True

@@ -82,7 +82,7 @@ def test_last_is_the_newest_whole_checkpoint(corpus, run, finished):
 def test_the_folder_of_a_run_is_no_checkpoint(corpus, finished, tmp_path, capsys):
     before = contents(finished)
     message = error_of(capsys, corpus, tmp_path / "other", resume_from_checkpoint=finished)
-    assert f"the folder of a run, not a checkpoint; name one of it, such as {finished}/checkpoint-6, or 'last'" in message
+    assert f"folder of a run, not a checkpoint; name one of it, such as {finished}/checkpoint-6, or 'last'" in message
     message = error_of(capsys, corpus, tmp_path / "other", resume_from_checkpoint="last")
     assert f"'last', but {tmp_path / 'other'} holds no whole checkpoint; leave it out to start the run" in message
     assert contents(finished) == before
@@ -112,6 +112,10 @@ def flip(file, place):
     file.write_bytes(content)
 
 
+def replace(old, new):
+    return lambda file: file.write_text(file.read_text().replace(old, new))
+
+
 def cut(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
@@ -126,9 +130,18 @@ def cut(file):
         ("scheduler.pt", lambda file: file.write_bytes(b"")),
         ("model.safetensors", cut),
         ("trainer_state.json", cut),
-        ("trainer_state.json", lambda file: file.write_text(file.read_text().replace('"global_step": 4', '"global_step": 5'))),
-        ("trainer_state.json", lambda file: file.write_text(file.read_text().replace('"global_step"', '"clobal_step"'))),
-        ("trainer_state.json", lambda file: file.write_text(file.read_text().replace('"max_steps": 6', '"max_steps": "6"'))),
+        (
+            "trainer_state.json",
+            replace('"global_step": 4', '"global_step": 5'),
+        ),
+        (
+            "trainer_state.json",
+            replace('"global_step"', '"clobal_step"'),
+        ),
+        (
+            "trainer_state.json",
+            replace('"max_steps": 6', '"max_steps": "6"'),
+        ),
         ("trainer_state.json", lambda file: file.write_text("[" * 100_000)),
     ],
 )
@@ -147,7 +160,10 @@ def test_damaged_state(corpus, run, capsys, monkeypatch, name, damage):
     ("options", "message"),
     [
         ({"gradient_accumulation_steps": 2}, "whose run had gradient_accumulation_steps 1, where this has 2"),
-        ({"max_tokens_per_batch": 30}, "go on with max_tokens_per_batch 60, or begin the data anew with --ignore_data_skip"),
+        (
+            {"max_tokens_per_batch": 30},
+            "go on with max_tokens_per_batch 60, or begin the data anew with",
+        ),
         ({"seed": 9}, "whose run had data_seed 42, where this has 9"),
         ({"max_source_length": 8}, "whose run had pairs 60, where this has "),
     ],
@@ -184,10 +200,9 @@ def test_a_checkpoint_of_an_earlier_version(corpus, run, finished):
 def test_a_fresh_run_in_the_folder_of_another(corpus, finished, run, capsys):
     before = contents(finished)
     message = error_of(capsys, corpus, finished, learning_rate=0.1)
-    assert f"{finished} holds another run, checkpoint-2: learning_rate is the default there and 0.1 here; name" in message
-    assert "of the same settings; name another folder, go on with that run (--resume_from_checkpoint last), or" in error_of(
-        capsys, corpus, finished
-    )
+    assert f"{finished} holds another run, checkpoint-2: learning_rate is the default there and 0.1 here; " in message
+    message = error_of(capsys, corpus, finished)
+    assert "of the same settings; name another folder, go on with that run (--resume_from_checkpoint last)" in message
     assert "holds another run, checkpoint-2: " in error_of(
         capsys, corpus, run, resume_from_checkpoint=finished / "checkpoint-4", weight_decay=0.1
     )
@@ -261,7 +276,7 @@ def test_the_grace_of_a_gradient_scaler():
         update(1.0)
     for _ in range(divergence.GRACE):
         update(torch.nan)
-    with pytest.raises(DivergenceError, match="update 8 has loss 1 and gradient norm nan at learning rate 0.5; nothing"):
+    with pytest.raises(DivergenceError, match=r"update 8 has loss 1 and gradient norm nan at learning rate 0\.5"):
         update(torch.nan)
 
 

@@ -239,7 +239,7 @@ def test_checkpoints_of_different_runs_have_no_average(tmp_path, changes):
         state = json.loads((folders[0] / "trainer_state.json").read_text())
         state["stateful_callbacks"] = {"RunIdentity": {"attributes": {"run": "one"}}}
         (folders[0] / "trainer_state.json").write_text(json.dumps(state))
-    with pytest.raises(ValueError, match="checkpoint-1 and .*checkpoint-2 are checkpoints of different runs"):
+    with pytest.raises(ValueError, match=r"checkpoint-1 and .*checkpoint-2 are checkpoints of different runs"):
         average_checkpoints(folders, tmp_path / "average")
     assert not (tmp_path / "average").exists()
 

@@ -7,6 +7,7 @@ from tiny_marian import tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.modeling import translation_head
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.loss_terms import LOSS_TERMS, log_loss_terms
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -54,6 +55,30 @@ def test_the_terms_add_up_to_the_loss(method, plain, tmp_path):
         assert min(lm, bow, bca) > 0
         assert entry["loss"] == pytest.approx(lm + 0.5 * bow + 2 * bca, rel=1e-5)
     assert history[-1]["bow_loss"] < history[0]["bow_loss"]
+
+
+@pytest.mark.parametrize(
+    ("method", "smoothing", "lost"),
+    [
+        ("gdr", 0.0, "its losses bow_loss and bca_loss"),
+        ("rnmt-gdr", 0.1, "its losses bow_loss and bca_loss and label_smoothing=0.1"),
+        ("em-routing", 0.1, "label_smoothing=0.1"),
+        ("em-routing", 0.0, None),
+    ],
+)
+def test_a_trainer_that_bypasses_the_loss_is_warned_of(method, smoothing, lost, tmp_path, caplog):
+    """With label_smoothing_factor a plain Trainer takes the labels away and computes a loss of its own."""
+    translation_head.logger.warning_once.__func__.cache_clear()
+    weights = {**(WEIGHTS if "gdr" in method else {}), "label_smoothing": smoothing}
+    train(tmp_path, method, weights=weights, label_smoothing_factor=0.1, max_steps=2)
+    said = [record.message for record in caplog.records if "is trained without labels" in record.message]
+    assert len(said) == (lost is not None)
+    if lost is not None:
+        assert f"so {lost} have no effect. Give the labels to the model" in said[0]
+    caplog.clear()
+    translation_head.logger.warning_once.__func__.cache_clear()
+    train(tmp_path, method, weights=weights, max_steps=1)
+    assert "is trained without labels" not in caplog.text
 
 
 def test_they_are_means_over_updates_and_sums_over_accumulated_batches(tmp_path):

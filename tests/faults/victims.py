@@ -1,0 +1,66 @@
+"""Processes that are killed, or kill themselves, in the middle of a command.
+
+They are forked from a server that has imported the package once and has run nothing.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from importlib import import_module
+
+WAIT = 600
+"""Seconds after which a process is taken for one that hangs, on the slowest machine."""
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(
+    [f"hf_capsule_mt.cli.{name}" for name in ("train", "distill", "translate")] + ["accelerate.state"]
+)
+
+
+def start(command, words, log, death=None, environment=None):
+    """Start `hf_capsule_mt.cli.COMMAND` with `words`, its output in the file `log`; returns the process.
+
+    `death` is a function of `deaths` and its arguments, which make the process kill itself.
+    """
+    process = _CONTEXT.Process(target=_run, args=(command, list(map(str, words)), str(log), death, environment or {}))
+    process.start()
+    return process
+
+
+def end(process):
+    """Wait for the end, which must come; returns the exit status, negative for a signal."""
+    process.join(WAIT)
+    if process.is_alive():
+        process.kill()
+        raise AssertionError("the process hangs")
+    return process.exitcode
+
+
+def run(command, words, log, **options):
+    """Start it, and return its exit status."""
+    return end(start(command, words, log, **options))
+
+
+def kill():
+    """Kill this process as `kill -9` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run(command, words, log, death, environment):
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ.update(environment, TOKENIZERS_PARALLELISM="false")
+    try:
+        if death is not None:
+            name, *arguments = death
+            getattr(import_module("deaths"), name)(*arguments)
+        import_module(f"hf_capsule_mt.cli.{command}").main(words)
+    except SystemExit as exit_:
+        sys.exit(exit_.code)
+    except BaseException:
+        traceback.print_exc()
+        # Without waiting for threads that wait for dead processes.
+        os._exit(1)
