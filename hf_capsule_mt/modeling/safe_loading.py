@@ -9,6 +9,7 @@ from .checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
     check_generation_config,
+    check_settings_of,
     check_weight_map,
     damaged_weights,
     find_file,
@@ -45,6 +46,7 @@ class SafetensorsOnly:
 
         Raises:
             OSError: if weights are damaged or elsewhere, or a translation model lacks its decoding settings.
+            ValueError: if a value of these is not allowed.
             IncompleteCheckpointError: if `pipeline()` asks for it, and the tensors are not those of the model.
         """
         name = pretrained_model_name_or_path
@@ -63,4 +65,5 @@ class SafetensorsOnly:
         # Of a model that has yet to learn, or that the caller gave settings, nothing is expected.
         if name is not None and not strange and model.can_generate() and kwargs.get("generation_config") is None:
             check_generation_config(name, find_file(name, GENERATION_CONFIG, where))
+            check_settings_of(name, model)
         return (model, report) if output_loading_info else model
