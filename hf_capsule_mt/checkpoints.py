@@ -30,6 +30,7 @@ from .modeling.checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
     check_generation_config,
+    check_settings_of,
     check_weight_map,
     damaged_weights,
     first_names,
@@ -237,7 +238,7 @@ def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokeni
             return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
-            raise ValueError(f"the tokenizer in {name} cannot be loaded: {error}") from error
+            raise ValueError(f"the tokenizer in {name} cannot be loaded: {' '.join(str(error).split()):.500}") from error
         raise ValueError(
             f"{str(name)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the "
             f"name of one on the Hub: {error}"
@@ -257,14 +258,20 @@ def load_weights(
 
     Raises:
         OSError: if weights are missing, damaged, or of another shape.
-        ValueError: if tensors are missing or not finite, or a model of this package has superfluous ones.
+        ValueError: if tensors are missing or not finite, a model of this package has superfluous ones, or a setting that it
+            decodes with is not allowed.
     """
     if Path(name).is_dir():
         check_folder(name, "config", "weights")
-    with _explained(f"the checkpoint {name}"), explained_weights(name, fields):
-        model, report = model_class.from_pretrained(
-            name, use_safetensors=True, output_loading_info=True, **options, **fields
-        )
+    try:
+        with _explained(f"the checkpoint {name}"), explained_weights(name, fields):
+            model, report = model_class.from_pretrained(
+                name, use_safetensors=True, output_loading_info=True, **options, **fields
+            )
+    except ValueError as error:
+        if fields or str(name) in str(error):
+            raise
+        raise ValueError(f"{name} cannot be loaded: {' '.join(str(error).split())}") from error
     strange = set(report["missing_keys"])
     # A checkpoint of another package may have unused tensors, such as the head of another task.
     if isinstance(model.config, PortableConfig):
@@ -272,6 +279,8 @@ def load_weights(
     if strange:
         raise ValueError(_misfit(name, fields, f"{first_names(strange)}."))
     check_finite(name, model.named_parameters())
+    if model.can_generate():
+        check_settings_of(name, model)
     return model
 
 

@@ -9,8 +9,17 @@ import yaml
 _NAMES = {dict: "a mapping", list: "a list", str: "text", int: "an integer", float: "a number"}
 
 
+_MOST_NODES = 100_000
+
+
 class _Loader(yaml.SafeLoader):
-    """The safe loader, except that a key that comes twice in a mapping is an error."""
+    """The safe loader, except that a key that comes twice in a mapping is an error, and that aliases are bounded."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _count_nodes(node, {})
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -20,18 +29,36 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _count_nodes(node: yaml.Node, counted: dict[yaml.Node, int | None]) -> int:
+    """Return the number of nodes that a node is with all aliases written out; `counted` has those under way as None."""
+    if node in counted:
+        if counted[node] is None:
+            raise yaml.composer.ComposerError(None, None, "an alias stands for what it is in", node.start_mark)
+        return counted[node]
+    counted[node] = None
+    children = node.value if isinstance(node, yaml.CollectionNode) else []
+    inner = [each for child in children for each in (child if isinstance(child, tuple) else [child])]
+    counted[node] = 1 + sum(_count_nodes(child, counted) for child in inner)
+    if counted[node] > _MOST_NODES:
+        message = f"with its aliases written out it has more than {_MOST_NODES} values"
+        raise yaml.composer.ComposerError(None, None, message, node.start_mark)
+    return counted[node]
+
+
 def load_yaml(path: Path) -> Any:
     """Read a YAML file.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it holds no YAML, or a mapping has a key twice.
+        ValueError: if it holds no YAML, a mapping has a key twice, or its aliases stand for very much.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file")
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ValueError(f"{path} holds no YAML: brackets are nested too deeply in it") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} holds no YAML: {' '.join(str(error).split())}") from error
 
 

@@ -2,10 +2,11 @@
 
     hf-capsule-mt demo --models outputs/quickstart/model
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
-    hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --fixed_models --host 0.0.0.0
+    hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0
 
 Type a sentence, choose a checkpoint or two, and step through the words of the translation. The page loads nothing from
-elsewhere, so it needs no network but for checkpoints of the Hub, and none of their code is run.
+elsewhere, so it needs no network but for checkpoints of the Hub, and none of their code is run. Where others can open
+it, by --host, it offers the checkpoints of --models alone. It takes no files, and bounds what waits.
 
 The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
 MODELS names the checkpoints, with spaces between them.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.explorer.door import is_loopback
 
 from . import decoding
 from .errors import report_user_errors
@@ -36,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--models", nargs="+", default=[], help="checkpoints' folders, or names on the Hub, to offer")
     parser.add_argument(
-        "--fixed_models", action="store_true", help="offer no others: for a page that strangers can open"
+        "--fixed_models", action="store_true", help="offer no others; always so with a --host that others can reach"
     )
     parser.add_argument("--host", help="address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1)")
     parser.add_argument("--port", type=int, help="default: $GRADIO_SERVER_PORT, or the first free one from 7860 on")
@@ -50,7 +52,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     if args.port is not None and not 0 < args.port < 65536:
         raise ValueError(f"--port is {args.port}; it must be from 1 to 65535")
-    page = build_demo(args.models, fixed_models=args.fixed_models, device=args.device)
+    host = args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+    if not is_loopback(host) and not args.models:
+        raise ValueError(f"others can open a page at {host}, so it offers named checkpoints alone; add --models")
+    fixed_models = args.fixed_models or not is_loopback(host)
+    page = build_demo(args.models, fixed_models=fixed_models, device=args.device)
 
     from hf_capsule_mt.explorer.page import launch_page
 

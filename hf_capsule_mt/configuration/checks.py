@@ -1,7 +1,7 @@
 """Checks of the fields of a configuration: ValueError with the field, its value and what is allowed."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from numbers import Real
 from typing import Any
@@ -83,11 +83,10 @@ def check_token_ids(config: PreTrainedConfig) -> None:
                 raise ValueError(f"{name} is {value!r:.80}; allowed are integers from 0 to {words - 1}, the last word")
 
 
-def check_spelling(config_class: type[PreTrainedConfig], found: Mapping[str, Any]) -> None:
-    """Raise ValueError if a name in `found` is that of a missing field but for one character, as damage makes it."""
-    known = {field.name for field in fields(config_class)}
-    missing = known - set(found)
-    for name in set(found) - known:
+def check_spelling(known: Iterable[str], found: Iterable[str]) -> None:
+    """Raise ValueError if a name in `found` is a missing one of `known` but for one character, as damage makes it."""
+    missing = set(known) - set(found)
+    for name in set(found) - set(known):
         for field in missing:
             if _differ_by_one(name, field):
                 raise ValueError(f"{name!r} is no field, and {field!r} is missing; one is the other, damaged")

@@ -50,7 +50,7 @@ class PortableConfig:
         """
         if IN_PACKAGE:
             config_dict = {name: value for name, value in config_dict.items() if name not in _REMOTE_CODE}
-        check_spelling(cls, config_dict)
+        check_spelling([field.name for field in fields(cls)], config_dict)
         overrides = {field.name: kwargs[field.name] for field in fields(cls) if field.name in kwargs}
         return super().from_dict({**config_dict, **overrides}, **kwargs)
 

@@ -138,7 +138,21 @@ def translate_batches(
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        yield dict(zip(batch, tokenizer.batch_decode(generated, skip_special_tokens=True)))
+        yield dict(zip(batch, decode_words(tokenizer, generated, model.generation_config.eos_token_id)))
+
+
+def decode_words(
+    tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor, eos_token_id: int | list[int] | None
+) -> list[str]:
+    """Return the texts of token ids `[batch, length]` up to their ends, without special tokens."""
+    ends = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+    rows = []
+    for row in generated.tolist():
+        # The first word is where decoding starts, which may be one of the ends.
+        length = next((place for place, word in enumerate(row[1:], start=2) if word in ends), len(row))
+        # Transformers fills up with -1 where it knows no end.
+        rows.append([word for word in row[:length] if word >= 0])
+    return tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
 def generate_batches(
@@ -185,7 +199,8 @@ def _generate(
         # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
         max_length=int(limits.max()) + 2,
         max_new_tokens=None,
-        **generate_options,
+        # One translation a line, whatever the settings of the checkpoint say.
+        **{"num_return_sequences": 1, "return_dict_in_generate": False, **generate_options},
     )
 
 

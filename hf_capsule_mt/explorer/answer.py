@@ -10,7 +10,7 @@ from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.evaluation.translator import source_limit, tokenize_lines
 from hf_capsule_mt.hub.architecture import describe_architecture
 
-LONGEST_INPUT = 5000
+LONGEST_INPUT = 1000
 """In characters: models without positions have no limit of their own, and a page must answer some time."""
 
 Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
@@ -32,7 +32,7 @@ class Answer:
     problem: str = ""
 
 
-def answer(load: Load, name: str | None, sentence: str) -> Answer:
+def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
     """Translate a sentence; a mistake of the visitor becomes the answer's problem."""
     try:
         text = _checked(sentence)
@@ -45,14 +45,16 @@ def answer(load: Load, name: str | None, sentence: str) -> Answer:
         return Answer(problem=str(error))
 
 
-def _checked(sentence: str) -> str:
+def _checked(sentence: str | None) -> str:
     """The sentence in one line."""
-    if not sentence.strip():
+    if sentence is None or not sentence.strip():
         raise ValueError("There is nothing to translate. Type a sentence.")
     if len(sentence) > LONGEST_INPUT:
         raise ValueError(
             f"The text has {len(sentence)} characters; this page takes {LONGEST_INPUT} at most. Shorten it."
         )
+    if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in sentence):
+        raise ValueError("The text has a character that is none: half of a surrogate pair, or null. Type it anew.")
     return " ".join(sentence.split())
 
 

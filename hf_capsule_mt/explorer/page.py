@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.sentence_figures import follows_step
 
-from .answer import Load, answer
+from .answer import LONGEST_INPUT, Load, answer
+from .door import Door, bound_queue
 from .pictures import draw_picture, how_to_read, picture_titles
 
 TITLE = "Capsule-routing translation"
@@ -51,7 +53,7 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
         gr.Markdown(_INTRODUCTION)
-        sentence = gr.Textbox(label="Sentence", autofocus=True, elem_id="sentence")
+        sentence = gr.Textbox(label="Sentence", autofocus=True, max_length=LONGEST_INPUT, elem_id="sentence")
         with gr.Row():
             button = gr.Button("Translate", variant="primary", scale=3, elem_id="translate")
             compare = gr.Checkbox(len(models) > 1, label="Two checkpoints side by side", elem_id="compare")
@@ -63,11 +65,12 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
                 shown = gr.State(True) if number == 0 else compare
                 _connect(load, [button.click, sentence.submit], [name, sentence, shown], panel)
         compare.input(lambda visible: gr.Column(visible=visible), compare, column, show_progress="hidden")
+    bound_queue(page)
     return page
 
 
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
-    """Serve the page, to this address alone and with nothing from elsewhere, until interrupted.
+    """Serve the page, to this address alone and with nothing from elsewhere, until interrupted; it takes no files.
 
     Args:
         page: of [`build_page`].
@@ -80,7 +83,8 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     """
     fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
-    page.launch(server_name=host, server_port=port, theme=theme, css_paths=_STYLE, **fixed, **options)
+    door = {"middleware": [Middleware(Door)]}
+    page.launch(server_name=host, server_port=port, theme=theme, css_paths=_STYLE, app_kwargs=door, **fixed, **options)
 
 
 def _choice(models: Sequence[str], number: int, fixed: bool) -> gr.Dropdown:
@@ -148,13 +152,13 @@ def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> 
     ]
 
 
-def _draw(routing: SentenceRouting | None, title: str | None, step: int) -> list[Any]:
+def _draw(routing: SentenceRouting | None, title: str | None, step: float | None) -> list[Any]:
     """Return the new words on the picture, slider and picture."""
-    if routing is None or title is None:
+    if routing is None or step is None or title not in picture_titles(routing):
         return [gr.skip()] * 3
     has_steps = follows_step(title) and len(routing.target_words) > 1
     # The slider may still be where the sentence before had more words.
-    step = min(int(step), len(routing.target_words))
+    step = max(1, min(int(step), len(routing.target_words)))
     picture = draw_picture(routing, title, step - 1)
     return [
         gr.Markdown(how_to_read(title), visible=True),

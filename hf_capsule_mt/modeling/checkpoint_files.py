@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import cached_file
+
+from ..configuration.checks import check_spelling
+from .decoding_settings import check_decoding_settings
 
 WEIGHTS_INDEX = "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -15,7 +19,8 @@ _SHOWN = 8
 
 def damaged_weights(checkpoint: object, error: Exception) -> str:
     """Return what to say of weights that safetensors cannot read."""
-    return f"the weights in {checkpoint} are damaged: {error}; copy or download them again, or name another checkpoint"
+    reason = " ".join(str(error).split())
+    return f"the weights in {checkpoint} are damaged: {reason:.300}; copy or download them again, or name another checkpoint"
 
 
 def other_tensors(checkpoint: object, names: Iterable[str]) -> str:
@@ -34,20 +39,33 @@ def first_names(names: Iterable[str]) -> str:
 
 
 def check_generation_config(checkpoint: object, file: Path | None) -> None:
-    """Raise an OSError unless a checkpoint's `file` of decoding settings is there and holds some.
+    """Check that a checkpoint's `file` of decoding settings is there, holds some, and misspells none.
 
     Without it, Transformers decodes with other settings, and does not say so.
+
+    Raises:
+        OSError: if it does not.
     """
-    if file is None:
-        reason = f"lacks {GENERATION_CONFIG}"
-    elif not isinstance(_json(file), dict) or not _json(file):
-        reason = f"has a damaged {GENERATION_CONFIG}"
-    else:
-        return
-    raise OSError(
-        f"{checkpoint} {reason}, which says how its model decodes (beams, length penalty); copy it again from where the "
-        "checkpoint came from"
-    )
+    settings = None if file is None else _json(file)
+    try:
+        if file is None:
+            raise ValueError("there is none")
+        if not isinstance(settings, dict) or not settings:
+            raise ValueError("it is damaged")
+        check_spelling(vars(GenerationConfig()), settings)
+    except ValueError as error:
+        raise OSError(
+            f"{checkpoint}: {GENERATION_CONFIG}, which says how its model decodes (beams, length penalty), cannot be "
+            f"used: {error}; copy it again from where the checkpoint came from"
+        ) from error
+
+
+def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
+    """Raise a ValueError, with the file, if the settings that a model of a `checkpoint` decodes with are not allowed."""
+    try:
+        check_decoding_settings(model.generation_config, model.get_input_embeddings().num_embeddings)
+    except ValueError as error:
+        raise ValueError(f"{checkpoint}: {GENERATION_CONFIG} cannot be used: {error}") from error
 
 
 def check_weight_map(file: Path | None) -> None:

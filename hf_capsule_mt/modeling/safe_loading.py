@@ -11,6 +11,7 @@ from .checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
     check_generation_config,
+    check_settings_of,
     check_weight_map,
     damaged_weights,
     find_file,
@@ -49,6 +50,7 @@ class SafetensorsOnly:
 
         Raises:
             OSError: if weights are damaged or elsewhere, or a translation model lacks its decoding settings.
+            ValueError: if a value of these is not allowed.
             IncompleteCheckpointError: if `pipeline()` asks for it, and the tensors are not those of the model.
         """
         name = pretrained_model_name_or_path
@@ -67,6 +69,7 @@ class SafetensorsOnly:
         # Of a model that has yet to learn, or that the caller gave settings, nothing is expected.
         if name is not None and not strange and model.can_generate() and kwargs.get("generation_config") is None:
             check_generation_config(name, find_file(name, GENERATION_CONFIG, where))
+            check_settings_of(name, model)
         return (model, report) if output_loading_info else model
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:

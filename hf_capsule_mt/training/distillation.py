@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
+    decode_words,
     generate_batches,
     source_limit,
     tokenize_lines,
@@ -131,7 +132,7 @@ def distill(
     batches = batch_by_tokens(lengths, max_tokens_per_batch)
     for batch, generated in generate_batches(model, encoded, batches, **options):
         ended = (generated[:, 1:] == tokenizer.eos_token_id).any(1).tolist()
-        texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
+        texts = decode_words(tokenizer, generated, model.generation_config.eos_token_id)
         for index, text, has_ended in zip(batch, texts, ended):
             results[index] = Distilled(text, _failure(text, has_ended))
     return [result or Distilled("", "empty source") for result in results]

@@ -17,6 +17,7 @@ from hf_capsule_mt.explorer.pictures import draw_picture, how_to_read, picture_t
 pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+NO_CHARACTER = "The text has a character that is none: half of a surrogate pair, or null. Type it anew."
 EVERYTHING = {
     "layer_aggregation": "em_routing",
     "head_aggregation": "simple_routing",
@@ -80,7 +81,10 @@ def test_a_picture_is_another_at_every_step_where_it_says_so():
         ("marian", " \n ", "There is nothing to translate. Type a sentence."),
         ("marian", "a " * 64, "The sentence has 65 tokens, and this model reads 64 at most. Shorten it."),
         ("caps_nmt", "a " * 40, "The sentence has 41 tokens, and this model reads 32 at most. Shorten it."),
-        ("marian", "a" * 5001, f"The text has 5001 characters; this page takes {LONGEST_INPUT} at most. Shorten it."),
+        ("marian", "a" * 1001, f"The text has 1001 characters; this page takes {LONGEST_INPUT} at most. Shorten it."),
+        ("marian", None, "There is nothing to translate. Type a sentence."),
+        ("marian", "a \ud800", NO_CHARACTER),
+        ("marian", "a\0b", NO_CHARACTER),
         ("absent", "a", "absent is not a folder"),
         (None, "a", "Choose a checkpoint: the path of its folder, or its name on the Hub."),
         (" ", "a", "Choose a checkpoint: the path of its folder, or its name on the Hub."),

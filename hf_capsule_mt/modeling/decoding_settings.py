@@ -1,0 +1,77 @@
+"""Checks of the settings that a model decodes with: ValueError with the field, its value and what is allowed."""
+
+import math
+from numbers import Real
+from typing import Any
+
+from transformers import GenerationConfig
+
+from ..configuration.checks import check_choice, check_positive_integer
+
+_MOST_BEAMS = 1000
+_COUNTS = ("max_length", "max_new_tokens", "num_return_sequences", "num_beam_groups")
+_SIZES = ("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "top_k")
+_POSITIVE = ("repetition_penalty", "encoder_repetition_penalty", "temperature", "max_time")
+_SHARES = ("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+_SWITCHES = ("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits", "return_dict_in_generate")
+_TOKENS = (
+    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"),
+)
+_ONE_TOKEN = ("pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id")
+
+
+def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
+    """Check the values of `settings` for a model that has `num_words` in its vocabulary; None stands for the default.
+
+    Raises:
+        ValueError: if a value is not allowed.
+    """
+    given = {name: value for name, value in vars(settings).items() if value is not None}
+    check_positive_integer("num_beams", given.get("num_beams", 1), _MOST_BEAMS)
+    for name in _COUNTS:
+        check_positive_integer(name, given.get(name, 1))
+    for name in _SIZES:
+        value = given.get(name, 0)
+        _check(isinstance(value, int) and 0 <= value, name, value, "integers of at least 0")
+    for name in _POSITIVE:
+        value = given.get(name, 1)
+        _check(_is_number(value) and 0 < value, name, value, "positive numbers")
+    for name in _SHARES:
+        value = given.get(name, 0)
+        _check(_is_number(value) and 0 <= value <= 1, name, value, "numbers in [0, 1]")
+    length_penalty = given.get("length_penalty", 1)
+    _check(_is_number(length_penalty), "length_penalty", length_penalty, "finite numbers")
+    for name in _SWITCHES:
+        check_choice(name, given.get(name), (None, True, False))
+    for name in ("output_hidden_states", "output_attentions", "output_scores", "output_logits"):
+        check_choice(name, given.get(name), (None, True, False))
+    check_choice("early_stopping", given.get("early_stopping"), (None, True, False, "never"))
+    _check_tokens(given, num_words)
+
+
+def _check_tokens(given: dict[str, Any], num_words: int) -> None:
+    if not given.keys() & {"decoder_start_token_id", "bos_token_id"}:
+        raise ValueError("decoder_start_token_id is None; allowed is the word that decoding starts with")
+    allowed = f"integers from 0 to {num_words - 1}, the last word, and lists of them"
+    for name in _TOKENS:
+        value = given.get(name, 0)
+        tokens = value if isinstance(value, list) and name not in _ONE_TOKEN else [value]
+        _check(bool(tokens) and all(_is_word(token, num_words) for token in tokens), name, value, allowed)
+    phrases = given.get("bad_words_ids", [[0]])
+    lists = isinstance(phrases, list) and phrases and all(isinstance(phrase, list) and phrase for phrase in phrases)
+    known = lists and all(_is_word(token, num_words) for phrase in phrases for token in phrase)
+    _check(bool(known), "bad_words_ids", phrases, f"lists of lists of {allowed}")
+
+
+def _is_word(token: object, num_words: int) -> bool:
+    return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < num_words
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e6
+
+
+def _check(is_allowed: bool, name: str, value: object, allowed: str) -> None:
+    if not is_allowed or isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r:.80}; allowed are {allowed}")

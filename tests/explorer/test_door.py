@@ -1,0 +1,92 @@
+"""The page's door: no uploads, no long requests, no queue without end, no other checkpoints for strangers."""
+
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+from served import CAPS_NMT, MARIAN, served
+
+from hf_capsule_mt.cli import demo
+from hf_capsule_mt.explorer.door import JOBS_OF_A_CLIENT, LONGEST_REQUEST, MOST_WAITING, is_loopback
+
+pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("[::1]", True), ("127.3.2.1", True)]
+    + [("0.0.0.0", False), ("::", False), ("192.168.0.5", False), ("example.org", False), ("", False)],
+)
+def test_loopback(host, expected):
+    assert is_loopback(host) == expected
+
+
+@pytest.mark.parametrize("variable", [False, True], ids=["option", "environment"])
+def test_strangers_choose_from_the_list_alone(variable, monkeypatch, capsys):
+    built = []
+    options = ["--models", MARIAN] + ([] if variable else ["--host", "0.0.0.0"])
+    if variable:
+        monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+    monkeypatch.setattr(demo, "build_demo", lambda models, **options: built.append(options))
+    monkeypatch.setattr("hf_capsule_mt.explorer.page.launch_page", lambda *arguments: None)
+    demo.main(options)
+    demo.main(["--models", MARIAN, "--host", "127.0.0.1"])
+    assert [options["fixed_models"] for options in built] == [True, False]
+    with pytest.raises(SystemExit):
+        demo.main(["--host", "0.0.0.0"])
+    assert "others can open a page at 0.0.0.0" in capsys.readouterr().err
+
+
+def post(url, data, headers):
+    request = urllib.request.Request(url, data, headers, method="POST")
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except (ConnectionError, urllib.error.URLError):
+        # The server answers a request that it does not read, and hangs up while it is being sent.
+        return None, "hung up"
+
+
+def ask(url, number, visitor, name=MARIAN, sentence="a b c d"):
+    """Join the queue as a page does."""
+    body = {"data": [name, sentence, True, None], "fn_index": 0, "session_hash": f"{visitor}{number}"}
+    headers = {"content-type": "application/json", "x-forwarded-for": visitor}
+    return post(f"{url}gradio_api/queue/join", json.dumps(body).encode(), headers)
+
+
+@pytest.mark.slow
+def test_what_the_page_does_not_take():
+    with served(MARIAN, CAPS_NMT) as url:
+        form = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\nabc\r\n--x--\r\n'
+        headers = {"content-type": "multipart/form-data; boundary=x"}
+        assert post(f"{url}gradio_api/upload", form, headers) == (403, '{"detail": "this page takes no files"}')
+        assert post(f"{url}gradio_api/upload", b"x" * 20_000_000, headers)[0] in (403, None)
+        assert post(f"{url}gradio_api/queue/join", b"x" * (LONGEST_REQUEST + 1), {})[0] in (413, None)
+        # Sent in pieces, it does not say how long it is.
+        pieces = (b"x" * 10_000 for _ in range(30))
+        assert post(f"{url}gradio_api/queue/join", pieces, {"content-type": "application/json"})[0] != 200
+
+
+@pytest.mark.slow
+def test_a_visitor_does_not_fill_the_queue(monkeypatch):
+    """With the model at work on the first sentence, so that the others wait."""
+    import threading
+
+    from hf_capsule_mt.explorer import page
+
+    go_on, original = threading.Event(), page.answer
+    monkeypatch.setattr(page, "answer", lambda *arguments: (go_on.wait(300), original(*arguments))[1])
+    with served(MARIAN, CAPS_NMT) as url:
+        try:
+            answers = [ask(url, number, "10.0.0.1") for number in range(JOBS_OF_A_CLIENT + 3)]
+            assert [status for status, _ in answers] == [200] * JOBS_OF_A_CLIENT + [503] * 3
+            assert "still being translated" in answers[-1][1]
+            assert ask(url, 0, "10.0.0.2")[0] == 200, "the next visitor is let in"
+            crowd = [ask(url, 0, f"10.0.1.{number}") for number in range(MOST_WAITING + 5)]
+            assert crowd[-1][0] == 503
+            assert "Queue is full" in crowd[-1][1]
+        finally:
+            go_on.set()
