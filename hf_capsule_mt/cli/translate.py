@@ -203,13 +203,15 @@ class _Worker:
         state = self._state
         self._args.revision = job.header["revision"]
         batches = job.batches[state.process_index :: state.num_processes]
+        # Before anything is written, since the checkpoint may be damaged.
+        model, tokenizer = self._loaded
         journal = None
         if self._output_file is not None:
             journal = Journal(self._output_file, state.process_index, job.header)
         translations = {}
         with journal or nullcontext():
             options = decoding.generate_options(self._args)
-            for batch in translate_batches(*self._loaded, job.encoded, batches, **options):
+            for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
                 translations.update(batch)
                 if journal is not None:
                     journal.append(batch)
