@@ -50,8 +50,7 @@ def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
         fits: whether the model can read a text.
 
     Raises:
-        ImportError: without sentencex.
-        ValueError: if the code has not two letters, or nothing fits.
+        ValueError: if the code has not two letters, nothing fits, or sentencex is not installed.
     """
     if not re.fullmatch("[a-z]{2}", language):
         raise ValueError(f"{language!r} is not the code of a language, of two letters; give it as documents='en'")
@@ -90,7 +89,7 @@ def _sentences(document: str, language: str) -> Iterator[str]:
     try:
         from sentencex import segment
     except ImportError as error:
-        raise ImportError('documents=True needs sentencex; pip install "hf-capsule-mt[documents]"') from error
+        raise ValueError('documents need sentencex; pip install "hf-capsule-mt[documents]"') from error
     for paragraph in _PARAGRAPHS.split(document):
         yield from segment(language, paragraph) if paragraph.strip() else [paragraph]
 

@@ -62,8 +62,7 @@ class TranslationPipeline(ChunkPipeline):
 
     Raises:
         ValueError: if the input is not text or longer than the model can read, the languages are not those of the
-            tokenizer, there is no such engine, or of a document more than one text is asked for.
-        ImportError: if `documents` needs sentencex.
+            tokenizer, there is no such engine, of a document more than one text is asked for, or sentencex is missing.
     """
 
     _load_processor = False

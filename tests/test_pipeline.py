@@ -325,5 +325,5 @@ def test_mistakes_with_documents(translator):
 
 def test_documents_without_their_library(translator, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(ImportError, match=r'needs sentencex; pip install "hf-capsule-mt\[documents\]"'):
+    with pytest.raises(ValueError, match=r'need sentencex; pip install "hf-capsule-mt\[documents\]"'):
         translator(DOCUMENT, documents="en")

@@ -9,6 +9,9 @@
 Line i of the output translates line i of the input; blank lines stay empty. The input is read a window of lines at a
 time, the first ones small, so that memory does not grow with it. With --output_file, finished windows and batches are
 kept beside it until it is complete, and the same command continues after an interruption.
+
+With --documents en the input is running text in that language instead: paragraphs, which blank lines separate, are
+kept, and their sentences translated, however long.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.parallel_text import each_line
 from hf_capsule_mt.data.segments import text_bytes, unbroken
+from hf_capsule_mt.documents import Segment, cut_document
 from hf_capsule_mt.evaluation.journal import Journal
 from hf_capsule_mt.evaluation.partial_output import PartialOutput
 from hf_capsule_mt.evaluation.translator import (
@@ -64,12 +68,21 @@ class _Job:
         batches: indices of the lines that are left to do.
         header: which window it is, and all that its translations depend on.
         done: translations by index that an interrupted run has left.
+        segments: of documents, what stands in the place of the lines.
     """
 
     encoded: list[list[int]]
     batches: list[list[int]]
     header: dict[str, Any]
     done: dict[int, str]
+    segments: list[Segment] | None = None
+
+    def output(self, translations: dict[int, str]) -> list[str]:
+        """Return the lines of the output, of the translations by index."""
+        lines = unbroken((translations.get(index, "") for index in range(len(self.encoded))), "translations")
+        if self.segments is None:
+            return lines
+        return "".join(map(Segment.around, self.segments, lines)).removesuffix("\n").split("\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -89,6 +102,9 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="answer each line of standard input at once, or those together that arrived meanwhile",
     )
+    parser.add_argument(
+        "--documents", metavar="LANGUAGE", help="translate running text in a language, such as en, sentence by sentence"
+    )
     return parser
 
 
@@ -100,16 +116,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.interactive:
         _answer(args)
         return
-    for lines in translate_windows(args, args.output_file, args.window):
+    for lines in translate_windows(args, args.output_file, args.window, args.documents):
         if args.output_file is None:
             _print(lines)
     leave_group_at_exit()
 
 
-def translate_windows(args: argparse.Namespace, output_file: Path | None, window: int = WINDOW) -> Iterator[list[str]]:
+def translate_windows(
+    args: argparse.Namespace, output_file: Path | None, window: int = WINDOW, documents: str | None = None
+) -> Iterator[list[str]]:
     """Translate `args.input_file` as the decoding options say, window by window.
 
     With an output file, that is where the lines go, and finished batches are kept beside it until it is complete.
+    With a language of `documents`, the input is running text.
 
     Yields:
         The lines of each window, in the main process, if there is no output file.
@@ -117,16 +136,15 @@ def translate_windows(args: argparse.Namespace, output_file: Path | None, window
     state = decoding.process_state(args.device)
     is_main = state.is_main_process
     partial = PartialOutput(output_file) if is_main and output_file is not None else None
-    with Progress(_number_of_lines(args) if is_main else None, shown=is_main) as progress:
-        jobs = _jobs(args, partial, window, progress) if is_main else iter(())
+    with Progress(_number_of_lines(args) if is_main and not documents else None, shown=is_main) as progress:
+        jobs = _jobs(args, partial, window, documents, progress) if is_main else iter(())
         worker = _Worker(args, output_file, state, progress)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
             translations = _merged(job.done, gather_object([worker.translate(job)]))
-            lines = [translations.get(index, "") for index in range(len(job.encoded))]
             if partial is not None:
-                partial.append(job.header, unbroken(lines, "translations"))
+                partial.append(job.header, job.output(translations))
             elif is_main:
-                yield unbroken(lines, "translations")
+                yield job.output(translations)
     if partial is not None:
         partial.finish()
 
@@ -135,11 +153,13 @@ def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     if args.window < 1:
         raise ValueError(f"--window is {args.window}; it must be at least 1")
-    if args.interactive and (args.input_file or args.output_file):
-        raise ValueError("--interactive answers standard input; leave out --input_file and --output_file")
+    if args.interactive and (args.input_file or args.output_file or args.documents):
+        raise ValueError("--interactive answers lines; leave out --input_file, --output_file and --documents")
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
     check_output_file(args.output_file)
+    if args.documents:
+        cut_document("", args.documents, bool)
 
 
 def _number_of_lines(args: argparse.Namespace) -> int | None:
@@ -148,32 +168,47 @@ def _number_of_lines(args: argparse.Namespace) -> int | None:
     return sum(1 for _ in each_line(path)) if path.is_file() else None
 
 
-def _windows(lines: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Yield consecutive lines: few at first, so that translating begins soon, and at most `most`."""
+def _windows(lines: Iterable[str], most: int, documents: bool) -> Iterator[list[str]]:
+    """Yield consecutive lines: few at first, so that translating begins soon, and at most `most`.
+
+    Of documents a window ends with a paragraph, so it may have more.
+    """
     lines = iter(lines)
     size = _FIRST_WINDOW
     while window := list(islice(lines, min(size, most))):
+        while documents and window[-1].strip() and (more := list(islice(lines, 1))):
+            window += more
         yield window
         size *= _GROWTH
 
 
-def _jobs(args: argparse.Namespace, partial: PartialOutput | None, window: int, progress: Progress) -> Iterator[_Job]:
+def _jobs(
+    args: argparse.Namespace, partial: PartialOutput | None, window: int, documents: str | None, progress: Progress
+) -> Iterator[_Job]:
     """Yield the windows that are not finished."""
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args), source_limit(config, tokenizer)
+    settings |= {"documents": documents} if documents else {}
     first = 1
-    for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window)):
+    for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window, bool(documents))):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
         if partial is not None and partial.has(header):
             progress.skip(len(lines))
         else:
-            encoded = encode_lines(tokenizer, lines, limit, first)
+            segments = _segments(lines, documents, tokenizer, limit) if documents else None
+            texts = lines if segments is None else [segment.text for segment in segments]
+            encoded = encode_lines(tokenizer, texts, limit, first)
             batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, first)
             done = {} if partial is None else partial.unfinished(header)
             batches = _unfinished(batches, done)
-            progress.skip(len(lines) - sum(map(len, batches)))
-            yield _Job(encoded, batches, header, done)
+            progress.skip(len(texts) - sum(map(len, batches)))
+            yield _Job(encoded, batches, header, done, segments)
         first += len(lines)
+
+
+def _segments(lines: Sequence[str], language: str, tokenizer: PreTrainedTokenizerBase, limit: int) -> list[Segment]:
+    text = "".join(f"{line}\n" for line in lines)
+    return cut_document(text, language, lambda part: len(tokenizer(part)["input_ids"]) <= limit)
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int]]:

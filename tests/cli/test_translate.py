@@ -326,3 +326,33 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         assert exit_.value.code == 2
         assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("out.de*"))
+
+
+PARAGRAPHS = ["A b c? D", "e f!", "", " G h i j k?  L m."]
+
+
+@pytest.mark.parametrize("window", [1, 9])
+def test_documents(checkpoint, tmp_path, window):
+    pytest.importorskip("sentencex")
+    texts = ["A b c?", "D e f!", "G h i j k?", "L m."]
+    one, two, three, four = translate_lines(tiny_model(), tiny_tokenizer(), texts, num_beams=3)
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in PARAGRAPHS))
+    translate(checkpoint, source, target, "--documents", "en", "--window", str(window))
+    assert target.read_text() == f"{one} {two}\n\n {three}  {four}\n"
+    assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "out.txt"}
+
+
+def test_a_document_goes_on_after_an_interruption(checkpoint, tmp_path, monkeypatch):
+    pytest.importorskip("sentencex")
+    source, whole, target = tmp_path / "in.txt", tmp_path / "whole.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in PARAGRAPHS))
+    translate(checkpoint, source, whole, "--documents", "en")
+    undo = interrupt_after(monkeypatch, batches=1)
+    with pytest.raises(KeyboardInterrupt):
+        translate(checkpoint, source, target, "--documents", "en")
+    undo()
+    seen = count_lines(monkeypatch)
+    translate(checkpoint, source, target, "--documents", "en")
+    assert target.read_text() == whole.read_text()
+    assert 0 < len(seen) < 4
