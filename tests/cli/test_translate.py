@@ -315,6 +315,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
         ({"--output_file": tmp_path}, "is a folder; name a file"),
         ({"--window": 0}, "--window is 0; it must be at least 1"),
+        ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),
         ({"--num_beams": 0}, "--num_beams is 0; it must be at least 1"),
         ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
         ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),
