@@ -24,6 +24,7 @@ from transformers import (
 from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
+from hf_capsule_mt import decoding
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 from .arguments import TranslationTrainingArguments
@@ -160,7 +161,24 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Evaluate as the Trainer does, but count every sentence once."""
         # Seq2SeqTrainer keeps what fills up the last batch of several processes, and would score it twice.
         self.gather_function = self.accelerator.gather_for_metrics
-        return super().evaluation_loop(*args, **kwargs)
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            # What is trained on next leaves no use for its copies of the weights.
+            decoding.release(self.model)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[float | None, torch.Tensor | None, torch.Tensor | None]:
+        """Evaluate a batch as [`Seq2SeqTrainer`] does, but decode with the engine of [`hf_capsule_mt.decoding`]."""
+        given = gen_kwargs or getattr(self, "_gen_kwargs", {})
+        options = {"custom_generate": decoding.generate, **given}
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **options)
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
         """Make the repository, and the branch to push to, if they do not exist."""
