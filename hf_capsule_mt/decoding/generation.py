@@ -29,7 +29,7 @@ _SLOW = {
 }
 _LONGEST = 1 << 20
 # Arguments of the model that change nothing in what is written.
-_READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache"}
+_READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "labels"}
 
 
 def generate(
@@ -152,7 +152,7 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     if config.low_memory or config.prefill_chunk_size is not None:
         raise UnsupportedError("low_memory or prefill_chunk_size is set")
     for name, value in model_kwargs.items():
-        if name not in _READ and value not in (None, False):
+        if name not in _READ and value is not None and value is not False:
             raise UnsupportedError(f"the model is given {name}")
     past = model_kwargs.get("past_key_values")
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):

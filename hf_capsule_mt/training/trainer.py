@@ -25,6 +25,7 @@ from transformers import (
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
+from hf_capsule_mt import decoding
 from hf_capsule_mt.checkpoints import read_trainer_state
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.modeling.safe_loading import WEIGHTS_HASHES
@@ -232,7 +233,27 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.is_fsdp_enabled and hasattr(self, "_gen_kwargs"):
             # Weights are gathered at every step, by all processes: none may stop before the others.
             self._gen_kwargs["synced_gpus"] = True
-        return super().evaluation_loop(*args, **kwargs)
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            # What is trained on next leaves no use for its copies of the weights.
+            decoding.release(self.model)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[float | None, torch.Tensor | None, torch.Tensor | None]:
+        """Evaluate a batch as [`Seq2SeqTrainer`] does, but decode with the engine of [`hf_capsule_mt.decoding`].
+
+        Where processes share the weights, they decode in step, as only `generate()` does.
+        """
+        given = gen_kwargs or getattr(self, "_gen_kwargs", {})
+        options = given if given.get("synced_gpus") else {"custom_generate": decoding.generate, **given}
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **options)
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
         """Make the repository, and the branch to push to, if they do not exist."""

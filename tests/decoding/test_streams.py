@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from ending_models import LONGEST, ONE_OF_EACH_FAMILY, ending, sources
+from aggregated_models import EOS
+from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, ending, sources
+from transformers import StoppingCriteriaList
 
-from hf_capsule_mt.decoding import Source, translate_stream
+from hf_capsule_mt.decoding import NewTokenLimits, Source, UnsupportedError, translate_stream
 
 OPTIONS = {
     "greedy": {"num_beams": 1},
@@ -17,26 +19,88 @@ OPTIONS = {
 
 
 def check_stream(model, count, room, **options):
-    """Require what `generate()` finds for one sentence at a time; return how many were decoded at a time."""
+    """Require what `generate()` finds, with a limit for every sentence."""
     source = sources(count, seed=6)
     rows = [ids[mask.bool()].tolist() for ids, mask in zip(source["input_ids"], source["attention_mask"])]
     limits = [LONGEST - index % 7 for index in range(count)]
     found = dict(translate_stream(model, map(Source, rows, limits), room, **options))
     assert sorted(found) == list(range(count))
-    for index, (row, limit) in enumerate(zip(rows, limits)):
-        expected = model.generate(
-            input_ids=torch.tensor([row]),
-            max_new_tokens=limit,
-            **options,
-            return_dict_in_generate=True,
-            output_scores=True,
-        )
-        assert found[index].sequences.tolist() == expected.sequences.tolist(), index
+    criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor(limits))])
+    scored = {"return_dict_in_generate": True, "output_scores": True}
+    expected = model.generate(**source, **options, **scored, stopping_criteria=criteria, max_new_tokens=LONGEST + 1)
+    number = options.get("num_return_sequences", 1)
+    filling = {model.config.pad_token_id, model.config.eos_token_id}
+    for index, sequences in enumerate(expected.sequences.split(number)):
+        width = found[index].sequences.shape[1]
+        assert torch.equal(found[index].sequences, sequences[:, :width]), index
+        assert set(sequences[:, width:].flatten().tolist()) <= filling
         if options["num_beams"] > 1:
-            torch.testing.assert_close(found[index].scores, expected.sequences_scores, atol=1e-4, rtol=1e-6)
+            scores = expected.sequences_scores[index * number : (index + 1) * number]
+            torch.testing.assert_close(found[index].scores, scores, atol=1e-4, rtol=1e-6)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_every_option(name, option):
-    check_stream(ending(name), 40, 80, **OPTIONS[option])
+    check_stream(ending(name), 32, 64, **OPTIONS[option])
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("room", [12, 200])
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_hundreds_of_sentences(name, option, room):
+    check_stream(ending(name), 200, room, **OPTIONS[option])
+
+
+def test_sentences_are_read_when_there_are_places():
+    read = []
+
+    def arriving():
+        for index in range(40):
+            read.append(index)
+            yield Source([5] * (2 + index % 4) + [EOS], 6)
+
+    stream = translate_stream(ending("marian"), arriving(), 20, num_beams=2)
+    next(stream)
+    # Four of five words at a time, and the one that waits.
+    assert len(read) <= 10
+    assert len(list(stream)) == 39
+
+
+def test_a_sentence_that_is_longer_than_the_room_is_decoded_alone():
+    found = dict(translate_stream(ending("marian"), [Source([5] * 9 + [EOS], 4), Source([6, EOS], 4)], 3, num_beams=2))
+    assert sorted(found) == [0, 1]
+
+
+def test_results_are_plain_tensors():
+    _, translation = next(translate_stream(ending("recurrent/rnmt"), [Source([6, EOS], 4)], num_beams=2))
+    assert not translation.sequences.is_inference()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_no_sentences():
+    assert not list(translate_stream(ending("marian"), [], num_beams=2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"do_sample": True}, {"early_stopping": "never", "num_beams": 2}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_it_cannot_do_is_refused_before_a_sentence_is_read(options):
+    sources = iter([Source([6, EOS], 4)])
+    with pytest.raises(UnsupportedError, match=r"sample|never"):
+        translate_stream(ending("marian"), sources, **options)
+    assert next(sources)
+
+
+def test_changed_weights_end_a_stream():
+    model = ending("marian")
+    stream = translate_stream(model, (Source([5, EOS], 3 + index % 5) for index in range(40)), 20, num_beams=2)
+    next(stream)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    with pytest.raises(RuntimeError, match="make a new one"):
+        list(stream)

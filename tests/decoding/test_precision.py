@@ -1,0 +1,128 @@
+"""Products in bfloat16 and int8 against their definitions, and engines that are made of them."""
+
+import logging
+
+import pytest
+import torch
+from ending_models import EVERY_KIND, ending, sources
+
+from hf_capsule_mt.decoding import Engine, engine_of, generate, int8
+from hf_capsule_mt.decoding.int8 import int8_map, quantized
+from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map
+from hf_capsule_mt.decoding.vocabulary import Vocabulary
+
+needs_int8 = pytest.mark.skipif(not int8._implementations(), reason="this machine has no product in int8")
+
+
+def _by_definition(inputs, weight, bias):
+    """The product of weights with a scale a row and activations with one scale and one zero point, in float64."""
+    integers, scales = quantized(weight.t())
+    low, high = min(inputs.min().item(), 0.0), max(inputs.max().item(), 0.0)
+    scale = (high - low) / (127 if int8._reduces_range() else 255)
+    zero = round(-low / scale)
+    levels = (inputs.double() / scale).round() + zero
+    product = ((levels - zero) * scale) @ (integers.double() * scales.double().unsqueeze(1)).t()
+    return product if bias is None else product + bias.double(), scale
+
+
+@needs_int8
+@pytest.mark.parametrize("engine", int8._implementations())
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700)])
+def test_int8_products(shape, with_bias, engine, monkeypatch):
+    monkeypatch.setattr(int8, "_fastest", lambda wide, many: engine)
+    weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
+    weight[:, 0], weight[:, 1] = 0, 100 * weight[:, 1]
+    product = int8_map(weight, bias)
+    for rows in (1, 4, 40):
+        inputs = torch.randn(rows, shape[0])
+        expected, scale = _by_definition(inputs, weight, bias)
+        # A level apart at most, where a number lies between two of them.
+        largest = scale * weight.abs().amax(0).double()
+        assert ((product(inputs) - expected).abs() <= 2 * largest + 1e-4).all()
+        assert (product(inputs) - expected).abs().mean() < 0.1 * largest.mean()
+
+
+def test_rows_have_scales_of_their_own():
+    weight = torch.tensor([[1.0, -2.0], [0.0, 0.0], [1e-3, 5e-4]])
+    integers, scales = quantized(weight)
+    assert integers.tolist() == [[64, -127], [0, 0], [127, 64]]
+    torch.testing.assert_close(integers * scales.unsqueeze(1), weight, atol=0.01, rtol=0.01)
+
+
+@needs_int8
+def test_what_was_chosen_is_logged_once(caplog):
+    int8._fastest.cache_clear()
+    with caplog.at_level(logging.INFO, logger=int8.__name__):
+        for _ in range(2):
+            int8_map(torch.randn(8, 8))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "int8 products of few rows with narrow weights",
+        "int8 products of many rows with narrow weights",
+    ]
+
+
+def test_without_int8_products_are_float32(monkeypatch, caplog):
+    monkeypatch.setattr(int8, "_implementations", lambda: ())
+    int8._warn.cache_clear()
+    weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
+    with caplog.at_level(logging.WARNING, logger=int8.__name__):
+        products = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
+    assert torch.equal(products[0](inputs), Product(weight, bias)(inputs))
+    [record] = caplog.records
+    assert "float32" in record.getMessage()
+
+
+def test_bfloat16_products():
+    weight, bias, inputs = torch.randn(30, 50), torch.randn(50), torch.randn(9, 30)
+    found = bfloat16_map(weight, bias)(inputs)
+    expected = inputs.bfloat16().double() @ weight.bfloat16().double() + bias.bfloat16().double()
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=2**-6)
+
+
+@pytest.mark.parametrize("make", [bfloat16_map, pytest.param(int8_map, marks=needs_int8)])
+def test_words_that_fill_groups_are_never_chosen(make):
+    hidden = torch.randn(8, 16)
+    vocabulary = Vocabulary(torch.randn(600, 16), -100 * torch.ones(600), make)
+    best = vocabulary.best(hidden, torch.zeros(2, 4), 8, None)
+    assert (best.words < 600).all()
+    assert best.scores.isfinite().all()
+    assert (vocabulary.best_word(hidden, None) < 600).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_every_kind_of_model(name, dtype, engine_calls):
+    model, source = ending(name), sources(9)
+    options = {"num_beams": 3, "max_new_tokens": 10}
+    model.generate(**source, **options, custom_generate=generate)
+    model.generate(**source, **options, custom_generate=generate, dtype=dtype)
+    exact, found = ([translation.scores[0].item() for translation in call] for call in engine_calls)
+    # Where sequences part, scores do; most do not.
+    differences = torch.tensor([abs(a - b) for a, b in zip(exact, found)])
+    assert differences.median() < 0.05
+    assert differences.max() > 0
+    with torch.inference_mode():
+        states = engine_of(model, dtype).encode(**source).last_hidden_state
+        expected = model.get_encoder()(**source).last_hidden_state
+    words = source["attention_mask"].bool()
+    error = (states - expected)[words].norm() / expected[words].norm()
+    # Recurrent layers are computed in float32.
+    assert error < 0.1
+    assert error > 0 or name.startswith("recurrent")
+
+
+def test_precisions_have_engines_of_their_own():
+    model = ending("marian")
+    engines = {dtype: engine_of(model, dtype) for dtype in PRECISIONS}
+    assert len(set(map(id, engines.values()))) == 3
+    assert all(engine_of(model, dtype) is engine for dtype, engine in engines.items())
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    assert all(engine_of(model, dtype) is not engine for dtype, engine in engines.items())
+
+
+def test_other_precisions_are_refused():
+    with pytest.raises(ValueError, match="'float16'; it must be one of float32, bfloat16, int8"):
+        Engine(ending("marian"), "float16")
