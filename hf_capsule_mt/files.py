@@ -89,12 +89,20 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        record = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(record, dict):
         raise ValueError(f"{path} is not valid JSON: it is no object")
     return record
+
+
+def parse_json(text: str) -> Any:
+    """Return the value that `text` spells; raise a ValueError, and no other, if it is no JSON."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deeply in it") from error
 
 
 def hash_text(lines: Iterable[str]) -> str:

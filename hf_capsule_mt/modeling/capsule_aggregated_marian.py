@@ -55,9 +55,10 @@ from .outputs import (
 from .safe_loading import SafetensorsOnly
 from .translation_head import GuidedTranslationHead
 from .warm_start import aggregated_config, load_marian, load_marian_weights
+from .weight_hashes import HashedWeights
 
 
-class CapsuleAggregatedMarianPreTrainedModel(SafetensorsOnly, MarianPreTrainedModel):
+class CapsuleAggregatedMarianPreTrainedModel(HashedWeights, SafetensorsOnly, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig

@@ -14,9 +14,10 @@ from .layers.linear import init_unit_gain, init_words
 from .layers.recurrent import RecurrentCache
 from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .safe_loading import SafetensorsOnly
+from .weight_hashes import HashedWeights
 
 
-class RecurrentPreTrainedModel(SafetensorsOnly, PreTrainedModel):
+class RecurrentPreTrainedModel(HashedWeights, SafetensorsOnly, PreTrainedModel):
     """Weight initialisation, loading, and the words that encoder and decoder read."""
 
     config: RecurrentConfig

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 from victims import end, run, start
 
-from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint, read_trainer_state
+from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
+from hf_capsule_mt.trainer_state import read_trainer_state
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -94,7 +95,17 @@ def decoding(command, corpus, folder):
     options = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", "2", "--max_tokens_per_batch", "40"]
     if command == "translate":
         return [*options, "--input_file", source, "--output_file", folder / "out"]
-    return [*options, "--train_file", source, target, "--shard_size", "4", "--output_file", folder / "out", folder / "out.2"]
+    return [
+        *options,
+        "--train_file",
+        source,
+        target,
+        "--shard_size",
+        "4",
+        "--output_file",
+        folder / "out",
+        folder / "out.2",
+    ]
 
 
 def outputs(folder):
