@@ -1,6 +1,10 @@
 """`kill -9` at any moment of a command: the same command goes on, to the result of one that nobody killed."""
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -8,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
+from tiny_study import study_of_two, write_study
 from victims import end, run, start
 
 from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
@@ -131,3 +136,35 @@ def test_decoding_at_random_moments(corpus, tmp_path, command, kills):
     # What a killed process was writing has its number in its name.
     found = {name: content for name, content in outputs(killed).items() if not name.endswith(".tmp")}
     assert found == outputs(once)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_a_study_at_random_moments(tmp_path):
+    """With all its commands; each of them goes on, or is done anew."""
+    for language in ("en", "de"):
+        for name in ("train", "test"):
+            (tmp_path / f"{name}.{language}").write_text("a b c d\nb c d\nc d a b\nd a\n" * 20)
+    study, moments = write_study(tmp_path / "two.yaml", study_of_two(tmp_path)), random.Random(0)
+    started = time.monotonic()
+    assert start_study(study, tmp_path / "once").wait() == 0
+    seconds = time.monotonic() - started
+    for _ in range(8):
+        process = start_study(study, tmp_path / "killed")
+        time.sleep(moments.uniform(0, 0.6) * seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert start_study(study, tmp_path / "killed").wait() == 0
+    for run in ("plain/seed1", "student/seed1"):
+        weights = [load_file(tmp_path / runs / run / "average" / "model.safetensors") for runs in ("once", "killed")]
+        assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+        texts = [(tmp_path / runs / run / "test.de").read_bytes() for runs in ("once", "killed")]
+        assert texts[0] == texts[1]
+    assert len(list((tmp_path / "killed" / "records").iterdir())) == len(
+        list((tmp_path / "once" / "records").iterdir())
+    )
+
+
+def start_study(study, runs):
+    command = [sys.executable, "-m", "hf_capsule_mt.cli.ablate", str(study), "--runs_dir", str(runs)]
+    return subprocess.Popen(command, start_new_session=True)
