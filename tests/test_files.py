@@ -15,18 +15,22 @@ def test_hashes(tmp_path):
 
 def test_a_folder_has_one_lock(tmp_path):
     folder = tmp_path / "new" / "folder"
-    with pytest.raises(RuntimeError, match="work"), locked(folder):
-        with (
-            pytest.raises(BlockingIOError, match=f"another process works in {folder}; wait for it, or name"),
-            locked(folder),
-        ):
+    with locked(folder):
+        with pytest.raises(BlockingIOError, match=f"another process works in {folder}; wait"), locked(folder):
             pass
         assert [file.name for file in folder.iterdir()] == [LOCK]
-        raise RuntimeError("work")
     assert not folder.exists()
     with locked(folder):
         (folder / "result").touch()
     assert [file.name for file in folder.iterdir()] == ["result"]
+
+
+def test_an_error_ends_the_lock(tmp_path):
+    with pytest.raises(RuntimeError, match="work"), locked(tmp_path):
+        raise RuntimeError("work")
+    with locked(tmp_path):
+        pass
+    assert tmp_path.exists()
 
 
 def test_the_lock_of_a_killed_process_is_none(tmp_path):
