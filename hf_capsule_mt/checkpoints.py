@@ -1,31 +1,19 @@
 """Checkpoints on disk: listing, checking and loading, with errors that explain what is wrong."""
 
-import dataclasses
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerState,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
-from transformers.utils import cached_file
 
 from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
 from .configuration.portable import PortableConfig
-from .files import hash_file, read_json
+from .files import read_json
 from .modeling.checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
@@ -35,30 +23,22 @@ from .modeling.checkpoint_files import (
     damaged_weights,
     first_names,
 )
-from .modeling.safe_loading import WEIGHTS_HASHES
+from .trainer_state import missing_state, read_trainer_state, step_of
+from .weights import check_finite
 
 logger = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-TRAINER_STATE = "trainer_state.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _TOKENIZER = [_TOKENIZER_CONFIG, "tokenizer.json"]
 _OUR_TYPES = [config.model_type for config in (CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig)]
-# Of a field's type: the types of what JSON makes of it.
-_NUMBERS = {int: (int, float), bool: bool, float: (int, float, type(None))}
 # Of each part of a checkpoint: files of which one must be there, files that hold JSON, and what helps.
 _PARTS = {
     "config": ([CONFIG], [CONFIG, GENERATION_CONFIG], "name the folder of a checkpoint"),
     "weights": (["*.safetensors"], [WEIGHTS_INDEX], "copy them into it, or name another checkpoint"),
     "tokenizer": (_TOKENIZER, _TOKENIZER, "copy that of the model, or make one with hf-capsule-mt train_tokenizer"),
 }
-
-
-def step_of(checkpoint: Path) -> int | None:
-    """Return the number of updates in a folder's name, `checkpoint-<step>`; None for a folder of another name."""
-    match = re.fullmatch(r"checkpoint-(\d+)", checkpoint.name)
-    return int(match[1]) if match else None
 
 
 def checkpoints(run: str | Path) -> list[Path]:
@@ -73,53 +53,6 @@ def is_whole(checkpoint: str | Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def read_trainer_state(checkpoint: str | Path) -> dict[str, Any]:
-    """Return the fields in the `trainer_state.json` of a checkpoint.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged: no JSON, a field or a value that the Trainer would not write, or another update
-            than the folder's name says.
-    """
-    file = Path(checkpoint) / TRAINER_STATE
-    state = _read_json(file.parent, file.name)
-    known = {field.name: field for field in dataclasses.fields(TrainerState)}
-    for name, value in state.items():
-        if name not in known or not _may_hold(known[name], value):
-            raise ValueError(f"{file} is damaged: {name!r} is {shorten(repr(value), 80)}; copy it again")
-    step = step_of(file.absolute().parent)
-    if step is not None and state.get("global_step", step) != step:
-        raise ValueError(f"{file} is damaged: global_step is {state['global_step']}, in {file.parent}; copy it again")
-    return state
-
-
-def _may_hold(field: dataclasses.Field, value: Any) -> bool:
-    """Return whether the Trainer could have written `value` in a field of its state."""
-    if field.name == "log_history":
-        return value is None or (isinstance(value, list) and all(isinstance(entry, dict) for entry in value))
-    if field.name == "stateful_callbacks":
-        return value is None or isinstance(value, dict)
-    if field.name == "best_model_checkpoint":
-        return value is None or isinstance(value, str)
-    if field.name == "global_step":
-        return isinstance(value, int)
-    return field.type not in _NUMBERS or isinstance(value, _NUMBERS[field.type])
-
-
-def missing_state(checkpoint: str | Path, processes: int | None = None) -> list[str]:
-    """Return the names of files that a checkpoint lacks of the state that a run goes on from.
-
-    Args:
-        checkpoint: a folder of a run on `processes` processes, each with a file of random states; None: unknown.
-    """
-    rng = ["rng_state*.pth"] if processes is None else [f"rng_state_{process}.pth" for process in range(processes)]
-    # Of DeepSpeed and FSDP, which have the optimizer's state in pieces.
-    pieces = ("global_step*", "optimizer_*", "optimizer.bin", "rank*-optimizer.pt")
-    wanted = [("optimizer.pt", *pieces), ("scheduler.pt", "global_step*")]
-    wanted += [("rng_state.pth",)] if processes == 1 else [(name,) for name in rng]
-    return [names[0] for names in wanted if not any(file for name in names for file in Path(checkpoint).glob(name))]
 
 
 def last_checkpoint(run: str | Path, before: int | None = None, *, with_state: bool = True) -> Path | None:
@@ -238,7 +171,9 @@ def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokeni
             return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
-            raise ValueError(f"the tokenizer in {name} cannot be loaded: {' '.join(str(error).split()):.500}") from error
+            raise ValueError(
+                f"the tokenizer in {name} cannot be loaded: {' '.join(str(error).split()):.500}"
+            ) from error
         raise ValueError(
             f"{str(name)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the "
             f"name of one on the Hub: {error}"
@@ -282,74 +217,6 @@ def load_weights(
     if model.can_generate():
         check_settings_of(name, model)
     return model
-
-
-def check_finite(name: object, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Check that the `tensors` of `name`, a checkpoint or a file, hold neither NaN nor infinity.
-
-    Raises:
-        ValueError: if one does; the message has the names of the first.
-    """
-    broken = [tensor for tensor, values in tensors if not is_finite(values)]
-    if broken:
-        first = ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
-        raise ValueError(
-            f"the weights in {name} are not finite: {first}; the training that made them diverged, or they are "
-            "damaged: take an earlier checkpoint, or copy it again"
-        )
-
-
-def is_finite(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor holds neither NaN nor infinity."""
-    if not tensor.is_floating_point() or tensor.numel() == 0:
-        return True
-    # Extremes are not finite if anything is not; unlike `isfinite`, they make no copy.
-    return bool(torch.stack(tensor.detach().aminmax()).isfinite().all())
-
-
-def check_hashes(folder: str | Path) -> None:
-    """Check the weights in a folder against the SHA-256 that were written when they were saved.
-
-    Raises:
-        FileNotFoundError: if there are no hashes, or a file that they name is missing.
-        OSError: if a file has another hash, or none.
-    """
-    folder = Path(folder)
-    if not (folder / WEIGHTS_HASHES).is_file():
-        raise FileNotFoundError(
-            f"{folder} holds no {WEIGHTS_HASHES}, which save_pretrained and training write beside the weights; without "
-            "it they cannot be verified"
-        )
-    expected = read_hashes(folder)
-    for name in sorted({*expected, *(file.name for file in folder.glob("*.safetensors"))}):
-        if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_HASHES} names; copy it again")
-        if expected.get(name) != hash_file(folder / name):
-            raise OSError(f"{folder / name} is not what was saved: its SHA-256 is another; copy or download it again")
-
-
-def verify_weights(name: str | Path, revision: str = "main") -> None:
-    """Check the weights of a checkpoint, a folder or a name on the Hub, as [`check_hashes`] does.
-
-    Raises:
-        OSError: if there are no hashes, or the weights have others.
-    """
-    if Path(name).is_dir():
-        check_hashes(name)
-        return
-    folder = Path(cached_file(name, WEIGHTS_HASHES, revision=revision)).parent
-    for file in read_hashes(folder):
-        cached_file(name, file, revision=revision)
-    check_hashes(folder)
-
-
-def read_hashes(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of weights, as written when they were saved; empty if that was not done."""
-    file = folder / WEIGHTS_HASHES
-    if not file.is_file():
-        return {}
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 @contextmanager

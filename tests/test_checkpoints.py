@@ -19,12 +19,12 @@ from hf_capsule_mt.checkpoints import (
     count_parameters,
     last_checkpoint,
     load_tokenizer,
-    missing_state,
-    verify_weights,
 )
 from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
 from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
 from hf_capsule_mt.explorer.answer import answer
+from hf_capsule_mt.trainer_state import missing_state
+from hf_capsule_mt.weights import verify_weights
 
 CHECKPOINT = Path(__file__).parent / "checkpoints" / "capsule_aggregated_marian"
 WEIGHTS = "model.safetensors"

@@ -10,8 +10,9 @@ from accelerate.utils import parse_flag_from_env
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt import checkpoints
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights, verify_weights
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
+from hf_capsule_mt.weights import verify_weights
 
 from .device import usable_device
 from .processes import meet

@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
-from hf_capsule_mt.checkpoints import check_folder, check_hashes, load_config, load_tokenizer, load_weights, read_hashes
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights
 from hf_capsule_mt.configuration.portable import PortableConfig
+from hf_capsule_mt.weights import check_hashes, read_hashes
 
 from .names import PLACEHOLDER, check_repo_id, check_revision
 

@@ -56,9 +56,10 @@ from .safe_loading import SafetensorsOnly
 from .translation_head import GuidedTranslationHead
 from .undivided_modules import UndividedModules
 from .warm_start import aggregated_config, load_marian, load_marian_weights
+from .weight_hashes import HashedWeights
 
 
-class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, SafetensorsOnly, MarianPreTrainedModel):
+class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig

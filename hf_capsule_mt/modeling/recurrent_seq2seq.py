@@ -15,9 +15,10 @@ from .layers.recurrent import RecurrentCache
 from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .safe_loading import SafetensorsOnly
 from .undivided_modules import UndividedModules
+from .weight_hashes import HashedWeights
 
 
-class RecurrentPreTrainedModel(UndividedModules, SafetensorsOnly, PreTrainedModel):
+class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, PreTrainedModel):
     """Weight initialisation, loading, and the words that encoder and decoder read."""
 
     config: RecurrentConfig

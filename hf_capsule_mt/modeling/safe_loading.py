@@ -1,8 +1,6 @@
-"""Models that are loaded whole, from safetensors alone, with the decoding settings saved with them, and saved with hashes."""
+"""Models that are loaded whole, from safetensors alone, and with the decoding settings that were saved with them."""
 
-import hashlib
 import os
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -20,8 +18,6 @@ from .checkpoint_files import (
 
 # Arguments of from_pretrained that say where files are.
 _WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
-WEIGHTS_HASHES = "weights.sha256"
-"""Name of the file of hashes beside the weights, as `sha256sum --check` reads it."""
 
 
 class IncompleteCheckpointError(LookupError):
@@ -71,28 +67,3 @@ class SafetensorsOnly:
             check_generation_config(name, find_file(name, GENERATION_CONFIG, where))
             check_settings_of(name, model)
         return (model, report) if output_loading_info else model
-
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
-        super().save_pretrained(save_directory, *args, **kwargs)
-        if args[0] if args else kwargs.get("is_main_process", True):
-            write_hashes(Path(save_directory))
-
-    def _upload_modified_files(self, working_dir: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
-        """Let the hashes go to the Hub too, where `save_pretrained` sends what it saved."""
-        write_hashes(Path(working_dir))
-        return super()._upload_modified_files(working_dir, *args, **kwargs)
-
-
-def write_hashes(folder: Path) -> None:
-    """Write the SHA-256 of every file of weights in a folder to `weights.sha256` beside them."""
-    lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.glob("*.safetensors"))]
-    (folder / WEIGHTS_HASHES).write_text("".join(lines), encoding="utf-8")
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with open(file, "rb") as opened:
-        while chunk := opened.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

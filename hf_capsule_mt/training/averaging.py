@@ -10,20 +10,18 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from hf_capsule_mt.checkpoints import (
-    TRAINER_STATE,
-    WEIGHTS_HASHES,
-    check_finite,
     check_folder,
     checkpoints,
     explained_weights,
     read_config,
-    read_trainer_state,
     step_of,
     tensor_files,
     tensor_shapes,
 )
 from hf_capsule_mt.files import new_folder, write_json
-from hf_capsule_mt.modeling.safe_loading import write_hashes
+from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES, write_hashes
+from hf_capsule_mt.trainer_state import TRAINER_STATE, read_trainer_state
+from hf_capsule_mt.weights import check_finite
 
 from .run_identity import identity_in
 from .saving import explained_saving

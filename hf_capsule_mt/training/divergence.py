@@ -6,7 +6,8 @@ from pathlib import Path
 from torch import Tensor
 from transformers import Trainer
 
-from hf_capsule_mt.checkpoints import is_finite, last_checkpoint
+from hf_capsule_mt.checkpoints import last_checkpoint
+from hf_capsule_mt.weights import is_finite
 
 GRACE = 30
 """Updates in a row that a GradScaler may skip: so it comes from its first scale, 2^16, to 2^-14."""

@@ -14,12 +14,11 @@ from hf_capsule_mt.checkpoints import (
     checkpoints,
     last_checkpoint,
     load_config,
-    missing_state,
     read_config,
-    read_trainer_state,
     tensor_files,
     tensor_shapes,
 )
+from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .run_identity import identity_in
 

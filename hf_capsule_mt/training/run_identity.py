@@ -11,7 +11,8 @@ from uuid import uuid4
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from hf_capsule_mt.checkpoints import checkpoints, is_whole, read_trainer_state
+from hf_capsule_mt.checkpoints import checkpoints, is_whole
+from hf_capsule_mt.trainer_state import read_trainer_state
 
 # Options that say where and how a run is started, and not which run it is.
 _NOT_OF_THE_RUN = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard
 from transformers import Trainer
 
-from hf_capsule_mt.checkpoints import count_parameters, read_hashes
+from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.data.parallel_text import ParallelText
 from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -30,6 +30,7 @@ from hf_capsule_mt.records import (
     ScoreSettings,
     TrainerOptions,
 )
+from hf_capsule_mt.weights import read_hashes
 
 from .arguments import DataArguments, ModelArguments
 

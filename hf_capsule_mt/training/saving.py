@@ -4,10 +4,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 
 from safetensors import SafetensorError
+from torch import serialization
 
-from hf_capsule_mt.checkpoints import TRAINER_STATE, step_of
+from hf_capsule_mt.trainer_state import TRAINER_STATE, step_of
 
 
 @contextmanager
@@ -24,9 +26,9 @@ def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
     except _Unsaved:
         raise
     except (OSError, SafetensorError, RuntimeError) as error:
-        # PyTorch has no class of its own for what its writer raises.
-        is_of_another_kind = isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error)
-        if is_of_another_kind or (folder / TRAINER_STATE).is_file():
+        # PyTorch's writer has no class of its own for its errors; and after the state nothing is saved.
+        is_of_writer = any(frame.filename == serialization.__file__ for frame in extract_tb(error.__traceback__))
+        if (isinstance(error, RuntimeError) and not is_of_writer) or (folder / TRAINER_STATE).is_file():
             raise
         _remove_parts(folder)
         reason = str(error).partition("\n")[0]

@@ -26,9 +26,9 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.checkpoints import read_trainer_state
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.modeling.safe_loading import WEIGHTS_HASHES
+from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
+from hf_capsule_mt.trainer_state import read_trainer_state
 
 from .arguments import TranslationTrainingArguments
 from .divergence import DivergenceCheck, check_weights

@@ -12,6 +12,7 @@ from hf_capsule_mt.ablation.runner import run_jobs
 from hf_capsule_mt.ablation.steps import Job, Plan, Step
 from hf_capsule_mt.ablation.study import Row, read_study
 from hf_capsule_mt.cli import ablate
+from hf_capsule_mt.files import locked
 
 ROW = Row("row", "transformer", "tiny", {}, (1,), {})
 
@@ -81,6 +82,16 @@ def test_two_runners_in_one_folder(commands, tmp_path):
     )
     assert run_jobs([job(tmp_path, "row", "again")], tmp_path, "unused", lambda line: None) == []
     assert (tmp_path / "row0.json").read_text().startswith(f"another process works in {tmp_path}; wait for it")
+
+
+def test_a_training_that_outlived_its_study(commands, tmp_path):
+    """What it writes is left alone."""
+    run = tmp_path / "run"
+    (run / "checkpoint-3").mkdir(parents=True)
+    trained = Job(ROW, 1, (Step("train", {}, run / "run_record.json"),), {tmp_path / "r": run / "run_record.json"})
+    with locked(run), pytest.raises(BlockingIOError, match=f"another process works in {run}; wait for it"):
+        run_jobs([trained], tmp_path, "python", lambda line: None)
+    assert (run / "checkpoint-3").exists()
 
 
 def test_commands():

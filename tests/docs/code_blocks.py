@@ -26,7 +26,6 @@ _SMALLER = {
     r"--size (base|big)": "--size tiny",
     r"(--max_steps |max_steps: )(100000|8000|3000)": r"\g<1>2",
     r"--max_steps 200000": "--max_steps 3",
-    r"checkpoint-100000": "checkpoint-2",
     r"(--eval_steps |--save_steps |save_steps: )\d+": r"\g<1>1",
     r"--last 5": "--last 2",
     r"--eval_strategy steps": "--eval_strategy steps --generation_max_length 4",

@@ -1,5 +1,6 @@
 """Ways to die for a process of the training command, each at a certain point."""
 
+import time
 from pathlib import Path
 
 import torch
@@ -51,3 +52,12 @@ def in_a_file(name, checkpoint):
 def nobody_comes(seconds):
     """No death of its own: the others did not start, and it waits for them only so long."""
     processes.MEETING = processes.timedelta(seconds=seconds)
+
+
+def late_to_work(meeting, seconds):
+    """No death: it meets the others within `meeting` seconds, and the second keeps them waiting longer than that."""
+    nobody_comes(meeting)
+    state = processes.meet(cpu=True)
+    time.sleep(seconds * state.process_index)
+    state.wait_for_everyone()
+    raise SystemExit(0)

@@ -1,6 +1,10 @@
 """`kill -9` at any moment of a command: the same command goes on, to the result of one that nobody killed."""
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -8,9 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
+from tiny_study import study_of_two, write_study
 from victims import end, run, start
 
-from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint, read_trainer_state
+from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
+from hf_capsule_mt.trainer_state import read_trainer_state
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
@@ -94,7 +100,17 @@ def decoding(command, corpus, folder):
     options = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", "2", "--max_tokens_per_batch", "40"]
     if command == "translate":
         return [*options, "--input_file", source, "--output_file", folder / "out"]
-    return [*options, "--train_file", source, target, "--shard_size", "4", "--output_file", folder / "out", folder / "out.2"]
+    return [
+        *options,
+        "--train_file",
+        source,
+        target,
+        "--shard_size",
+        "4",
+        "--output_file",
+        folder / "out",
+        folder / "out.2",
+    ]
 
 
 def outputs(folder):
@@ -120,3 +136,35 @@ def test_decoding_at_random_moments(corpus, tmp_path, command, kills):
     # What a killed process was writing has its number in its name.
     found = {name: content for name, content in outputs(killed).items() if not name.endswith(".tmp")}
     assert found == outputs(once)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_a_study_at_random_moments(tmp_path):
+    """With all its commands; each of them goes on, or is done anew."""
+    for language in ("en", "de"):
+        for name in ("train", "test"):
+            (tmp_path / f"{name}.{language}").write_text("a b c d\nb c d\nc d a b\nd a\n" * 20)
+    study, moments = write_study(tmp_path / "two.yaml", study_of_two(tmp_path)), random.Random(0)
+    started = time.monotonic()
+    assert start_study(study, tmp_path / "once").wait() == 0
+    seconds = time.monotonic() - started
+    for _ in range(8):
+        process = start_study(study, tmp_path / "killed")
+        time.sleep(moments.uniform(0, 0.6) * seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert start_study(study, tmp_path / "killed").wait() == 0
+    once, killed = ({file: file.read_bytes() for file in results_of(tmp_path / name)} for name in ("once", "killed"))
+    assert [content for file, content in sorted(once.items())] == [content for file, content in sorted(killed.items())]
+
+
+def results_of(runs):
+    """Weights and translations of a study, of which all records must be there."""
+    assert len(list((runs / "records").iterdir())) == 6
+    return [*runs.glob("*/seed1/average/model.safetensors"), *runs.glob("*/seed1/test.de")]
+
+
+def start_study(study, runs):
+    command = [sys.executable, "-m", "hf_capsule_mt.cli.ablate", str(study), "--runs_dir", str(runs)]
+    return subprocess.Popen(command, start_new_session=True)

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_model
 from transformers import AutoTokenizer, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from hf_capsule_mt.checkpoints import check_hashes
 from hf_capsule_mt.training import averaging
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+from hf_capsule_mt.weights import check_hashes
 
 # Evaluated after 100 and 900 and 1000 updates; the one after 500 is gone.
 HISTORY = [

@@ -1,0 +1,110 @@
+"""A disk that is full: one line with the file, nothing half-written, and the run goes on when there is room."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import arguments, files, write_corpus
+
+from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
+from hf_capsule_mt.cli import average_checkpoints, distill, train
+
+CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
+OPTIONS = {"method": "transformer", "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """A run with enough room."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train.main(arguments(corpus, folder, **OPTIONS))
+    return folder
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A function that gives a small disk a size, in bytes, and returns its folder."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def resize(size):
+        how = "size" if not folder.is_mount() else "remount,size"
+        command = ["mount", "-t", "tmpfs", "-o", f"{how}={size}", "tmpfs", str(folder)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("needs the right to mount a tmpfs")
+        return folder
+
+    yield resize
+    if folder.is_mount():
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def size_of(*paths):
+    """Bytes of files, in pages, as a tmpfs counts them."""
+    return sum(-(-file.stat().st_size // 4096) * 4096 for path in paths for file in [path, *path.rglob("*")])
+
+
+def error_of(capsys, command, words):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        command.main(list(map(str, words)))
+    assert stop.value.code == 2
+    return capsys.readouterr().err.rpartition("\nerror: ")[2]
+
+
+def up_to(checkpoint, name):
+    """Bytes of a checkpoint as it is when half of the file `name` is written."""
+    order = sorted((file for file in checkpoint.iterdir() if file.is_file()), key=lambda file: file.stat().st_mtime_ns)
+    before = order[: [file.name for file in order].index(name)]
+    return size_of(*before) + (checkpoint / name).stat().st_size // 2
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+def test_in_training(corpus, whole, disk, capsys, name):
+    first, second = whole / "checkpoint-1", whole / "checkpoint-2"
+    folder = disk(size_of(first) + up_to(second, name) + 8192) / "run"
+    message = error_of(capsys, train, arguments(corpus, folder, **OPTIONS))
+    assert message.startswith(f"{folder}/checkpoint-2 cannot be saved: ")
+    assert message.count("\n") == 1
+    assert "MiB are free); make room, and go on from the last checkpoint with --resume_from_checkpoint last" in message
+    assert checkpoints(folder) == [last_checkpoint(folder)] == [folder / "checkpoint-1"]
+    disk(10 * size_of(whole))
+    train.main(arguments(corpus, folder, **OPTIONS, resume_from_checkpoint="last"))
+    weights = load_file(folder / "model.safetensors")
+    assert all(torch.equal(weights[key], tensor) for key, tensor in load_file(whole / "model.safetensors").items())
+
+
+def test_at_the_end_of_training(corpus, whole, disk, capsys):
+    """The checkpoints are whole, and there is no half of a model."""
+    folder = disk(size_of(*checkpoints(whole)) + 8192 + up_to(whole, "model.safetensors")) / "run"
+    message = error_of(capsys, train, arguments(corpus, folder, **OPTIONS))
+    assert message.startswith(f"{folder} cannot be saved: ")
+    assert not [*folder.glob("*.safetensors"), *folder.glob("run_record.json")]
+    assert last_checkpoint(folder) == folder / "checkpoint-3"
+
+
+def test_averaging_and_distilling(corpus, whole, disk, capsys):
+    room = disk(size_of(CHECKPOINT) // 2)
+    words = ["--run_dir", whole, "--last", 2, "--output_dir", room / "average"]
+    message = error_of(capsys, average_checkpoints, words)
+    assert message.count("\n") == 1
+    assert "average" in message
+    assert "No space left on device" in message or "cannot be saved" in message
+    assert not [*room.iterdir()]
+    (room / "filler").write_bytes(bytes(size_of(CHECKPOINT) // 2 - 8192))
+    words = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", 1, "--train_file", *files(corpus, "train")]
+    words += ["--shard_size", 5, "--output_file", room / "out.tsv"]
+    message = error_of(capsys, distill, words)
+    assert message.count("\n") == 1
+    assert message.startswith(f"{room}/out.tsv.shards/")
+    assert "cannot be written: No space left on device" in message
+    (room / "filler").unlink()
+    distill.main(list(map(str, words)))
+    assert {path.name for path in room.iterdir()} == {"out.tsv", "out.tsv.manifest.json"}
