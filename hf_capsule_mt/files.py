@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value that `text` spells; raise a ValueError, and no other error, if it is not JSON that can be read."""
+    """Return the value that `text` spells; raise a ValueError, and no other error, if it cannot be read as JSON."""
     try:
         return json.loads(text)
     except RecursionError as error:

@@ -9,6 +9,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,8 +46,12 @@ class TranslationPipeline(Pipeline):
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together; 1 by default.
 
+    A blank string is translated by an empty one.
+
     Raises:
-        ValueError: if the input is not text, or the languages are not those of the tokenizer.
+        ValueError: if the weights are not those of the model, the input is not text, or the languages or words are not
+            those of the tokenizer and the model.
+        OSError: if the checkpoint lacks a file that its translations depend on.
     """
 
     _load_processor = False
@@ -63,6 +68,21 @@ class TranslationPipeline(Pipeline):
                 f"{type(self.model).__name__} cannot translate; load a sequence-to-sequence model with "
                 "AutoModelForSeq2SeqLM"
             )
+        unfit = sorted(getattr(self.model, "unfit_tensors", ()))
+        if unfit:
+            raise ValueError(
+                f"the weights in {self.model.name_or_path} do not fit its configuration: {', '.join(unfit[:8])}"
+                f"{f' and {len(unfit) - 8} more' if len(unfit) > 8 else ''}. Put back the config.json that was saved "
+                "with them, name another checkpoint, or train the model first"
+            )
+        self._check_tokenizer_config()
+
+    def _check_tokenizer_config(self) -> None:
+        """Raise an OSError if the tokenizer is that of a checkpoint of ours that lost the file of its settings."""
+        folder = Path(self.tokenizer.name_or_path)
+        is_ours = hasattr(self.model.config, "auto_classes") and (folder / "config.json").is_file()
+        if is_ours and not (folder / "tokenizer_config.json").is_file():
+            raise OSError(f"{folder} lacks tokenizer_config.json, which says how its tokenizer cuts; copy it again")
 
     def _sanitize_parameters(
         self,
@@ -128,7 +148,18 @@ class TranslationPipeline(Pipeline):
             encoding = self.tokenizer(self._task_settings().get("prefix", "") + inputs, **options)
         # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
+        self._check_words(encoding["input_ids"])
+        encoding["is_blank"] = torch.tensor([not inputs.strip()])
         return encoding
+
+    def _check_words(self, input_ids: Tensor) -> None:
+        """Raise a ValueError unless the model has an embedding for each word."""
+        num_words = self.model.get_input_embeddings().weight.shape[0]
+        if input_ids.numel() and input_ids.max() >= num_words:
+            raise ValueError(
+                f"the tokenizer makes a word {int(input_ids.max())}, and the model {self.model.name_or_path} has "
+                f"{num_words}: it is another model's; name that which the model was trained with as tokenizer=..."
+            )
 
     def _languages(self, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
         """The two codes: those given, else those of the task's name, else the tokenizer's."""
@@ -170,8 +201,9 @@ class TranslationPipeline(Pipeline):
             settings["forced_bos_token_id"] = first_word[0] if isinstance(first_word, list) else first_word
         if "generation_config" in generate_kwargs:
             settings = {name: value for name, value in settings.items() if name == "forced_bos_token_id"}
+        is_blank = model_inputs.pop("is_blank")
         words = self.model.generate(**model_inputs, **{**settings, **generate_kwargs})
-        return {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1))}
+        return {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), "is_blank": is_blank}
 
     def postprocess(
         self,
@@ -179,8 +211,10 @@ class TranslationPipeline(Pipeline):
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, str | Tensor]]:
-        """Turn the sequences `[1, sequences, length]` of one string into its results."""
+        """Turn the sequences `[1, sequences, length]` of one string into its results; empty ones of a blank."""
         sequences = torch.unbind(model_outputs["output_ids"][0])
+        if model_outputs["is_blank"].item():
+            sequences = [words[:0] for words in sequences]
         if return_tensors:
             return [{"translation_token_ids": words} for words in sequences]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
