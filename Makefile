@@ -7,7 +7,7 @@ OLDEST_TORCH ?= torch==2.8.0
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
 
-.PHONY: quickstart test test-oldest coverage lint docs clean
+.PHONY: quickstart test test-oldest coverage fuzz lint docs clean
 
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
@@ -18,6 +18,11 @@ test: .venv/.installed-test lint docs
 # Which lines of the package no test runs.
 coverage: .venv/.installed-test
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term-missing:skip-covered
+
+# Damaged inputs of every kind for so many minutes, and a table of what came of them.
+MINUTES ?= 30
+fuzz: .venv/.installed-test
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python tests/faults/fuzz.py --minutes $(MINUTES)
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check .

@@ -168,7 +168,9 @@ def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokeni
             check_folder(name, "config")
     try:
         with _explained(f"the tokenizer of {name}"):
-            return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+            _check_tokenizer(tokenizer)
+            return tokenizer
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
             raise ValueError(
@@ -178,6 +180,14 @@ def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokeni
             f"{str(name)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the "
             f"name of one on the Hub: {error}"
         ) from error
+
+
+def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise an error if a tokenizer's settings are not allowed, or make it fail on any text."""
+    limit = tokenizer.model_max_length
+    if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not limit >= 1:
+        raise ValueError(f"model_max_length is {limit!r:.80}; allowed are numbers of at least 1")
+    tokenizer.decode(tokenizer("a", truncation=True)["input_ids"], skip_special_tokens=True)
 
 
 def load_weights(

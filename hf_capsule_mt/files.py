@@ -141,7 +141,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value that `text` spells; raise a ValueError, and no other, if it is no JSON."""
+    """Return the value that `text` spells; raise a ValueError, and no other error, if it cannot be read as JSON."""
     try:
         return json.loads(text)
     except RecursionError as error:

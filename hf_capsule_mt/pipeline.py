@@ -11,6 +11,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -60,9 +61,13 @@ class TranslationPipeline(ChunkPipeline):
         batch_size: sentences translated together; 1 by default.
         engine: "fast", the default; "transformers" leaves all to `generate()`.
 
+    A blank string is translated by an empty one.
+
     Raises:
-        ValueError: if the input is not text or longer than the model can read, the languages are not those of the
-            tokenizer, there is no such engine, of a document more than one text is asked for, or sentencex is missing.
+        ValueError: if the weights are not those of the model, the input is not text or longer than the model can read,
+            the languages or words are not those of the tokenizer and the model, there is no such engine, of a document
+            more than one text is asked for, or sentencex is missing.
+        OSError: if the checkpoint lacks a file that its translations depend on.
     """
 
     _load_processor = False
@@ -79,6 +84,21 @@ class TranslationPipeline(ChunkPipeline):
                 f"{type(self.model).__name__} cannot translate; load a sequence-to-sequence model with "
                 "AutoModelForSeq2SeqLM"
             )
+        unfit = sorted(getattr(self.model, "unfit_tensors", ()))
+        if unfit:
+            raise ValueError(
+                f"the weights in {self.model.name_or_path} do not fit its configuration: {', '.join(unfit[:8])}"
+                f"{f' and {len(unfit) - 8} more' if len(unfit) > 8 else ''}. Put back the config.json that was saved "
+                "with them, name another checkpoint, or train the model first"
+            )
+        self._check_tokenizer_config()
+
+    def _check_tokenizer_config(self) -> None:
+        """Raise an OSError if the tokenizer is that of a checkpoint of ours that lost the file of its settings."""
+        folder = Path(self.tokenizer.name_or_path)
+        is_ours = hasattr(self.model.config, "auto_classes") and (folder / "config.json").is_file()
+        if is_ours and not (folder / "tokenizer_config.json").is_file():
+            raise OSError(f"{folder} lacks tokenizer_config.json, which says how its tokenizer cuts; copy it again")
 
     def _sanitize_parameters(
         self,
@@ -156,6 +176,7 @@ class TranslationPipeline(ChunkPipeline):
             encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
         # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
+        self._check_words(encoding["input_ids"])
         return encoding
 
     def _positions(self) -> int | None:
@@ -171,6 +192,15 @@ class TranslationPipeline(ChunkPipeline):
             raise ValueError(
                 f"a text has {length} tokens, and {type(self.model).__name__} reads at most {limit} at a time; "
                 "translate it as a document, sentence by sentence, with documents=True, or cut it with truncation=True"
+            )
+
+    def _check_words(self, input_ids: Tensor) -> None:
+        """Raise a ValueError unless the model has an embedding for each word."""
+        num_words = self.model.get_input_embeddings().weight.shape[0]
+        if input_ids.numel() and input_ids.max() >= num_words:
+            raise ValueError(
+                f"the tokenizer makes a word {int(input_ids.max())}, and the model {self.model.name_or_path} has "
+                f"{num_words}: it is another model's; name that which the model was trained with as tokenizer=..."
             )
 
     def _takes_languages(self) -> bool:
@@ -254,7 +284,13 @@ class TranslationPipeline(ChunkPipeline):
         clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, str | Tensor]]:
         """Turn the sequences `[1, sequences, length]` of one string, or of each of its segments, into its results."""
+        segments = [output["segment"] for output in model_outputs]
         sequences = [output["output_ids"][0].unbind() for output in model_outputs]
+        # Of nothing, a model makes something.
+        sequences = [
+            found if segment.text.strip() else [words[:0] for words in found]
+            for segment, found in zip(segments, sequences, strict=True)
+        ]
         if len(sequences) > 1 and (return_tensors or len(sequences[0]) > 1):
             raise ValueError(
                 "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
@@ -263,7 +299,6 @@ class TranslationPipeline(ChunkPipeline):
             return [{"translation_token_ids": words} for words in sequences[0]]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
         texts = [[self.tokenizer.decode(words, **options) for words in found] for found in sequences]
-        segments = [output["segment"] for output in model_outputs]
         joined = ["".join(map(Segment.around, segments, parts)) for parts in zip(*texts, strict=True)]
         return [{"translation_text": text} for text in joined]
 

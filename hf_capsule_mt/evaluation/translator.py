@@ -176,13 +176,14 @@ def generate_batches(
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
-        ValueError: if `max_new_tokens` exceeds the model's positions.
+        ValueError: if `max_new_tokens` exceeds the model's positions, or a word is not in its vocabulary.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
     generate_options |= {"custom_generate": generate} if engine == "fast" else {}
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]
+            _check_words(sources, model)
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             yield batch, _generate(model, sources, torch.tensor(limits), **generate_options)
 
@@ -202,6 +203,15 @@ def _generate(
         # One translation a line, whatever the settings of the checkpoint say.
         **{"num_return_sequences": 1, "return_dict_in_generate": False, **generate_options},
     )
+
+
+def _check_words(sources: Sequence[Sequence[int]], model: PreTrainedModel) -> None:
+    largest, num_words = max(map(max, sources)), model.get_input_embeddings().weight.shape[0]
+    if largest >= num_words:
+        raise ValueError(
+            f"the tokenizer makes a word {largest}, and the model {model.name_or_path} has {num_words}: it is another "
+            "model's; put the right one beside the weights"
+        )
 
 
 def _positions(config: PreTrainedConfig) -> int | None:

@@ -19,16 +19,8 @@ _SHOWN = 8
 
 def damaged_weights(checkpoint: object, error: Exception) -> str:
     """Return what to say of weights that safetensors cannot read."""
-    reason = " ".join(str(error).split())
-    return f"the weights in {checkpoint} are damaged: {reason:.300}; copy or download them again, or name another checkpoint"
-
-
-def other_tensors(checkpoint: object, names: Iterable[str]) -> str:
-    """Return what to say of a checkpoint that lacks tensors, or has others than its model."""
-    return (
-        f"the weights in {checkpoint} do not fit its configuration: {first_names(names)}. Put back the "
-        "config.json that was saved with them, or name another checkpoint"
-    )
+    reason = " ".join(str(error).split())[:300]
+    return f"the weights in {checkpoint} are damaged: {reason}; copy or download them again, or name another checkpoint"
 
 
 def first_names(names: Iterable[str]) -> str:
@@ -61,7 +53,7 @@ def check_generation_config(checkpoint: object, file: Path | None) -> None:
 
 
 def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
-    """Raise a ValueError, with the file, if the settings that a model of a `checkpoint` decodes with are not allowed."""
+    """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed."""
     try:
         check_decoding_settings(model.generation_config, model.get_input_embeddings().num_embeddings)
     except ValueError as error:

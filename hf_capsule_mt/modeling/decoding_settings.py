@@ -33,10 +33,10 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
         check_positive_integer(name, given.get(name, 1))
     for name in _SIZES:
         value = given.get(name, 0)
-        _check(isinstance(value, int) and 0 <= value, name, value, "integers of at least 0")
+        _check(isinstance(value, int) and value >= 0, name, value, "integers of at least 0")
     for name in _POSITIVE:
         value = given.get(name, 1)
-        _check(_is_number(value) and 0 < value, name, value, "positive numbers")
+        _check(_is_number(value) and value > 0, name, value, "positive numbers")
     for name in _SHARES:
         value = given.get(name, 0)
         _check(_is_number(value) and 0 <= value <= 1, name, value, "numbers in [0, 1]")

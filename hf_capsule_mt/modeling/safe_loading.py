@@ -13,25 +13,26 @@ from .checkpoint_files import (
     check_weight_map,
     damaged_weights,
     find_file,
-    other_tensors,
 )
 
 # Arguments of from_pretrained that say where files are.
 _WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 
 
-class IncompleteCheckpointError(LookupError):
-    """Tensors that a checkpoint lacks, or has too many of.
-
-    Not a ValueError, which `pipeline()` would drown in tracebacks of all that it tries instead.
-    """
-
-
 class SafetensorsOnly:
     """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds.
 
-    A pipeline gets no model whose weights are in part random.
+    A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it.
     """
+
+    unfit_tensors: frozenset[str] = frozenset()
+    """Names of tensors that the checkpoint lacked, or had too many of; none once the model is put into training."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""
+        if mode:
+            self.unfit_tensors = frozenset()
+        return super().train(mode)
 
     @classmethod
     def from_pretrained(
@@ -47,11 +48,13 @@ class SafetensorsOnly:
         Raises:
             OSError: if weights are damaged or elsewhere, or a translation model lacks its decoding settings.
             ValueError: if a value of these is not allowed.
-            IncompleteCheckpointError: if `pipeline()` asks for it, and the tensors are not those of the model.
         """
         name = pretrained_model_name_or_path
         where = {option: kwargs[option] for option in _WHERE if option in kwargs}
-        for_pipeline = kwargs.get("_from_pipeline") is not None
+        settings = find_file(name, GENERATION_CONFIG, where)
+        has_own_settings = kwargs.get("generation_config") is not None
+        if settings is not None and not has_own_settings:
+            check_generation_config(name, settings)
         check_weight_map(find_file(name, WEIGHTS_INDEX, where))
         try:
             model, report = super().from_pretrained(
@@ -59,11 +62,9 @@ class SafetensorsOnly:
             )
         except SafetensorError as error:
             raise OSError(damaged_weights(name, error)) from error
-        strange = {*report["missing_keys"], *report["unexpected_keys"]}
-        if for_pipeline and strange:
-            raise IncompleteCheckpointError(other_tensors(name, strange))
-        # Of a model that has yet to learn, or that the caller gave settings, nothing is expected.
-        if name is not None and not strange and model.can_generate() and kwargs.get("generation_config") is None:
-            check_generation_config(name, find_file(name, GENERATION_CONFIG, where))
+        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"]])
+        # A model that has yet to learn may come from one that had none.
+        if name is not None and not model.unfit_tensors and model.can_generate() and not has_own_settings:
+            check_generation_config(name, settings)
             check_settings_of(name, model)
         return (model, report) if output_loading_info else model

@@ -48,18 +48,17 @@ def test_a_break_shifts_nothing(tmp_path, names, caplog):
 def test_any_text_reads_back_as_many_segments(tmp_path_factory, pairs, names):
     files = [tmp_path_factory.mktemp("text") / name for name in names]
     write_parallel_text(files, *zip(*pairs), "en", "de")
-    kept = [(source, target) for source, target in zip(*map(lambda side: unbroken(side, ""), zip(*pairs)))]
+    kept = [(source, target) for source, target in zip(*(unbroken(side, "") for side in zip(*pairs)))]
     if names == ["a.tsv"]:
         kept = [tuple(side.replace("\t", " ") for side in pair) for pair in kept]
     kept = [pair for pair in kept if all(map(str.strip, pair))]
-    try:
-        text = read_parallel_text(files, "en", "de")
-    except ValueError as error:
-        assert not kept or kept[0][0].startswith("\ufeff"), error
+    # Of nothing but empty sides nothing can be read, nor of a mark that begins a file.
+    marked = any(side.startswith("\ufeff") for side in pairs[0])
+    if marked or not kept:
         return
+    text = read_parallel_text(files, "en", "de")
     assert text.report.read == len(pairs)
-    if not pairs[0][0].startswith("\ufeff") and not pairs[0][1].startswith("\ufeff"):
-        assert list(zip(text.sources, text.targets)) == kept
+    assert list(zip(text.sources, text.targets)) == kept
     for file in files:
         if file.suffix != ".gz" and file.suffix != ".jsonl":
             assert len(file.read_text(encoding="utf-8").splitlines()) == len(pairs)

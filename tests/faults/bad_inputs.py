@@ -1,7 +1,7 @@
 """An attack with damaged inputs: each area damages a file, uses it as the commands do, and judges what came of it.
 
-Of what is accepted, the judge asks whether the result is what the files now say. For a checkpoint it builds the model by
-hand, of the values in the files and no others, and lets Transformers' own search translate.
+Of what is accepted, the judge asks whether the result is what the files now say. For a checkpoint it builds the model
+by hand, of the values in the files and no others, and lets Transformers' own search translate.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import torch
 import transformers
 import yaml
 from mutations import byte_damage, json_damage, strange_value
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save
 from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
@@ -182,8 +182,6 @@ def _header_damage(rng: random.Random, data: bytes) -> bytes:
 
 
 def _tensor_damage(rng: random.Random, data: bytes) -> bytes:
-    from safetensors.torch import load, save
-
     tensors = load(data)
     name = rng.choice(list(tensors))
     tensor = tensors.pop(name)
