@@ -203,8 +203,8 @@ def load_weights(
 
     Raises:
         OSError: if weights are missing, damaged, or of another shape.
-        ValueError: if tensors are missing or not finite, a model of this package has superfluous ones, or a setting that it
-            decodes with is not allowed.
+        ValueError: if tensors are missing or not finite, a model of this package has superfluous ones, or a setting
+            that it decodes with is not allowed.
     """
     if Path(name).is_dir():
         check_folder(name, "config", "weights")

@@ -14,6 +14,9 @@ from .teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
 
+_TOKENIZED_TOGETHER = 2_000
+"""Lines of one call of a tokenizer, which holds much more of each than its tokens."""
+
 
 def translate_lines(
     model: PreTrainedModel,
@@ -87,12 +90,13 @@ def tokenize_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], m
 
 
 def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], **options: Any) -> list[list[int]]:
-    texts = {index: line for index, line in enumerate(lines) if line.strip()}
+    filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
-    if texts:
+    for start in range(0, len(filled), _TOKENIZED_TOGETHER):
+        part = filled[start : start + _TOKENIZED_TOGETHER]
         # verbose=False: the library's own warning of long texts names neither their number nor the lines.
-        found = tokenizer(**{side: list(texts.values())}, verbose=False, **options)
-        for index, ids in zip(texts, found["input_ids"]):
+        found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False, **options)
+        for index, ids in zip(part, found["input_ids"]):
             encoded[index] = ids
     return encoded
 
