@@ -112,7 +112,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
             raise FileNotFoundError(f"--{name} {path} is not a file")
     if args.alignments is not None and args.references is None:
         raise ValueError("--alignments are links to the words of --references; give these too")
-    given = list(decoding.generate_options(args))
+    # The model reads references in this precision too, where the engine does not decode.
+    given = [name for name in decoding.generate_options(args) if name != "dtype"]
     if args.references is not None and given:
         raise ValueError(f"--{given[0]} is of no use with --references, which the model is made to write; leave it out")
     check_new_folder(args.output_dir)

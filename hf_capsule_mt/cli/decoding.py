@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 
 from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
+from hf_capsule_mt.decoding.families import ADAPTERS
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.weights import verify_weights
 
@@ -18,6 +19,8 @@ from .device import usable_device
 from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
+# Precisions that the engine has of its own, over weights in float32.
+_OF_ENGINE = ("bfloat16", "int8")
 
 
 def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
@@ -36,9 +39,9 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     )
     parser.add_argument(
         "--dtype",
-        choices=["auto", "float32", "bfloat16", "float16"],
+        choices=["auto", "float32", "bfloat16", "float16", "int8"],
         default="auto",
-        help="auto (default) is the checkpoint's",
+        help="precision of decoding; auto (default) is the checkpoint's, int8 is the fast engine's alone, on a CPU",
     )
     parser.add_argument(
         "--engine",
@@ -64,6 +67,10 @@ def check_options(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} is {value}; it must be at least 1")
+    if args.dtype == "int8" and args.engine == "transformers":
+        raise ValueError(
+            "--dtype int8 is for --engine fast alone; --engine transformers has float32, bfloat16, float16"
+        )
     check_model(args.model, args.revision)
 
 
@@ -112,7 +119,10 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the given options that `translate_batches` takes."""
-    return {name: getattr(args, name) for name in (*_OF_GENERATE, "engine") if getattr(args, name) is not None}
+    options = {name: getattr(args, name) for name in (*_OF_GENERATE, "engine") if getattr(args, name) is not None}
+    if args.dtype in _OF_ENGINE and args.engine != "transformers":
+        options["dtype"] = args.dtype
+    return options
 
 
 def process_state(device: str | None) -> PartialState:
@@ -132,15 +142,21 @@ def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
 def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
+    Where the engine decodes, precisions of its own are made from weights in float32.
+
     Raises:
         OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.
-        ValueError: if tensors are missing or superfluous, or there is no tokenizer.
+        ValueError: if tensors are missing or superfluous, there is no tokenizer, or int8 is asked of a model that the
+            engine does not decode.
     """
     where = {"revision": args.revision or "main", "trust_remote_code": False}
     if args.verify:
         verify_weights(args.model, where["revision"])
+    device = torch.device(args.device or state.device)
+    of_engine = args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
+    dtype = "float32" if of_engine else args.dtype
     try:
-        model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=args.dtype)
+        model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=dtype)
     except OSError as error:
         if Path(args.model).is_dir():
             raise
@@ -148,4 +164,11 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
             f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
             "without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
         ) from error
-    return model.to(args.device or state.device), load_tokenizer(args)
+    if of_engine and not (device.type == "cpu" and type(model) in ADAPTERS):
+        if args.dtype == "int8":
+            raise ValueError(
+                f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "
+                f"{type(model).__name__} on {device}; give float32 or bfloat16"
+            )
+        model.to(getattr(torch, args.dtype))
+    return model.to(device), load_tokenizer(args)

@@ -7,7 +7,7 @@ from .engine import Engine
 from .generation import engine_of, generate, release, translate_stream
 from .search import NewTokenLimits
 from .stream import Source
-from .weights import UnsupportedError, UnsupportedModelError
+from .weights import UnsupportedError, UnsupportedModelError, only_listens
 
 __all__ = [
     "Engine",
@@ -17,6 +17,7 @@ __all__ = [
     "UnsupportedModelError",
     "engine_of",
     "generate",
+    "only_listens",
     "release",
     "translate_stream",
 ]

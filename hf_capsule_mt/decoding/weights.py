@@ -57,7 +57,7 @@ def with_products(module: nn.Module, make: Make) -> nn.Module:
     copied = deepcopy(module, {id(tensor): tensor for tensor in tensors})
     for parent in list(copied.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) in _LINEAR and not _hooks(child):
+            if type(child) in _LINEAR and _is_plain(child):
                 setattr(parent, name, _Linear(child, make))
     return copied
 
@@ -89,11 +89,19 @@ def check_plain(*modules: nn.Module, kind: type[nn.Module]) -> None:
     for module in modules:
         if type(module) is not kind:
             raise UnsupportedModelError(f"a {type(module).__name__} stands where the engine knows {kind.__name__}")
-        if any(getattr(hook, "__module__", None) != _RECORDING_HOOKS for hook in _hooks(module)):
+        if not all(map(_only_listens, _hooks(module))):
             raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
         for name, weight in module.named_parameters(recurse=False):
             if type(weight) is not nn.Parameter or weight.is_meta or not weight.numel():
                 raise UnsupportedModelError(f"the {name} of a {kind.__name__} is not at hand as a plain tensor")
+
+
+def _is_plain(module: nn.Module) -> bool:
+    try:
+        check_plain(module, kind=type(module))
+    except UnsupportedModelError:
+        return False
+    return True
 
 
 class Fingerprint:
@@ -127,6 +135,16 @@ class Fingerprint:
     def _sampled(self) -> list[Tensor]:
         kinds = dict.fromkeys((sample.dtype, sample.device) for sample in self._samples)
         return [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
+
+
+def only_listens(hook: Callable) -> Callable:
+    """Mark a hook, as a decorator, that changes nothing, so that it stops no engine; the engine does not call it."""
+    hook.only_listens = True
+    return hook
+
+
+def _only_listens(hook: Callable) -> bool:
+    return getattr(hook, "__module__", None) == _RECORDING_HOOKS or getattr(hook, "only_listens", False)
 
 
 def _hooks(module: nn.Module) -> list[Callable]:

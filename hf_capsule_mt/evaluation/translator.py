@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -166,6 +167,7 @@ def generate_batches(
     *,
     max_new_tokens: int | None = None,
     engine: str = "fast",
+    dtype: str = "float32",
     **generate_options: Any,
 ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
     """Decode encoded lines, yielding each batch with its token ids `[batch, length]`.
@@ -177,13 +179,14 @@ def generate_batches(
         max_new_tokens: limit to the length of a translation; by default each line's own, twice its source tokens
             plus 20, within the model's positions and what its generation config says.
         engine: "fast": [`hf_capsule_mt.decoding`], where it can do what is asked, to the same tokens; "transformers".
+        dtype: precision of the engine "fast", which makes it from weights in float32: "float32", "bfloat16" or "int8".
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
         ValueError: if `max_new_tokens` exceeds the model's positions, or a word is not in its vocabulary.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
-    generate_options |= {"custom_generate": generate} if engine == "fast" else {}
+    generate_options |= {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]

@@ -6,6 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
+from hf_capsule_mt.decoding import only_listens
+
 LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss")
 
 
@@ -29,6 +31,7 @@ class _LossTerms(TrainerCallback):
         self._sums: dict[str, Tensor] = {}
         self._logged_at = 0
 
+    @only_listens
     def listen(self, model: nn.Module, inputs: tuple, outputs: Any) -> None:
         """Take the parts out of an output of the model, if it is training."""
         if not model.training or not isinstance(outputs, Mapping):

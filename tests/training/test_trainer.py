@@ -10,8 +10,10 @@ from tiny_marian import tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
 from transformers import DataCollatorForSeq2Seq, MarianConfig, set_seed
 
+from hf_capsule_mt import decoding
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.data.tokenized import tokenize_pairs
+from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.training import trainer as trainer_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -87,6 +89,28 @@ def test_data_and_validation_bleu_in_python(tmp_path):
     assert trainer.compute_metrics(SimpleNamespace(predictions=ids, label_ids=ids)) == {"bleu": pytest.approx(100)}
     with pytest.raises(ValueError, match="pad_token_id is 0 in the tokenizer and 1 in the model's config"):
         load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
+
+
+def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp_path, monkeypatch):
+    options = {"max_steps": 3, "eval_steps": 1, "predict_with_generate": True}
+    trainer = make_trainer(pairs, tmp_path, generation_num_beams=2, generation_max_length=8, **options)
+    trainer.eval_dataset, trainer.args.eval_strategy = [pairs[index] for index in range(6)], "steps"
+    engines, found, expected = [], [], []
+
+    def compute_metrics(prediction):
+        batch = trainer.data_collator(trainer.eval_dataset)
+        source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        expected.append(trainer.model.generate(**source, num_beams=2, max_length=8).tolist())
+        found.append(prediction.predictions[:, : len(expected[-1][0])].tolist())
+        return {"bleu": 0.0}
+
+    monkeypatch.setattr(trainer, "compute_metrics", compute_metrics)
+    translate = Engine.translate
+    monkeypatch.setattr(Engine, "translate", lambda engine, *args: engines.append(engine) or translate(engine, *args))
+    trainer.train()
+    assert found == expected
+    assert len(set(map(str, expected))) == len(set(engines)) == 3
+    assert trainer.model not in decoding.generation._engines
 
 
 def test_batches_hold_the_budget_and_an_epoch_every_pair(pairs, tmp_path):

@@ -1,0 +1,64 @@
+"""`--dtype` of the commands that decode is the precision of what decodes."""
+
+import argparse
+
+import pytest
+import torch
+from tiny_marian import tiny_model, tiny_tokenizer
+from transformers import T5Config, T5ForConditionalGeneration
+
+from hf_capsule_mt.cli import decoding
+from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.evaluation.translator import translate_lines
+
+
+def _args(*options):
+    parser = argparse.ArgumentParser()
+    decoding.add_options(parser)
+    args = parser.parse_args(["--device", "cpu", *options])
+    decoding.check_options(args)
+    return args
+
+
+def _load(args):
+    return decoding.load(args, decoding.process_state(args.device))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Checkpoints of a model that the engine decodes, and of one that it does not."""
+    other = T5ForConditionalGeneration(T5Config(vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+    found = {}
+    for name, model in {"known": tiny_model(), "other": other}.items():
+        found[name] = str(tmp_path_factory.mktemp(name))
+        model.save_pretrained(found[name])
+        tiny_tokenizer().save_pretrained(found[name])
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16", "int8"])
+def test_the_engine_has_it(dtype, folders, monkeypatch):
+    args = _args("--model", folders["known"], "--dtype", dtype)
+    model, tokenizer = _load(args)
+    assert model.dtype == torch.float32
+    asked, make = [], Engine.__init__
+    monkeypatch.setattr(
+        Engine, "__init__", lambda self, model, dtype="float32": asked.append(dtype) or make(self, model, dtype)
+    )
+    assert len(translate_lines(model, tokenizer, ["a b", "c"], **decoding.generate_options(args))) == 2
+    assert asked == ["float32" if dtype == "auto" else dtype]
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("known", ["--engine", "transformers", "--dtype", "bfloat16"]), ("other", ["--dtype", "bfloat16"])],
+)
+def test_without_the_engine_the_weights_have_it(model, options, folders):
+    assert _load(_args("--model", folders[model], *options))[0].dtype == torch.bfloat16
+
+
+def test_int8_is_the_engines_alone(folders):
+    with pytest.raises(ValueError, match="--dtype int8 is for --engine fast alone"):
+        _args("--model", folders["known"], "--engine", "transformers", "--dtype", "int8")
+    with pytest.raises(ValueError, match="T5ForConditionalGeneration on cpu; give float32 or bfloat16"):
+        _load(_args("--model", folders["other"], "--dtype", "int8"))
