@@ -211,7 +211,7 @@ class TranslationPipeline(Pipeline):
         return_tensors: bool = False,
         clean_up_tokenization_spaces: bool = False,
     ) -> list[dict[str, str | Tensor]]:
-        """Turn the sequences `[1, sequences, length]` of one string into its results; empty ones of a blank."""
+        """Turn the sequences `[1, sequences, length]` of one string into its results; empty for a blank one."""
         sequences = torch.unbind(model_outputs["output_ids"][0])
         if model_outputs["is_blank"].item():
             sequences = [words[:0] for words in sequences]
