@@ -77,7 +77,7 @@ def check_token_ids(config: PreTrainedConfig) -> None:
     words = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
     for name in _TOKENS:
         value = getattr(config, name, None)
-        for token in value if isinstance(value, list) else [value]:
+        for token in value if isinstance(value, list) and "eos" in name else [value]:
             is_word = isinstance(token, int) and not isinstance(token, bool) and 0 <= token < words
             if token is not None and not is_word:
                 raise ValueError(f"{name} is {value!r:.80}; allowed are integers from 0 to {words - 1}, the last word")

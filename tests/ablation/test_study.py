@@ -10,6 +10,9 @@ from hf_capsule_mt.ablation.steps import Plan
 from hf_capsule_mt.ablation.study import read_study
 from hf_capsule_mt.cli.ablate import command_parsers
 
+# Nine times itself at each of eight steps.
+BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi"))
+
 
 @pytest.fixture(scope="module")
 def parsers():
@@ -129,6 +132,10 @@ def test_mistakes_of_structure(tmp_path, study, key, value, message):
     [
         ("title: a\ntitle: b\n", "'title' comes twice"),
         ("title: [", "holds no YAML"),
+        (BOMB, "more than 100000 values"),
+        ("a: &a [*a]\n", "an alias stands for what it is in"),
+        ("[" * 5000, "nested too deeply"),
+        ("title: " + "1" * 5000, "holds no YAML"),
         ("- a\n", r"is \['a'\]; it must be a mapping"),
         ("title: a\n", "lacks 'data', which must be a mapping"),
     ],

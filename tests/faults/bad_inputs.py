@@ -229,6 +229,8 @@ def by_hand(folder: Path) -> list[str]:
     model.generation_config = settings
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
     words.no_padding()
+    named = json.loads((folder / "tokenizer_config.json").read_text())
+    words.add_special_tokens([named[name] for name in ("pad_token", "unk_token", "eos_token") if named.get(name)])
     if not _is_finite(model, [words.encode(line).ids for line in LINES]):
         return NOTHING
     found = []
@@ -345,6 +347,8 @@ def _same(written: object, said: object) -> bool:
     """Whether all that a record says is in what is written of it, which may have defaults too."""
     if isinstance(said, dict) and isinstance(written, dict):
         return all(name in written and _same(written[name], said[name]) for name in said)
+    if isinstance(said, list) and isinstance(written, list):
+        return len(said) == len(written) and all(map(_same, written, said))
     return repr(written) == repr(said) or written == said
 
 
