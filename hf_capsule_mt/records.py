@@ -246,8 +246,8 @@ class SpeedSettings(Options):
     new_tokens: int
     rounds: int
     seed: int
-    clock: str = "wall"
-    """"cpu": time of the process on a processor. "wall": time that passed."""
+    clock: str | None = None
+    """"cpu": time of the process on a processor. "wall", and None in early records: time that passed."""
 
 
 @dataclass(frozen=True)
@@ -324,8 +324,8 @@ class LatencySettings(Options):
     vocab_size: int
     num_beams: int
     rounds: int
-    clock: str = "wall"
-    """"cpu": time of the process on a processor. "wall": time that passed."""
+    clock: str | None = None
+    """"cpu": time of the process on a processor. "wall", and None in early records: time that passed."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _CTRANSLATE2_PRECISIONS = ("float32", "int8")
 
 
 def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
-    """Return all that can decode with the weights of a model, by name; no end-of-sentence word ends a translation early.
+    """Return all that can decode with the weights of a model, by name; all write as many tokens as they are told.
 
     Args:
         model: in evaluation mode.
@@ -148,7 +148,7 @@ def _ctranslate2_spec(model: MarianMTModel) -> Any:
     from ctranslate2.converters.transformers import BartLoader
 
     config = model.config
-    # As its own loader of Marian has it; that one also drops the last word and the start token's embedding, for OPUS-MT.
+    # As its loader of Marian has it, which also drops the last word and the start token's embedding, for OPUS-MT.
     config.normalize_before = config.normalize_embedding = False
     spec = BartLoader().get_model_spec(model)
     words = [str(word) for word in range(config.vocab_size)]

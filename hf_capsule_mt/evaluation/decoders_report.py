@@ -16,7 +16,7 @@ def decoders_page(page: Path) -> str:
     """Return a page rendered from its template, which lies beside it as PAGE.jinja.
 
     The template has `speed(name)`, `latency(name)` and `memory(name)`: the tables of the record of that name in the
-    folder `records` beside the page; and `ratio(name, row, decoder)`, the times as fast as the first decoder of the row.
+    folder `records` beside the page; and `ratio(name, row, decoder)`, times as fast as the row's first decoder.
     """
     folder = page.parent / "records"
 
@@ -73,10 +73,10 @@ def _caption(record: SpeedRecord) -> str:
     overrides = f" with {', '.join(settings.config_overrides)}" if settings.config_overrides else ""
     version = record.environment.packages.get("ctranslate2")
     return (
-        f"Times as fast as the first decoder of the row: medians of {settings.rounds} rounds, in brackets the smallest and "
-        f"the largest; {time}; the decoders take turns on the same batches in one process. `{settings.size}`{overrides}, "
-        f"vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of similar length at a time, "
-        f"{settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and words are random; sentence "
-        f"lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
+        f"Times as fast as the row's first decoder: medians of {settings.rounds} rounds, in brackets the smallest and "
+        f"the largest; {time}; the decoders take turns on the same batches in one process. "
+        f"`{settings.size}`{overrides}, vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of similar "
+        f"length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and words are "
+        f"random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
         f"{f', ctranslate2 {version}' if version else ''}."
     )

@@ -33,8 +33,8 @@ def measure_latency(
         device: where the models run.
 
     Returns:
-        Seconds for each decoding, by row, followed by the decoder if that is not `generate()`: all sentences of the first
-        round, then of the next.
+        Seconds for each decoding, by row, and by its decoder too if that is not `generate()`: all sentences of the
+        first round, then of the next.
 
     Raises:
         ValueError: if a number is too small, or there is no sentence.
