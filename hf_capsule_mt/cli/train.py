@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_same_model(args.resume_from_checkpoint, model)
     data = load_data(data_args, args, tokenizer, model.config)
     arguments = sys.argv[1:] if argv is None else argv
-    recorder = RunRecorder(model_args, data_args, data.text, data.train, arguments, started, environment)
+    recorder = RunRecorder(model_args, data_args, data.facts, arguments, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     trainer = TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
     result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)

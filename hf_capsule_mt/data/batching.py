@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
 
@@ -22,7 +23,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     dataloader's `set_epoch` before that: it does not reach through the two wrappers that lie here then.
 
     Args:
-        lengths: (source, target) lengths of each pair in tokens, special tokens included.
+        lengths: (source, target) lengths of each pair in tokens, special tokens included, `[N, 2]`.
         max_tokens: the budget of one batch on one process.
         num_replicas: number of processes among which the batches will be dealt.
         seed: with the epoch, decides the order.
@@ -34,7 +35,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        lengths: Sequence[tuple[int, int]],
+        lengths: Sequence[tuple[int, int]] | np.ndarray,
         max_tokens: int,
         *,
         num_replicas: int = 1,
@@ -46,7 +47,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if num_replicas < 1:
             raise ValueError(f"num_replicas is {num_replicas}; it must be at least 1.")
         # A pair of two empty sides still takes a place in its batch.
-        self.longest = torch.tensor(lengths, dtype=torch.long).amax(dim=1).clamp(min=1)
+        self.longest = torch.from_numpy(np.asarray(lengths, np.int32).max(axis=1).clip(1))
         self.max_tokens = max_tokens
         self.seed = seed
         self.shuffle = shuffle
@@ -68,14 +69,15 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         if not self.shuffle:
-            return iter(self._cut(self.longest.argsort(descending=True, stable=True)))
+            batches = self._cut(self.longest.argsort(descending=True, stable=True))
+            return (batch.tolist() for batch in batches)
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order = torch.randperm(len(self.longest), generator=generator)
         batches = self._cut(order[self.longest[order].argsort(descending=True, stable=True)])
-        return iter([batches[i] for i in torch.randperm(len(batches), generator=generator)])
+        return (batches[i].tolist() for i in torch.randperm(len(batches), generator=generator).tolist())
 
-    def _cut(self, order: torch.Tensor) -> list[list[int]]:
-        return [batch.tolist() for batch in order.split(self._sizes)]
+    def _cut(self, order: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return order.split(self._sizes)
 
     def _check_budget(self) -> None:
         length, index = (extreme.item() for extreme in self.longest.max(dim=0))
@@ -87,11 +89,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _batch_sizes(self, num_replicas: int) -> list[int]:
         """Numbers of pairs in the batches, from that of the longest pairs to that of the shortest."""
-        longest = self.longest.sort(descending=True).values.tolist()
+        longest = self.longest.sort(descending=True).values.numpy()
         sizes = []
         start = 0
         while start < len(longest):
-            sizes.append(min(self.max_tokens // longest[start], len(longest) - start))
+            sizes.append(min(self.max_tokens // int(longest[start]), len(longest) - start))
             start += sizes[-1]
         return _split_to_multiple(sizes, num_replicas)
 

@@ -1,23 +1,23 @@
-"""Parallel text from files and from the Hub.
+"""Parallel text from files and from the Hub, held in memory, and files of parallel text.
 
-A pair that is of no use is dropped and counted: one side is empty, or its bytes are not UTF-8. What puts the
-alignment in doubt is an error: files of different length, a line of three columns, a missing language.
+What a corpus is, and what is dropped or an error: [`hf_capsule_mt.data.pair_files`].
 """
 
-import codecs
 import gzip
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hf_capsule_mt.files import replace_bytes
 from hf_capsule_mt.records import ReadReport
 
-# One segment of each side, None where its bytes are not UTF-8.
-RawPair = tuple[str | None, str | None]
+from .columns import Columns, RawPair
+from .pair_files import byte_lines, decode, file_format, find_corpora, read_shard, useful_pairs
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
 
 
 @dataclass
@@ -36,12 +36,13 @@ def read_parallel_text(
     *,
     name: str = "training data",
 ) -> ParallelText:
-    """Read pairs from two line-aligned text files or from one .tsv or .jsonl file, each of them plain or .gz.
+    """Read all pairs of the files, which are named as in [`~hf_capsule_mt.data.pair_files.find_corpora`].
 
     Args:
-        files: source and target file, one segment a line; or one .tsv file of two columns, source and target;
-            or one .jsonl (.json) file with {"translation": {"en": "...", "de": "..."}} on each line.
-        source_lang: key of the source in "translation"; only .jsonl needs it.
+        files: source and target file, one segment a line; or a .tsv file of two columns, source and target; or a .jsonl
+            (.json) or .parquet file with {"translation": {"en": "...", "de": "..."}} or {"en": "...", "de": "..."} in
+            each row.
+        source_lang: key of the source in rows that have names.
         target_lang: key of the target, likewise.
         name: what error messages call the data.
 
@@ -50,30 +51,17 @@ def read_parallel_text(
             not what its format asks for, or no pair left.
         OSError: a file that is missing or unreadable.
     """
-    paths = [Path(file) for file in files]
-    listed = ", ".join(map(str, paths))
-    match [_format(path) for path in paths]:
-        case ["text", "text"]:
-            check_two_files(*paths, name)
-            pairs = _aligned_pairs(*paths, name)
-        case ["tsv"]:
-            pairs = _tsv_pairs(paths[0])
-        case ["jsonl"] if source_lang and target_lang:
-            pairs = _jsonl_pairs(paths[0], source_lang, target_lang)
-        case ["jsonl"]:
-            raise ValueError(f"{name}: {listed} needs source_lang and target_lang, such as en and de.")
-        case _:
-            raise ValueError(
-                f"{name}: give a source and a target file of plain text, or one .tsv or .jsonl file (each "
-                f"may be .gz), not {listed or 'nothing'}."
-            )
-    return _collect(pairs, f"{name} ({listed})")
+    columns = Columns(source_lang, target_lang)
+    corpora = find_corpora(files, columns, name)
+    pairs = (pair for corpus in corpora for shard in corpus.shards for pair in read_shard(shard, columns, name))
+    return _collect(pairs, f"{name} ({', '.join(map(str, files))})")
 
 
 def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, target_lang: str | None) -> None:
     """Raise a ValueError unless [`write_parallel_text`] can write to files of these names."""
-    formats = [_format(Path(file)) for file in files]
-    if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(set(files)) < len(formats):
+    formats = [file_format(Path(file)) for file in files]
+    only_read = [file for file in files if Path(file).suffix in (".bz2", ".xz", ".zst")]
+    if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(set(files)) < len(formats) or only_read:
         raise ValueError(
             "name a source and a target file of plain text, or one .tsv or .jsonl file (each may be .gz), not "
             f"{', '.join(map(str, files)) or 'nothing'}"
@@ -98,7 +86,7 @@ def write_parallel_text(
     """
     check_parallel_files(files, source_lang, target_lang)
     pairs = list(zip(sources, targets, strict=True))
-    match _format(Path(files[0])):
+    match file_format(Path(files[0])):
         case "tsv":
             texts = ["".join(f"{_one_column(source)}\t{_one_column(target)}\n" for source, target in pairs)]
         case "jsonl":
@@ -126,7 +114,7 @@ def load_hub_parallel_text(
     source_lang: str,
     target_lang: str,
 ) -> ParallelText:
-    """Read pairs from the "translation" column of a data set of the Hub or of a local folder.
+    """Read all pairs of a data set of the Hub or of a local folder, by languages or columns of these names.
 
     Raises:
         ValueError: no such configuration, split, column or language, or no pair left.
@@ -136,20 +124,27 @@ def load_hub_parallel_text(
 
     dataset = load_dataset(dataset_name, dataset_config_name, split=split)
     where = f"{dataset_name}, split {split}"
-    if "translation" not in dataset.column_names:
-        raise ValueError(f'{where}: no column "translation", only {", ".join(dataset.column_names)}.')
-    pairs = (_pick(translation, source_lang, target_lang, where) for translation in dataset["translation"])
-    return _collect(pairs, where)
+    return _collect(hub_pairs(dataset, Columns(source_lang, target_lang), where), where)
+
+
+def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str) -> Iterator[RawPair]:
+    """Yield the pairs of a data set, those of no use among them.
+
+    Raises:
+        ValueError: about the data at `where`, if there are no such columns or languages.
+    """
+    for row in dataset.select_columns(columns.wanted(dataset.column_names, where)):
+        yield columns.pick(row, where)
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Segments of a plain or .gz text file: only a line feed ends one, with or without a carriage return.
+    """Segments of a plain or compressed text file: only a line feed ends one, with or without a carriage return.
 
     Raises:
-        ValueError: a line that is not UTF-8, or a damaged .gz file.
+        ValueError: a line that is not UTF-8, or a damaged compressed file.
         OSError: a file that is missing or unreadable.
     """
-    lines = [_decode(line) for line in _byte_lines(Path(path))]
+    lines = [decode(line) for line in byte_lines(Path(path))]
     if None in lines:
         raise ValueError(f"{path}:{lines.index(None) + 1}: not UTF-8. Convert the file, for example by iconv.")
     return lines
@@ -157,104 +152,14 @@ def read_lines(path: str | Path) -> list[str]:
 
 def is_plain_text(file: str | Path) -> bool:
     """Return whether a file is, by its name, plain text with a segment a line."""
-    return _format(Path(file)) == "text"
-
-
-def _format(path: Path) -> str:
-    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix
-    return {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}.get(suffix, "text")
-
-
-def _byte_lines(path: Path) -> Iterator[bytes]:
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-        try:
-            for number, line in enumerate(file):
-                line = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield line if number else line.removeprefix(codecs.BOM_UTF8)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path} is not a whole gzip file: {error}") from error
-
-
-def _decode(line: bytes) -> str | None:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def check_two_files(source: Path, target: Path, name: str) -> None:
-    """Raise a ValueError, about `name`, if the sources and their translations are in the same file."""
-    if source.is_file() and target.is_file() and source.samefile(target):
-        raise ValueError(f"{name}: {source} and {target} are the same file; name the sources, and their translations.")
-
-
-def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterable[RawPair]:
-    sources, targets = ([_decode(line) for line in _byte_lines(file)] for file in (source_file, target_file))
-    if len(sources) != len(targets):
-        raise ValueError(
-            f"{name}: {source_file} has {len(sources)} lines and {target_file} has {len(targets)}; line i of "
-            "one must translate line i of the other."
-        )
-    return zip(sources, targets)
-
-
-def _tsv_pairs(path: Path) -> Iterator[RawPair]:
-    for number, line in enumerate(_byte_lines(path), start=1):
-        columns = line.split(b"\t") if line.strip() else [b"", b""]
-        if len(columns) != 2:
-            raise ValueError(f"{path}:{number}: {len(columns)} columns; there must be 2, source and target.")
-        yield _decode(columns[0]), _decode(columns[1])
-
-
-def _jsonl_pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[RawPair]:
-    for number, raw in enumerate(_byte_lines(path), start=1):
-        where = f"{path}:{number}"
-        line = _decode(raw)
-        if line is None:
-            yield None, None
-        elif not line.strip():
-            yield "", ""
-        else:
-            yield _pick(_translation(line, where), source_lang, target_lang, where)
-
-
-def _translation(line: str, where: str) -> Any:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
-    return row.get("translation") if isinstance(row, dict) else None
-
-
-def _pick(translation: Any, source_lang: str, target_lang: str, where: str) -> RawPair:
-    if not isinstance(translation, dict):
-        raise ValueError(f'{where}: expected {{"translation": {{"en": "...", "de": "..."}}}}.')
-    for lang in (source_lang, target_lang):
-        if lang not in translation:
-            raise ValueError(f'{where}: no language "{lang}", only {", ".join(translation)}.')
-        if not isinstance(translation[lang], str | None):
-            raise ValueError(f'{where}: "{lang}" must be a string, not {translation[lang]!r}.')
-    return _encodable(translation[source_lang] or ""), _encodable(translation[target_lang] or "")
-
-
-def _encodable(text: str) -> str | None:
-    # JSON can spell half of a surrogate pair, which no UTF-8 can.
-    return _decode(text.encode(errors="surrogatepass"))
+    return file_format(Path(file)) == "text"
 
 
 def _collect(pairs: Iterable[RawPair], where: str) -> ParallelText:
     text = ParallelText()
-    report = text.report
-    for source, target in pairs:
-        report.read += 1
-        if source is None or target is None:
-            report.invalid_utf8 += 1
-        elif not source.strip() or not target.strip():
-            report.empty += 1
-        else:
-            text.sources.append(source)
-            text.targets.append(target)
-    report.kept = len(text.sources)
-    if not report.kept:
-        raise ValueError(f"{where} holds no usable pair: {report}.")
+    for source, target in useful_pairs(pairs, text.report):
+        text.sources.append(source)
+        text.targets.append(target)
+    if not text.report.kept:
+        raise ValueError(f"{where} holds no usable pair: {text.report}.")
     return text
