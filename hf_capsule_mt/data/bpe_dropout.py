@@ -7,9 +7,9 @@ uninterrupted one sees.
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,17 +82,17 @@ class BPEDropout:
 
     def _words(self, ids: Sequence[int]) -> Iterator[str | list[int]]:
         """Yield the words of a text in the alphabet of bytes, and the ids between them that are no text."""
-        run: list[str] = []
-        for index in [*ids, None]:
-            if index in self._tokens:
-                run.append(self._tokens[index])
-                continue
-            if run:
-                text = bytes(self._bytes[symbol] for symbol in "".join(run)).decode(errors="surrogateescape")
-                yield from (word for word, _ in self._pre_tokenizer.pre_tokenize_str(text))
-                run = []
-            if index is not None:
-                yield [index]
+        for is_text, group in groupby(ids, self._tokens.__contains__):
+            run = list(group)
+            yield from self._words_of_text(run) if is_text else [run]
+
+    def _words_of_text(self, ids: list[int]) -> Iterable[str | list[int]]:
+        symbols = "".join(self._tokens[index] for index in ids)
+        try:
+            text = bytes(self._bytes[symbol] for symbol in symbols).decode()
+        except UnicodeDecodeError:
+            return [ids]
+        return [word for word, _ in self._pre_tokenizer.pre_tokenize_str(text)]
 
     def _segment_word(self, word: str, generator: random.Random) -> list[int]:
         ids, places = self._without_dropout(word)

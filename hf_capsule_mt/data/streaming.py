@@ -233,10 +233,10 @@ class TokenBudgetStream(TorchIterableDataset):
         rows = split_dataset_by_node(self.rows.of_pass(of_pass), self.rank, self.world_size)
         if before is not None:
             rows.load_state_dict(before)
-        reader = iter(rows)
-        while chunk := list(islice(reader, self.window)):
+        # Unlike `iter(rows)` it is the same in the worker of a dataloader.
+        for chunk in rows.iter(self.window):
             after = rows.state_dict()
-            yield chunk, before
+            yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
             before = after
 
     def _tokenize(self, rows: list[dict[str, Any]], number: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -16,6 +16,7 @@ from hf_capsule_mt.training.loss_terms import LOSS_TERMS
 
 SEVERAL_RUNS = Path(__file__).with_name("several_runs.py")
 TOKENS = {"method": "gdr", "max_tokens_per_batch": 60}
+STREAM = {**TOKENS, "streaming": True, "shuffle_buffer": 12, "max_source_length": 20, "max_target_length": 20}
 PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6}
 # Adam would blow up the last bits of gradients near zero.
 SGD = {"optim": "sgd", "learning_rate": 0.1}
@@ -23,16 +24,17 @@ SGD = {"optim": "sgd", "learning_rate": 0.1}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Runs of two processes: `tokens`, `pairs`, and each as resumed from its checkpoint-6."""
+    """Runs of two processes: `tokens`, `pairs`, `stream`, and each as resumed from its checkpoint-6."""
     folder = write_corpus(tmp_path_factory.mktemp("two_processes"))
     lists = []
-    for name, options, dropout in (("tokens", TOKENS, 0), ("pairs", PAIRS, 0), ("dropout", TOKENS, 0.3)):
+    kinds = ("tokens", TOKENS, 0), ("pairs", PAIRS, 0), ("dropout", TOKENS, 0.3), ("stream", STREAM, 0.3)
+    for name, options, dropout in kinds:
         lists.append(options_of(folder, name, dropout, save_strategy="steps", save_steps=6, **options))
         checkpoint = folder / name / "checkpoint-6"
         lists.append(options_of(folder, f"{name}_resumed", dropout, resume_from_checkpoint=checkpoint, **options))
     (folder / "runs.json").write_text(json.dumps(lists))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
     subprocess.run([*launch, str(SEVERAL_RUNS), str(folder / "runs.json")], env=environment, check=True, timeout=600)
     return folder
 
@@ -69,10 +71,17 @@ def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, twic
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tokens", "pairs", "dropout"])
+def test_one_process_read_for_both(folder):
+    """All runs but the stream's have the same two corpora, whose text and ids are made once."""
+    assert sorted(path.suffix for path in (folder / "cache" / "hf_capsule_mt").iterdir()) == ["", "", ".lock", ".lock"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tokens", "pairs", "dropout", "stream"])
 def test_resumed_in_the_middle_of_an_epoch(folder, name):
     checkpoint = folder / name / "checkpoint-6"
-    assert 1 < json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] < 2
+    if name != "stream":
+        assert 1 < json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] < 2
     losses, _, weights, _ = results(folder / name)
     resumed_losses, _, resumed_weights, _ = results(folder / f"{name}_resumed")
     assert resumed_losses == losses
