@@ -18,7 +18,7 @@ from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedTokenizerBase
 
 from .batching import TokenBudgetBatchSampler
-from .rows import fast_rows, pair_lengths
+from .rows import fast_rows, longest_sides
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -150,8 +150,8 @@ class ResegmentedPairs:
         return len(self.dataset)
 
     def lengths(self, max_tokens: int) -> np.ndarray:
-        """Return the lengths to cut batches of `max_tokens` for, `[N, 2]`."""
-        lengths = pair_lengths(self.dataset)
+        """Return the lengths to cut batches of `max_tokens` for, `[N]`."""
+        lengths = longest_sides(self.dataset)
         # A pair that fits alone must still do so.
         return np.maximum(lengths, np.minimum(np.ceil(lengths * self._growth()), max_tokens).astype(np.int32))
 

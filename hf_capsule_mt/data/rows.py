@@ -15,8 +15,8 @@ SIDES = ("input_ids", "labels")
 _CHUNK = 10_000
 
 
-def pair_lengths(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
-    """Return the numbers of tokens of each pair, source and target, `[N, 2]`, int32.
+def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
+    """Return the number of tokens of the longer side of each pair, `[N]`, int32.
 
     Of a `datasets.Dataset` only the bounds of its lists are read.
 
@@ -24,17 +24,17 @@ def pair_lengths(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
         ValueError: if it has no columns input_ids and labels.
     """
     if not _is_arrow(pairs):
-        return np.array([[len(pair[side]) for side in SIDES] for pair in pairs], np.int32).reshape(-1, 2)
+        return np.array([max(len(pair[side]) for side in SIDES) for pair in pairs], np.int32)
     import pyarrow.compute as pc
 
     missing = [side for side in SIDES if side not in pairs.column_names]
     if missing:
         raise ValueError(f"the data set has no column {missing[0]}, only {', '.join(pairs.column_names)}; tokenise it")
-    lengths = np.empty((len(pairs), 2), np.int32)
+    lengths = np.empty(len(pairs), np.int32)
     start = 0
     for table in pairs.select_columns(list(SIDES)).with_format("arrow").iter(_CHUNK):
-        for side, name in enumerate(SIDES):
-            lengths[start : start + len(table), side] = pc.list_value_length(table[name]).to_numpy()
+        sides = [pc.list_value_length(table[name]).to_numpy() for name in SIDES]
+        lengths[start : start + len(table)] = np.maximum(*sides)
         start += len(table)
     return lengths
 

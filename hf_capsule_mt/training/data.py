@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import Corpus, find_corpora
-from hf_capsule_mt.data.rows import pair_lengths
+from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_text
@@ -176,7 +176,7 @@ def _hashes(texts: Sequence[TextCorpus]) -> dict[str, str]:
 
 def _check_budget(pairs: "Dataset", max_tokens: int) -> None:
     """Raise ValueError if a batch of `max_tokens`, which is 0 for no limit, cannot hold the longest of the pairs."""
-    longest = pair_lengths(pairs).max()
+    longest = longest_sides(pairs).max()
     if 0 < max_tokens < longest:
         raise ValueError(
             f"max_tokens_per_batch is {max_tokens}, but the longest training text has {longest} tokens; raise it, or "

@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
-from hf_capsule_mt.data.rows import fast_rows, pair_lengths
+from hf_capsule_mt.data.rows import fast_rows, longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
 
 from .arguments import TranslationTrainingArguments
@@ -161,7 +161,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return pairs.rows(max_tokens), EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
         if isinstance(getattr(pairs, "column_names", None), list):
             pairs = self._remove_unused_columns(pairs, description="training")
-        return fast_rows(pairs), TokenBudgetBatchSampler(pair_lengths(pairs), max_tokens, **options)
+        return fast_rows(pairs), TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
 
     def _loader_options(self) -> dict[str, Any]:
         return {

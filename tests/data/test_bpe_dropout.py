@@ -10,7 +10,7 @@ from tiny_marian import tiny_tokenizer
 from torch.utils.data import DataLoader
 
 from hf_capsule_mt.data.bpe_dropout import BPEDropout, EpochIndexSampler, ResegmentedPairs
-from hf_capsule_mt.data.rows import pair_lengths
+from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde sehen das Haus"] * 9
@@ -88,7 +88,7 @@ def test_epochs_of_other_segmentations_within_the_budget(tokenizer, num_workers)
     dataset = Dataset.from_dict({"input_ids": encoded["input_ids"], "labels": encoded["labels"]})
     pairs = ResegmentedPairs(dataset, BPEDropout(tokenizer, 0.2), (16, 16))
     lengths = pairs.lengths(64)
-    assert (lengths >= pair_lengths(dataset)).all()
+    assert (lengths >= longest_sides(dataset)).all()
 
     def epoch(number):
         sampler = EpochIndexSampler(lengths, 64, seed=3)

@@ -14,7 +14,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import Sentences, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import find_corpora
-from hf_capsule_mt.data.rows import fast_rows, pair_lengths
+from hf_capsule_mt.data.rows import fast_rows, longest_sides
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.files import hash_text
 
@@ -65,9 +65,9 @@ def test_items_are_the_tokenizers(tokenizer, file):
     assert list(pairs) == expected
     assert fast_rows(pairs).__getitems__([4, 0, 0]) == [expected[4], expected[0], expected[0]]
     assert fast_rows(pairs)[2] == expected[2]
-    lengths = pair_lengths(pairs)
-    assert lengths.tolist() == [[len(pair["input_ids"]), len(pair["labels"])] for pair in expected]
-    assert pair_lengths(expected).tolist() == lengths.tolist()
+    lengths = longest_sides(pairs)
+    assert lengths.tolist() == [max(len(pair["input_ids"]), len(pair["labels"])) for pair in expected]
+    assert longest_sides(expected).tolist() == lengths.tolist()
 
 
 def test_targets_are_tokenised_as_targets(marian, file):
@@ -113,7 +113,7 @@ def test_nothing_left(tokenizer, file):
 def test_long_segments_are_neither_truncated_nor_warned_about(tokenizer, tmp_path, caplog):
     long = "two dogs " * 1000
     pairs = tokenize_corpus(read(write(tmp_path / "long.tsv", [long], [long])), tokenizer).dataset
-    assert pair_lengths(pairs)[0, 0] > tokenizer.model_max_length
+    assert longest_sides(pairs)[0] > tokenizer.model_max_length
     assert tokenizer.decode(pairs[0]["labels"], skip_special_tokens=True) == long
     assert not caplog.records
 
@@ -195,18 +195,18 @@ def test_sentences(tmp_path, file):
 def test_any_data_set_has_lengths():
     rows = {"input_ids": [[1, 2], [3], [4, 5, 6]], "labels": [[1], [2, 3], []], "text": ["a", "b", "c"]}
     dataset = datasets.Dataset.from_dict(rows)
-    assert pair_lengths(dataset).tolist() == [[2, 1], [1, 2], [3, 0]]
-    assert pair_lengths(dataset.select([2, 0])).tolist() == [[3, 0], [2, 1]]
-    assert pair_lengths(dataset.with_format("torch")).dtype == np.int32
+    assert longest_sides(dataset).tolist() == [2, 2, 3]
+    assert longest_sides(dataset.select([2, 0])).tolist() == [3, 2]
+    assert longest_sides(dataset.with_format("torch")).dtype == np.int32
     assert fast_rows(dataset.select([2, 0])).__getitems__([0]) == [{"input_ids": [4, 5, 6], "labels": [], "text": "c"}]
     assert len(fast_rows(dataset.with_format("torch"))[0]["input_ids"]) == 2
     with pytest.raises(ValueError, match="no column labels, only input_ids, text; tokenise it"):
-        pair_lengths(dataset.remove_columns("labels"))
+        longest_sides(dataset.remove_columns("labels"))
 
 
 def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
     pairs = tokenize_corpus(read(file), tokenizer).dataset
-    lengths = pair_lengths(pairs)
+    lengths = longest_sides(pairs)
     budget = int(lengths.max()) * 2
     sampler = TokenBudgetBatchSampler(lengths, budget)
     batches = list(DataLoader(fast_rows(pairs), batch_sampler=sampler, collate_fn=DataCollatorForSeq2Seq(tokenizer)))
