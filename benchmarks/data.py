@@ -4,7 +4,7 @@
 
 It makes a corpus of WMT14's shape in the folder, about 37 tokens a side, by joining sentences of two aligned texts, and
 a tokenizer of 10,000 tokens, and then reads it as `train` does, each time in a process of its own: with an empty cache,
-with a full one, and as a stream. The cache is in the folder, too.
+with a full one, and as a stream; with --times also a map of more token ids. The cache is in the folder, too.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 
 BATCHES, MAX_TOKENS = 500, 4096
 LANGUAGES = ("en", "de")
+MEASURES = ("start", "restart", "stream", "repeated")
 
 
 def main() -> None:
@@ -26,21 +27,26 @@ def main() -> None:
     parser.add_argument("--text", nargs=2, required=True, help="two aligned text files (.gz)")
     parser.add_argument("--pairs", type=int, default=500_000, help="pairs of the corpus (default: %(default)s)")
     parser.add_argument("--folder", type=Path, required=True, help="folder of the corpus, the tokenizer and the cache")
-    parser.add_argument("--measure", choices=("start", "restart", "stream"), help=argparse.SUPPRESS)
+    parser.add_argument("--times", type=int, help="measure token ids that many times as many, too, by repeating them")
+    parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure is not None:
-        print(json.dumps({"start": corpus_costs, "restart": corpus_costs, "stream": stream_costs}[args.measure](args)))
+        print(json.dumps((stream_costs if args.measure == "stream" else corpus_costs)(args)))
         return
     args.folder.mkdir(parents=True, exist_ok=True)
     if not files(args.folder)[1].is_file():
         make_corpus(args)
-    for kind in ("start", "restart", "stream"):
+    for kind in MEASURES:
+        if kind == "repeated" and args.times is None:
+            continue
+        if kind == "repeated":
+            repeat(args.folder, args.times)
         environment = {**os.environ, "HF_DATASETS_CACHE": str(args.folder / "cache")}
         command = [sys.executable, __file__, *sys.argv[1:], "--measure", kind]
         found = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
         print(kind, found.splitlines()[-1], flush=True)
-    used = sum(path.stat().st_size for path in (args.folder / "cache").rglob("*") if path.is_file())
-    print(f"disk: {used / 1e9:.2f} GB of cache")
+    for path in sorted((args.folder / "cache").rglob("*.arrow")):
+        print(f"{path.name.partition('-')[0]}: {path.stat().st_size / args.pairs:.0f} bytes a pair")
 
 
 def files(folder: Path) -> list[Path]:
@@ -66,6 +72,18 @@ def make_corpus(args: argparse.Namespace) -> None:
         Path(side.name).replace(file)
 
 
+def repeat(folder: Path, times: int) -> None:
+    """Write the cached token ids several times into one file."""
+    import pyarrow as pa
+
+    [cached] = (folder / "cache" / "hf_capsule_mt").glob("*/cache-*.arrow")
+    with pa.memory_map(str(cached)) as file, pa.OSFile(str(folder / "repeated.arrow"), "wb") as output:
+        table = pa.ipc.open_stream(file).read_all()
+        with pa.ipc.new_stream(output, table.schema) as writer:
+            for _ in range(times):
+                writer.write_table(table)
+
+
 def memory(name: str) -> int:
     """Return a line of this process's /proc/self/status, in MB."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -75,6 +93,7 @@ def memory(name: str) -> int:
 def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     """Read, tokenise and batch the corpus, or map it."""
     imported = Costs()
+    from datasets import Dataset
     from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
     from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
@@ -85,8 +104,11 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
     costs = {"import": imported.lap()}
-    [corpus] = find_corpora(files(args.folder), Columns())
-    pairs = tokenize_corpus(read_corpus(corpus, Columns()), tokenizer, 256, 256).dataset
+    if args.measure == "repeated":
+        pairs = Dataset.from_file(str(args.folder / "repeated.arrow"))
+    else:
+        [corpus] = find_corpora(files(args.folder), Columns())
+        pairs = tokenize_corpus(read_corpus(corpus, Columns()), tokenizer, 256, 256).dataset
     lengths = longest_sides(pairs)
     sampler = TokenBudgetBatchSampler(lengths, MAX_TOKENS)
     batches = iter(sampler)
@@ -98,7 +120,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
         collator(found)
         tokens += sum(len(row[side]) for row in found for side in ("input_ids", "labels"))
     costs["tokens a CPU second"] = round(tokens / imported.lap())
-    return {**costs, "tokens of the longer side": round(float(lengths.mean()), 1), **memories()}
+    return {**costs, "pairs": len(pairs), "tokens of the longer side": round(float(lengths.mean()), 1), **memories()}
 
 
 def stream_costs(args: argparse.Namespace) -> dict[str, float]:

@@ -133,7 +133,10 @@ def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str
     Raises:
         ValueError: about the data at `where`, if there are no such columns or languages.
     """
-    for row in dataset.select_columns(columns.wanted(dataset.column_names, where)):
+    # Of a stream they may not be known before it is read.
+    if dataset.column_names is not None:
+        dataset = dataset.select_columns(columns.wanted(dataset.column_names, where))
+    for row in dataset:
         yield columns.pick(row, where)
 
 
