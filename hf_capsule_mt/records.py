@@ -129,9 +129,11 @@ class RunRecord(Record):
     """Fields of the model's configuration that differ from the defaults."""
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
-    """Hashes of the text that was read, by side: source and target."""
-    data_report: ReadReport
-    pairs: PairCounts
+    """Hashes of the text that was read, by side: source and target; of several corpora, of their hashes."""
+    data_report: ReadReport | None
+    """None of a stream, which is not read in full."""
+    pairs: PairCounts | None
+    """Likewise."""
     mixed_precision: str = "no"
     processes: int
     updates: int

@@ -1,11 +1,17 @@
 """Settings every test runs under. Pytest puts this folder on sys.path, hence `from reference import ...`."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Corpora of tests are of no use to anybody afterwards.
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")
+atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

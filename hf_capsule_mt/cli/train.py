@@ -100,7 +100,7 @@ def _prepare(
     if args.resume_from_checkpoint is not None:
         check_same_model(args.resume_from_checkpoint, model)
     data = load_data(data_args, args, tokenizer, model.config)
-    recorder = RunRecorder(model_args, data_args, data.text, data.train, words, started, environment)
+    recorder = RunRecorder(model_args, data_args, data.facts, words, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     return recorder, TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
 

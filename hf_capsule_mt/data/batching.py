@@ -3,8 +3,12 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
+
+# Pairs that are sorted together.
+_BLOCK = 1_000_000
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -22,7 +26,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     dataloader's `set_epoch` before that: it does not reach through the two wrappers that lie here then.
 
     Args:
-        lengths: (source, target) lengths of each pair in tokens, special tokens included.
+        lengths: (source, target) lengths of each pair in tokens, special tokens included, `[N, 2]`; or the longer of
+            the two, `[N]`.
         max_tokens: the budget of one batch on one process.
         num_replicas: number of processes among which the batches will be dealt.
         seed: with the epoch, decides the order.
@@ -34,7 +39,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __init__(
         self,
-        lengths: Sequence[tuple[int, int]],
+        lengths: Sequence[tuple[int, int]] | np.ndarray,
         max_tokens: int,
         *,
         num_replicas: int = 1,
@@ -45,14 +50,22 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             raise ValueError("lengths is empty: there are no pairs to batch.")
         if num_replicas < 1:
             raise ValueError(f"num_replicas is {num_replicas}; it must be at least 1.")
+        longest = np.asarray(lengths)
+        if longest.ndim == 2:
+            longest = longest.max(axis=1)
         # A pair of two empty sides still takes a place in its batch.
-        self.longest = torch.tensor(lengths, dtype=torch.long).amax(dim=1).clamp(min=1)
+        self.longest = np.maximum(longest, 1, dtype=np.int32)
         self.max_tokens = max_tokens
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
         self._check_budget()
-        self._sizes = self._batch_sizes(num_replicas)
+        # How many pairs there are of each length, from the longest to 0.
+        self._counts = sum(
+            np.bincount(self.longest[block], minlength=self.longest.max() + 1) for block in self._blocks()
+        )
+        self._counts = self._counts[::-1]
+        self._ends = np.cumsum(self._batch_sizes(num_replicas))
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch whose order the next `iter()` runs through."""
@@ -64,34 +77,57 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return self
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self._ends)
 
     def __iter__(self) -> Iterator[list[int]]:
-        if not self.shuffle:
-            return iter(self._cut(self.longest.argsort(descending=True, stable=True)))
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order = torch.randperm(len(self.longest), generator=generator)
-        batches = self._cut(order[self.longest[order].argsort(descending=True, stable=True)])
-        return iter([batches[i] for i in torch.randperm(len(batches), generator=generator)])
+        if self.shuffle:
+            order = torch.randperm(len(self.longest), generator=generator, dtype=torch.int32).numpy()
+            order = self._longest_first(order)
+            batches = torch.randperm(len(self), generator=generator).numpy()
+        else:
+            order = self._longest_first(np.arange(len(self.longest), dtype=np.int32))
+            batches = range(len(self))
+        return (order[self._ends[batch - 1] if batch else 0 : self._ends[batch]].tolist() for batch in batches)
 
-    def _cut(self, order: torch.Tensor) -> list[list[int]]:
-        return [batch.tolist() for batch in order.split(self._sizes)]
+    def _longest_first(self, order: np.ndarray) -> np.ndarray:
+        """Return the order sorted by length, and where that is equal as it was.
+
+        `argsort` would do it, with two arrays of eight bytes a pair.
+        """
+        result = np.empty_like(order)
+        # Places of the next pair of each length.
+        places = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
+        for block in self._blocks():
+            pairs = order[block]
+            kinds = len(self._counts) - 1 - self.longest[pairs]
+            by_kind = np.argsort(kinds, kind="stable")
+            counts = np.bincount(kinds, minlength=len(places))
+            firsts = np.cumsum(counts) - counts
+            sorted_kinds = kinds[by_kind]
+            result[places[sorted_kinds] + np.arange(len(pairs)) - firsts[sorted_kinds]] = pairs[by_kind]
+            places += counts
+        return result
+
+    def _blocks(self) -> list[slice]:
+        return [slice(start, start + _BLOCK) for start in range(0, len(self.longest), _BLOCK)]
 
     def _check_budget(self) -> None:
-        length, index = (extreme.item() for extreme in self.longest.max(dim=0))
-        if length > self.max_tokens:
+        index = int(self.longest.argmax())
+        if self.longest[index] > self.max_tokens:
             raise ValueError(
-                f"max_tokens is {self.max_tokens}, but the longer side of pair {index} alone has {length} "
+                f"max_tokens is {self.max_tokens}, but the longer side of pair {index} alone has {self.longest[index]} "
                 "tokens. Raise max_tokens, or leave out pairs that long."
             )
 
     def _batch_sizes(self, num_replicas: int) -> list[int]:
         """Numbers of pairs in the batches, from that of the longest pairs to that of the shortest."""
-        longest = self.longest.sort(descending=True).values.tolist()
+        ends, total = np.cumsum(self._counts), len(self.longest)
         sizes = []
         start = 0
-        while start < len(longest):
-            sizes.append(min(self.max_tokens // longest[start], len(longest) - start))
+        while start < total:
+            longest = len(ends) - 1 - int(np.searchsorted(ends, start, side="right"))
+            sizes.append(min(self.max_tokens // longest, total - start))
             start += sizes[-1]
         return _split_to_multiple(sizes, num_replicas)
 

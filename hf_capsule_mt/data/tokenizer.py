@@ -1,7 +1,7 @@
 """A joint byte-level BPE tokenizer, and checks of any tokenizer against a model's config."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -21,15 +21,15 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     becomes one token.
 
     Args:
-        texts: sentences of both languages, in any order.
+        texts: sentences of both languages, in any order. They are gone through twice; an iterator is read into a list.
         vocab_size: number of tokens; in it are `<pad>` (id 0), `<unk>` (1), `</s>` (2), the 256 bytes and the
             language codes. A small text may have too few merges to reach it.
 
     Raises:
         ValueError: no text, or a vocabulary too small for what must be in it.
     """
-    texts = list(texts)
-    if not texts:
+    texts = list(texts) if isinstance(texts, Iterator) else texts
+    if next(iter(texts), None) is None:
         raise ValueError("There are no texts to train a tokenizer on.")
     codes = sorted({code.group().rstrip() for code in map(LANGUAGE_CODE.match, texts) if code})
     _check_vocab_size(vocab_size, len(codes))

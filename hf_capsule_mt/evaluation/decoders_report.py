@@ -75,8 +75,8 @@ def _caption(record: SpeedRecord) -> str:
     return (
         f"Times as fast as the row's first decoder: medians of {settings.rounds} rounds, in brackets the smallest and "
         f"the largest; {time}; the decoders take turns on the same batches in one process. "
-        f"`{settings.size}`{overrides}, vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of similar "
-        f"length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and words are "
-        f"random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
+        f"`{settings.size}`{overrides}, vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of "
+        f"similar length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and words are "
+        f"random; lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
         f"{f', ctranslate2 {version}' if version else ''}."
     )

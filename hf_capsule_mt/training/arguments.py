@@ -1,6 +1,8 @@
 """The options of `hf-capsule-mt train`, in three groups: model, data, training."""
 
+import glob
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
+from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 
 
@@ -84,25 +87,62 @@ class DataArguments:
     _argument_group_name = "data"
 
     train_file: list[str] = HfArg(
-        default_factory=list, help="Source file and target file, or one .tsv or .jsonl file; each may be gzipped (.gz)."
+        default_factory=list,
+        help="Source file and target file, or a .tsv, .jsonl or .parquet file; all but the last may be .gz, .bz2, .xz "
+        "or .zst. Several corpora one after the other; 'part-*.tsv' in quotes is one of several files.",
     )
     validation_file: list[str] = HfArg(default_factory=list, help="The same for validation.")
     dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
     source_lang: str | None = HfArg(default=None, help="Source language, as the data names it (en).")
     target_lang: str | None = HfArg(default=None, help="Target language, as the data names it (de).")
+    source_column: str | None = HfArg(default=None, help="Column of the source, if it is not called as its language.")
+    target_column: str | None = HfArg(default=None, help="Column of the target, likewise.")
+    train_file_weights: list[float] = HfArg(
+        default_factory=list, help="How often each corpus of train_file is drawn from, in relation to the others."
+    )
     max_source_length: int = HfArg(default=256, help="Tokens; pairs with a longer source are left out.")
     max_target_length: int = HfArg(default=256, help="Tokens; pairs with a longer target are left out.")
+    preprocessing_num_workers: int | None = HfArg(
+        default=None,
+        help="Processes that tokenise; by default one, whose tokenizer uses all cores if it is a fast one.",
+    )
+    bpe_dropout: float = HfArg(
+        default=0.0, help="Probability with which merges are left out, anew in every epoch; byte-level BPE only."
+    )
+    streaming: bool = HfArg(
+        default=False, help="Read, tokenise and batch as training goes, and hold nothing; needs --max_steps."
+    )
+    shuffle_buffer: int = HfArg(default=100_000, help="Pairs that a stream shuffles and sorts by length together.")
 
     def __post_init__(self) -> None:
         if bool(self.train_file) == (self.dataset_name is not None):
             raise ValueError("give either --train_file or --dataset_name")
         for name in ("train_file", "validation_file"):
             for file in getattr(self, name):
-                if not Path(file).is_file():
+                if not Path(file).is_file() and not glob.glob(file):
                     raise ValueError(f"{name} names {file}, which is not a file; check the path")
-        if self.dataset_name is not None and not (self.source_lang and self.target_lang):
-            raise ValueError(f"dataset_name is {self.dataset_name!r}; it needs --source_lang and --target_lang")
+        if self.dataset_name is not None and None in (self.columns.source, self.columns.target):
+            raise ValueError(
+                f"dataset_name is {self.dataset_name!r}; it needs --source_lang and --target_lang, or --source_column "
+                "and --target_column"
+            )
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name in ("preprocessing_num_workers", "shuffle_buffer"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.bpe_dropout < 1:
+            raise ValueError(f"bpe_dropout is {self.bpe_dropout}; it must be at least 0 and less than 1")
+        for weight in self.train_file_weights:
+            if not 0 < weight < math.inf:
+                raise ValueError(f"train_file_weights has {weight}; weights must be more than 0")
+
+    @property
+    def columns(self) -> Columns:
+        """The names by which rows tell source from target."""
+        return Columns(self.source_lang, self.target_lang, self.source_column, self.target_column)
 
 
 @dataclass(kw_only=True)
@@ -180,8 +220,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         """Check these arguments together with those of the data.
 
         Raises:
-            ValueError: if there is nothing to evaluate on, or metric_for_best_model is not computed.
+            ValueError: if there is nothing to evaluate on, metric_for_best_model is not computed, or a way to read data
+                lacks what it needs.
         """
+        self._check_data(data_args)
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
@@ -204,6 +246,25 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             raise ValueError(
                 f"per_device_train_batch_size is {size}, but batches are filled to "
                 f"max_tokens_per_batch={self.max_tokens_per_batch}; set that to 0 for batches of {size} pairs"
+            )
+
+    def _check_data(self, data_args: DataArguments) -> None:
+        """Raise a ValueError where streaming or BPE-dropout lacks what it needs."""
+        if data_args.streaming and self.max_steps < 1:
+            raise ValueError(f"streaming is true and max_steps {self.max_steps}; a stream has no end: give --max_steps")
+        if data_args.streaming and self.dataloader_num_workers > 1:
+            raise ValueError(
+                f"dataloader_num_workers is {self.dataloader_num_workers}; a stream has at most 1, and its tokenizer "
+                "all cores"
+            )
+        for name in ("streaming", "bpe_dropout"):
+            if getattr(data_args, name) and self.max_tokens_per_batch == 0:
+                raise ValueError(f"{name} is {getattr(data_args, name)}; it needs --max_tokens_per_batch")
+        longest = max(data_args.max_source_length, data_args.max_target_length)
+        if data_args.streaming and longest > self.max_tokens_per_batch:
+            raise ValueError(
+                f"max_tokens_per_batch is {self.max_tokens_per_batch}, but a streamed text may have {longest} tokens; "
+                "raise it, or lower max_source_length and max_target_length"
             )
 
     def _check_early_stopping(self) -> None:

@@ -1,25 +1,44 @@
 """Reading and tokenising of the text that a run is trained on and validated with."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.parallel_text import ParallelText, load_hub_parallel_text, read_parallel_text
-from hf_capsule_mt.data.tokenized import TokenizedPairs, tokenize_pairs
+from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
+from hf_capsule_mt.data.pair_files import Corpus, find_corpora
+from hf_capsule_mt.data.rows import longest_sides
+from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
+from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.records import PairCounts, ReadReport
 
 from .arguments import DataArguments, TranslationTrainingArguments
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """Numbers and hashes of the training data, for records; of a stream, which is not read in full, there are none."""
+
+    report: ReadReport | None = None
+    pairs: PairCounts | None = None
+    sha256: dict[str, str] = field(default_factory=dict)
+    """Hashes of the lines that are kept, by side; of several corpora, of their hashes."""
 
 
 @dataclass(frozen=True)
 class TrainingData:
     """Data sets for [`~hf_capsule_mt.training.trainer.TranslationTrainer`]."""
 
-    text: ParallelText
-    """The training text as it was read."""
-    train: TokenizedPairs
-    validation: TokenizedPairs | None
+    train: "Dataset | ResegmentedPairs | TokenBudgetStream"
+    validation: "Dataset | None"
     """None if there is no validation text."""
+    facts: DataFacts = DataFacts()
 
 
 def load_data(
@@ -28,7 +47,7 @@ def load_data(
     tokenizer: PreTrainedTokenizerBase,
     config: PreTrainedConfig,
 ) -> TrainingData:
-    """Read and tokenise training and validation text, for a model of `config` with `tokenizer`.
+    """Read and tokenise training and validation text, for a model of `config` with `tokenizer`; or map the cache.
 
     Raises:
         ValueError: if the tokenizer is another model's, a length exceeds the model's positions, or there is no usable
@@ -36,18 +55,128 @@ def load_data(
     """
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
-    train_text, validation_text = (_read(data_args, split, args) for split in ("train", "validation"))
-    train = _tokenize(train_text, tokenizer, data_args, args, "training")
-    _check_budget(train, args.max_tokens_per_batch)
-    validation = None
-    if validation_text is not None:
-        validation = _tokenize(validation_text, tokenizer, data_args, args, "validation")
-    return TrainingData(train_text, train, validation)
+    loader = _Loader(data_args, args, tokenizer)
+    # What is wrong with files shows when they are read: of both sets before the work of tokenising.
+    texts = None if data_args.streaming else loader.read("train")
+    validation = loader.read("validation") if loader.has_validation() else None
+    train, facts = (loader.stream(), DataFacts()) if texts is None else loader.training_pairs(texts)
+    return TrainingData(train, None if validation is None else loader.tokenize(validation, "validation")[0], facts)
 
 
-def _check_budget(pairs: TokenizedPairs, max_tokens: int) -> None:
+@dataclass(frozen=True)
+class _Loader:
+    data_args: DataArguments
+    args: TranslationTrainingArguments
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return self.data_args.max_source_length, self.data_args.max_target_length
+
+    @property
+    def seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
+    def has_validation(self) -> bool:
+        of_hub = self.data_args.dataset_name is not None and self.args.eval_strategy != "no"
+        return bool(self.data_args.validation_file) or of_hub
+
+    def read(self, split: str) -> list[TextCorpus]:
+        """Return the corpora of a split."""
+        data_args, name = self.data_args, f"{split} data"
+        if getattr(data_args, f"{split}_file"):
+            corpora = self._corpora(split)
+            texts = [read_corpus(corpus, data_args.columns, name) for corpus in corpora]
+        else:
+            names = data_args.dataset_name, data_args.dataset_config_name, split
+            texts = [read_hub_corpus(*names, data_args.columns, streaming=data_args.streaming)]
+        for text in texts:
+            self._say(f"{split if len(texts) == 1 else text.name}: {text.report}")
+        return texts
+
+    def tokenize(self, texts: Sequence[TextCorpus], name: str) -> tuple["Dataset", int]:
+        """Return the pairs of several corpora, and how many were left out for their length."""
+        from datasets import concatenate_datasets, interleave_datasets
+
+        corpora = [self._tokenize(text) for text in texts]
+        parts, too_long = [corpus.dataset for corpus in corpora], sum(corpus.too_long for corpus in corpora)
+        weights = self.data_args.train_file_weights if name == "training" else []
+        if weights:
+            shares = [weight / sum(weights) for weight in weights]
+            pairs = interleave_datasets(parts, shares, seed=self.seed, stopping_strategy="all_exhausted")
+        else:
+            pairs = parts[0] if len(parts) == 1 else concatenate_datasets(parts)
+        self._say(f"{name}: {len(pairs)} pairs tokenised, {too_long} over the length limit left out")
+        return pairs, too_long
+
+    def training_pairs(self, texts: Sequence[TextCorpus]) -> tuple["Dataset | ResegmentedPairs", DataFacts]:
+        """Return the pairs to train on, and the facts about them."""
+        pairs, too_long = self.tokenize(texts, "training")
+        _check_budget(pairs, self.args.max_tokens_per_batch)
+        facts = DataFacts(_sum(texts), PairCounts(len(pairs), too_long), _hashes(texts))
+        dropout = self._dropout()
+        return pairs if dropout is None else ResegmentedPairs(pairs, dropout, self.limits), facts
+
+    def stream(self) -> TokenBudgetStream:
+        """Return the training text as batches that are made as training goes."""
+        data_args = self.data_args
+        if data_args.dataset_name is not None:
+            rows = hub_rows(data_args.dataset_name, data_args.dataset_config_name, "train", data_args.columns)
+        else:
+            weights = data_args.train_file_weights
+            rows = file_rows(self._corpora("train"), data_args.columns, weights, seed=self.seed)
+        return TokenBudgetStream(
+            rows,
+            self.tokenizer,
+            self.args.max_tokens_per_batch,
+            limits=self.limits,
+            window=data_args.shuffle_buffer,
+            seed=self.seed,
+            resegment=self._dropout(),
+            rank=self.args.process_index,
+            world_size=self.args.world_size,
+        )
+
+    def _corpora(self, split: str) -> list[Corpus]:
+        files = getattr(self.data_args, f"{split}_file")
+        corpora = find_corpora(files, self.data_args.columns, f"{split} data")
+        weights = self.data_args.train_file_weights
+        if split == "train" and weights and len(weights) != len(corpora):
+            raise ValueError(
+                f"train_file_weights has {len(weights)} weights, but train_file {len(corpora)} corpora; give each one"
+            )
+        return corpora
+
+    def _tokenize(self, text: TextCorpus) -> TokenizedCorpus:
+        workers = self.data_args.preprocessing_num_workers
+        return tokenize_corpus(text, self.tokenizer, *self.limits, num_proc=workers)
+
+    def _dropout(self) -> BPEDropout | None:
+        probability = self.data_args.bpe_dropout
+        return BPEDropout(self.tokenizer, probability, self.seed) if probability else None
+
+    def _say(self, line: str) -> None:
+        if self.args.process_index == 0:
+            print(line)
+
+
+def _sum(texts: Sequence[TextCorpus]) -> ReadReport:
+    total = ReadReport()
+    for text in texts:
+        for name, number in vars(text.report).items():
+            setattr(total, name, getattr(total, name) + number)
+    return total
+
+
+def _hashes(texts: Sequence[TextCorpus]) -> dict[str, str]:
+    if len(texts) == 1:
+        return texts[0].sha256
+    return {side: hash_text(text.sha256[side] for text in texts) for side in ("source", "target")}
+
+
+def _check_budget(pairs: "Dataset", max_tokens: int) -> None:
     """Raise ValueError if a batch of `max_tokens`, which is 0 for no limit, cannot hold the longest of the pairs."""
-    longest = max(map(max, pairs.lengths))
+    longest = longest_sides(pairs).max()
     if 0 < max_tokens < longest:
         raise ValueError(
             f"max_tokens_per_batch is {max_tokens}, but the longest training text has {longest} tokens; raise it, or "
@@ -65,30 +194,3 @@ def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: T
     for name, length in lengths.items():
         if positions is not None and length > positions:
             raise ValueError(f"{name} is {length}, but the model has {positions} positions; lower it to that")
-
-
-def _read(data_args: DataArguments, split: str, args: TranslationTrainingArguments) -> ParallelText | None:
-    languages = data_args.source_lang, data_args.target_lang
-    files = getattr(data_args, f"{split}_file")
-    if files:
-        text = read_parallel_text(files, *languages, name=f"{split} data")
-    elif data_args.dataset_name is not None and (split == "train" or args.eval_strategy != "no"):
-        text = load_hub_parallel_text(data_args.dataset_name, data_args.dataset_config_name, split, *languages)
-    else:
-        return None
-    if args.process_index == 0:
-        print(f"{split}: {text.report}")
-    return text
-
-
-def _tokenize(
-    text: ParallelText,
-    tokenizer: PreTrainedTokenizerBase,
-    data_args: DataArguments,
-    args: TranslationTrainingArguments,
-    name: str,
-) -> TokenizedPairs:
-    pairs = tokenize_pairs(text, tokenizer, data_args.max_source_length, data_args.max_target_length)
-    if args.process_index == 0:
-        print(f"{name}: {len(pairs)} pairs tokenised, {pairs.too_long} over the length limit left out")
-    return pairs

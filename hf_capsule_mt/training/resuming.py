@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.trainer_pt_utils import safe_globals
+from transformers.utils import logging
 
 from hf_capsule_mt.checkpoints import (
     checkpoints,
@@ -22,8 +23,17 @@ from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .run_identity import identity_in
 
+logger = logging.get_logger(__name__)
+
 # Names, or ends of names, of the fields that a resumed run may change.
 _FREE = ("dropout", "layerdrop", "label_smoothing", "loss_weight", "use_cache", "init_std")
+
+# How a number is changed, where it is no option.
+_HOW = {
+    "processes": " (--num_processes of accelerate launch, --nproc_per_node of torchrun)",
+    "batches_per_update": " (processes times --gradient_accumulation_steps)",
+    "pairs_per_update": " (processes times --gradient_accumulation_steps times --per_device_train_batch_size)",
+}
 
 LAST = "last"
 """In place of a checkpoint: the newest whole one of the run in the output folder."""
@@ -34,17 +44,23 @@ def find_checkpoint(value: str, args: TrainingArguments) -> Path:
 
     Raises:
         OSError: if a file of its state is damaged.
-        ValueError: if it was not saved to its end, is the folder of a run, or was saved by another number of processes;
-            if a file of its state is missing, unless `args.ignore_missing_state`; or there is no last checkpoint.
+        ValueError: if it was not saved to its end, is the folder of a run, or its updates had other batches; if a file
+            of its state is missing, unless `args.ignore_missing_state`; or there is no last checkpoint.
     """
     checkpoint = _last(args) if value == LAST else _named(value)
     check_same_batches(checkpoint, batches_of(args), args)
-    missing = [] if args.ignore_missing_state else missing_state(checkpoint, args.world_size)
+    processes = _batches_in(checkpoint).get("processes", args.world_size)
+    missing = [] if args.ignore_missing_state else missing_state(checkpoint, processes)
     if missing:
         raise ValueError(
             f"resume_from_checkpoint is {str(checkpoint)!r}, which lacks {', '.join(missing)}: without it the run "
             "would go on from another state than was saved; copy it again, name another checkpoint, or accept that "
             "with --ignore_missing_state true"
+        )
+    if processes != args.world_size:
+        logger.warning(
+            f"{checkpoint} was saved by {processes} processes, and this run has {args.world_size}: it goes on with the "
+            "same pairs in the same updates, but other random numbers for dropout"
         )
     for file in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
         _check_whole(file)
@@ -80,10 +96,11 @@ def _named(value: str) -> Path:
 def batches_of(args: TrainingArguments, **data: Any) -> dict[str, Any]:
     """Return what the batches of every update depend on: options, and facts of the `data`."""
     budget = getattr(args, "max_tokens_per_batch", 0)
+    batches = args.world_size * args.gradient_accumulation_steps
+    sizes = {"max_tokens_per_batch": budget, "batches_per_update": batches}
     return {
         "processes": args.world_size,
-        "gradient_accumulation_steps": args.gradient_accumulation_steps,
-        **({"max_tokens_per_batch": budget} if budget else {"train_batch_size": args.train_batch_size}),
+        **(sizes if budget else {"pairs_per_update": batches * args.train_batch_size}),
         "data_seed": args.data_seed if args.data_seed is not None else args.seed,
         **data,
     }
@@ -97,20 +114,23 @@ def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: Tr
     """
     if args.ignore_data_skip:
         return
-    there = identity_in(read_trainer_state(checkpoint)).get("batches") or _processes_of(checkpoint)
-    different = [name for name in here if name in there and there[name] != here[name]]
-    if different:
-        name = different[0]
-        how = " (--num_processes of accelerate launch, --nproc_per_node of torchrun)" if name == "processes" else ""
+    there = _batches_in(checkpoint)
+    # Of an earlier version's run nothing else is known.
+    compared = [name for name in here if name in there and (name != "processes" or len(there) == 1)]
+    name = next((name for name in compared if there[name] != here[name]), None)
+    if name is not None:
         raise ValueError(
             f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had {name} {there[name]}, where this has "
             f"{here[name]}: it would leave out pairs of sentences, or train on them again; go on with {name} "
-            f"{there[name]}{how}, or begin the data anew with --ignore_data_skip true"
+            f"{there[name]}{_HOW.get(name, '')}, or begin the data anew with --ignore_data_skip true"
         )
 
 
-def _processes_of(checkpoint: str | Path) -> dict[str, Any]:
-    """Return the number of processes that saved a checkpoint, by its files of random states."""
+def _batches_in(checkpoint: str | Path) -> dict[str, Any]:
+    """Return what the batches of a checkpoint's run depended on, or else how many files of random states there are."""
+    known = identity_in(read_trainer_state(checkpoint)).get("batches")
+    if known:
+        return known
     of_several = len([*Path(checkpoint).glob("rng_state_*.pth")])
     if of_several:
         return {"processes": of_several}

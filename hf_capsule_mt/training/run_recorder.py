@@ -4,17 +4,13 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 
 from huggingface_hub import ModelCard
 from transformers import Trainer
 
 from hf_capsule_mt.checkpoints import count_parameters
-from hf_capsule_mt.data.parallel_text import ParallelText
-from hf_capsule_mt.data.tokenized import TokenizedPairs
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import (
@@ -24,7 +20,6 @@ from hf_capsule_mt.records import (
     Environment,
     EvaluationRecord,
     ModelOptions,
-    PairCounts,
     RunRecord,
     Score,
     ScoreSettings,
@@ -33,6 +28,7 @@ from hf_capsule_mt.records import (
 from hf_capsule_mt.weights import read_hashes
 
 from .arguments import DataArguments, ModelArguments
+from .data import DataFacts
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,8 @@ class RunRecorder:
 
     model_args: ModelArguments
     data_args: DataArguments
-    text: ParallelText
-    """The training text as it was read."""
-    pairs: TokenizedPairs
-    """The pairs that are trained on."""
+    facts: DataFacts
+    """Numbers and hashes of the training data."""
     arguments: Sequence[str]
     """Words of the command line."""
     started: float
@@ -62,9 +56,9 @@ class RunRecorder:
             training=decode(TrainerOptions, trainer.args.to_dict()),
             config=trainer.model.config.to_diff_dict(),
             parameters=count_parameters(trainer.model),
-            data_sha256=self._data_sha256,
-            data_report=self.text.report,
-            pairs=PairCounts(trained_on=len(self.pairs), too_long=self.pairs.too_long),
+            data_sha256=self.facts.sha256,
+            data_report=self.facts.report,
+            pairs=self.facts.pairs,
             mixed_precision=trainer.accelerator.mixed_precision,
             processes=trainer.args.world_size,
             updates=trainer.state.global_step,
@@ -94,11 +88,6 @@ class RunRecorder:
             references=[DataFile(VALIDATION)],
             environment=self.environment,
         )
-
-    @cached_property
-    def _data_sha256(self) -> dict[str, str]:
-        """Hash of both sides of the text, computed once: a run that pushes writes a card at every checkpoint."""
-        return {"source": hash_text(self.text.sources), "target": hash_text(self.text.targets)}
 
     def _command(self, trainer: Trainer) -> str:
         processes, precision = trainer.args.world_size, trainer.accelerator.mixed_precision

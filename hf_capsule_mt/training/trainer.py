@@ -11,7 +11,7 @@ from accelerate.data_loader import DataLoaderShard
 from accelerate.utils import broadcast_object_list
 from huggingface_hub import HfApi
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
@@ -27,6 +27,9 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
+from hf_capsule_mt.data.rows import fast_rows, longest_sides
+from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
 from hf_capsule_mt.trainer_state import read_trainer_state
 
@@ -115,9 +118,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             model, args, processing_class=tokenizer, train_dataset=data.train, eval_dataset=data.validation
         ).train()
 
-    Its training data set has `lengths`: a (source, target) pair of token counts for each item, as
-    [`~hf_capsule_mt.data.tokenized.TokenizedPairs`] has. The model card is made by `recorder`; without one it is
-    the Trainer's own.
+    Its training data set is any `datasets.Dataset` with columns `input_ids` and `labels`, a list of such rows, or what
+    `load_data` makes of a corpus. The model card is made by `recorder`; without one it is the Trainer's own.
     """
 
     def __init__(
@@ -137,6 +139,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.identity = RunIdentity()
         self._divergence = DivergenceCheck()
         self.add_callback(self.identity)
+        self._resumed_from = self._stream_state = None
+        # A stream finds its place by itself, without reading all that comes before it.
+        self.args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
         log_loss_terms(self)
         self.add_callback(SourceCallback())
         self.add_callback(_CardCallback(self.create_model_card))
@@ -161,11 +166,14 @@ class TranslationTrainer(Seq2SeqTrainer):
             resume_from_checkpoint = str(find_checkpoint(named, self.args))
             check_same_batches(resume_from_checkpoint, self.identity.batches, self.args)
             self.identity.go_on(read_trainer_state(resume_from_checkpoint))
+            # A stream goes on behind the batch at which the checkpoint was saved.
+            self._resumed_from = resume_from_checkpoint
         return super().train(resume_from_checkpoint or None, **kwargs)
 
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the loss of a batch, after its gradient is added."""
-        loss = super().training_step(*args, **kwargs)
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the loss of a batch, after its gradient is added; remember the state of a stream behind the batch."""
+        self._stream_state = inputs.pop("stream_state", None)
+        loss = super().training_step(model, inputs, *args, **kwargs)
         self._divergence.add(loss)
         return loss
 
@@ -190,23 +198,12 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
         """Return the training batches of this process."""
+        if isinstance(self.train_dataset, TokenBudgetStream):
+            return self._stream_loader()
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
-        sampler = TokenBudgetBatchSampler(
-            self.train_dataset.lengths,
-            self.args.max_tokens_per_batch,
-            num_replicas=self.args.world_size,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-        )
-        loader = DataLoader(
-            self.train_dataset,
-            batch_sampler=sampler,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-            pin_memory=self.args.dataloader_pin_memory,
-            persistent_workers=self.args.dataloader_persistent_workers,
-        )
+        rows, sampler = self._rows_and_batches()
+        loader = DataLoader(rows, batch_sampler=sampler, collate_fn=self.data_collator, **self._loader_options())
         # accelerate cannot even out batches of varying size, and need not: the sampler gives each process as many.
         # Evaluation needs even batches: every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
@@ -225,6 +222,39 @@ class TranslationTrainer(Seq2SeqTrainer):
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         super()._save(output_dir, state_dict)
+
+    def _rows_and_batches(self) -> tuple[Dataset, TokenBudgetBatchSampler]:
+        """Return the training pairs, and what fills batches with them."""
+        pairs, max_tokens = self.train_dataset, self.args.max_tokens_per_batch
+        options = {
+            "num_replicas": self.args.world_size,
+            "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+        }
+        if isinstance(pairs, ResegmentedPairs):
+            return pairs.rows(max_tokens), EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
+        if isinstance(getattr(pairs, "column_names", None), list):
+            pairs = self._remove_unused_columns(pairs, description="training")
+        return fast_rows(pairs), TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
+
+    def _loader_options(self) -> dict[str, Any]:
+        return {
+            "num_workers": self.args.dataloader_num_workers,
+            "prefetch_factor": self.args.dataloader_prefetch_factor,
+            "pin_memory": self.args.dataloader_pin_memory,
+            "persistent_workers": self.args.dataloader_persistent_workers,
+        }
+
+    def _stream_loader(self) -> DataLoaderShard:
+        if self._resumed_from is not None:
+            self.train_dataset.load_state(read_stream_state(self._resumed_from, self.args.process_index))
+        device = self.args.device if self.accelerator.device_placement else None
+        return stream_loader(self.train_dataset, self.data_collator, device, **self._loader_options())
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        # Here every process writes a file of its own, before the one that makes a checkpoint whole.
+        super()._save_rng_state(output_dir)
+        if self._stream_state is not None:
+            write_stream_state(output_dir, self.args.process_index, self._stream_state)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate as the Trainer does, but count every sentence once."""

@@ -189,7 +189,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
 )
 def test_a_checkpoint_of_another_model(run, corpus, tmp_path, monkeypatch, capsys, changes, message):
     """It is refused before data is read."""
-    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_corpus", None)
     monkeypatch.chdir(tmp_path)
     for name in ("resumed", "cut", "unreadable", "weightless"):
         shutil.copytree(run / "checkpoint-2", name)
@@ -338,7 +338,7 @@ def check_error(corpus, folder, changes, message, capsys):
     ],
 )
 def test_wrong_arguments_are_found_before_the_data_is_read(corpus, tmp_path, monkeypatch, capsys, changes, message):
-    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_corpus", None)
     check_error(corpus, tmp_path, changes, message, capsys)
 
 
@@ -358,7 +358,7 @@ def test_wrong_arguments_are_found_before_the_data_is_read(corpus, tmp_path, mon
 def test_wrong_checkpoints_are_found_before_the_data_is_read(
     run, corpus, tmp_path, monkeypatch, capsys, changes, message
 ):
-    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_corpus", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").symlink_to(run)
     save_tiny_marian(tmp_path / "marian")

@@ -92,7 +92,7 @@ def test_the_folder_of_a_run_is_no_checkpoint(corpus, finished, tmp_path, capsys
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
 def test_missing_state(corpus, run, capsys, monkeypatch, name):
     (run / "checkpoint-4" / name).unlink()
-    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_corpus", None)
     message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
     assert f"'run/checkpoint-4', which lacks {name}: without it the run would go on from another state" in message
     monkeypatch.undo()
@@ -148,7 +148,7 @@ def cut(file):
 def test_damaged_state(corpus, run, capsys, monkeypatch, name, damage):
     """One line with the file, before data is read."""
     damage(run / "checkpoint-4" / name)
-    monkeypatch.setattr("hf_capsule_mt.training.data.read_parallel_text", None)
+    monkeypatch.setattr("hf_capsule_mt.training.data.read_corpus", None)
     message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
     assert message.count("\n") == 1
     assert "run/checkpoint-4" in message
@@ -159,7 +159,7 @@ def test_damaged_state(corpus, run, capsys, monkeypatch, name, damage):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gradient_accumulation_steps": 2}, "whose run had gradient_accumulation_steps 1, where this has 2"),
+        ({"gradient_accumulation_steps": 2}, "whose run had batches_per_update 1, where this has 2"),
         (
             {"max_tokens_per_batch": 30},
             "go on with max_tokens_per_batch 60, or begin the data anew with",
@@ -180,13 +180,16 @@ def test_another_number_of_processes(corpus, run, capsys, is_recorded):
     shutil.copy(checkpoint / "rng_state_0.pth", checkpoint / "rng_state_1.pth")
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     if is_recorded:
-        state["stateful_callbacks"]["RunIdentity"]["attributes"]["batches"]["processes"] = 2
+        batches = state["stateful_callbacks"]["RunIdentity"]["attributes"]["batches"]
+        batches |= {"processes": 2, "batches_per_update": 2}
     else:
         del state["stateful_callbacks"]["RunIdentity"]
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     message = error_of(capsys, corpus, run, resume_from_checkpoint=checkpoint)
-    assert "whose run had processes 2, where this has 1: it would leave out pairs" in message
-    assert "go on with processes 2 (--num_processes of accelerate launch, --nproc_per_node of torchrun)" in message
+    name = "batches_per_update" if is_recorded else "processes"
+    assert f"whose run had {name} 2, where this has 1: it would leave out pairs" in message
+    how = "processes times --grad" if is_recorded else "--num_processes of accelerate launch, --nproc_per_node of torch"
+    assert f"go on with {name} 2 ({how}" in message
 
 
 def test_a_checkpoint_of_an_earlier_version(corpus, run, finished):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from hf_capsule_mt.data import batching
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -72,6 +73,21 @@ def test_replicas_get_the_same_number_of_batches(lengths, max_tokens, num_replic
     dealt = Counter(index for share in shares for batch in share for index in batch)
     assert dealt == Counter(range(len(lengths)))
     assert all(len(batch) * max(max(lengths[i]) for i in batch) <= max_tokens for share in shares for batch in share)
+
+
+@given(LENGTHS, st.integers(1, 7), st.integers(0, 3))
+def test_sorted_in_blocks_as_at_once(lengths, block, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "_BLOCK", block)
+        sampler = TokenBudgetBatchSampler(lengths, 60, seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(lengths), generator=generator)
+        longest = torch.tensor(lengths).amax(1)
+        expected = order[longest[order].argsort(descending=True, stable=True)].tolist()
+        cut = sorted(epoch_of(sampler, 0), key=lambda batch: expected.index(batch[0]))
+        assert [index for batch in cut for index in batch] == expected
+        longer = TokenBudgetBatchSampler(longest.numpy(), 60, seed=seed)
+        assert epoch_of(longer, 2) == epoch_of(sampler, 2)
 
 
 def test_the_largest_batches_are_split():

@@ -1,10 +1,15 @@
 import gzip
 import json
+import lzma
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hf_capsule_mt.data.columns import Columns
+from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_lines, read_parallel_text
 
 SEGMENT = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
@@ -127,7 +132,12 @@ def test_one_file_for_both_sides(tmp_path, monkeypatch):
         ("a.jsonl", jsonl(("a", "b"), keys=("cs", "fr")), r'a\.jsonl:1: no language "en", only cs, fr'),
         ("a.jsonl", jsonl(("a", 7)), r'a\.jsonl:1: "de" must be a string, not 7'),
         ("a.jsonl", jsonl(("a", "b")) + "{oops\n", r"a\.jsonl:2: not JSON"),
-        ("a.jsonl", '{"en": "a", "de": "b"}\n', r'a\.jsonl:1: expected {"translation"'),
+        (
+            "a.jsonl",
+            '{"en": "a", "fr": "b"}\n',
+            r'a\.jsonl:1: no column "de", only en, fr; name one with target_column',
+        ),
+        ("a.jsonl", '{"en": "a", "de": ["b"]}\n', r"""a\.jsonl:1: "de" must be a string, not \['b'\]"""),
         ("a.jsonl", '["a", "b"]\n', r'a\.jsonl:1: expected {"translation"'),
         ("a.tsv", "", r"a\.tsv\) holds no usable pair: 0 pairs read"),
         ("a.tsv", "\t\n", r"no usable pair: 1 pairs read, 0 kept, 1 dropped with an empty side"),
@@ -144,7 +154,9 @@ def test_bad_content(tmp_path, name, content, message):
         ([], (), "not nothing"),
         (["a.en"], (), r"one \.tsv or \.jsonl file .* not a\.en"),
         (["a.en", "a.de", "a.fr"], (), r"not a\.en, a\.de, a\.fr"),
-        (["a.tsv", "b.tsv.gz"], (), r"not a\.tsv, b\.tsv\.gz"),
+        (["a.en", "b.en", "a.de", "b.de", "c.en"], (), r"not a\.en, b\.en, a\.de, b\.de, c\.en"),
+        (["no/*.tsv"], (), r"no/\*\.tsv matches no file"),
+        (["a.parquet"], ("en",), r"a\.parquet needs source_lang and target_lang, such as en and de, or source_column"),
         (["a.jsonl"], (), r"a\.jsonl needs source_lang and target_lang"),
         (["a.jsonl"], ("en",), r"a\.jsonl needs source_lang and target_lang"),
     ],
@@ -162,14 +174,89 @@ def test_missing_and_unreadable_files(tmp_path):
         read_parallel_text([here, tmp_path])
 
 
-def test_damaged_gzip_files(tmp_path):
-    whole = gzip.compress(b"some text\n" * 1000)
-    damaged = {"cut": whole[:-9], "flipped": whole[:12] + bytes(4) + whole[16:], "plain": b"a\n"}
+COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".xz": None, ".zst": "zstd"}
+
+
+def compress(path, content):
+    if COMPRESSED[path.suffix] is None:
+        path.write_bytes(lzma.compress(content))
+    else:
+        with pa.output_stream(str(path), compression=COMPRESSED[path.suffix]) as stream:
+            stream.write(content)
+    return path
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_compressed_files(tmp_path, suffix):
+    path = compress(tmp_path / f"a.tsv{suffix}", "one\teins\n\ttwo\nGrün\tgreen\n".encode())
+    assert pairs_of(read_parallel_text([path])) == [("one", "eins"), ("Grün", "green")]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_damaged_compressed_files(tmp_path, suffix):
+    lines = b"".join(b"%x\n" % (number**9) for number in range(3000))
+    whole = compress(tmp_path / f"whole{suffix}", lines).read_bytes()
+    middle = len(whole) // 2
+    damaged = {"cut": whole[:-9], "flipped": whole[:middle] + bytes(40) + whole[middle + 40 :], "plain": b"a\n"}
     for name, content in damaged.items():
-        path = tmp_path / f"{name}.gz"
+        path = tmp_path / f"{name}{suffix}"
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name}\.gz is not a whole gzip file"):
+        with pytest.raises(ValueError, match=rf"{name}\{suffix} is not a whole \{suffix} file: ."):
             read_lines(path)
+
+
+def test_parquet(tmp_path):
+    rows = [{"en": "one", "de": "eins", "fr": "un"}, {"en": "two", "de": None, "fr": "deux"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "flat.parquet")
+    pq.write_table(pa.table({"translation": rows, "score": [1, 2]}), tmp_path / "nested.parquet")
+    for name in ("flat", "nested"):
+        text = read_parallel_text([tmp_path / f"{name}.parquet"], "en", "de")
+        assert pairs_of(text) == [("one", "eins")]
+        assert text.report.empty == 1
+    with pytest.raises(
+        ValueError, match=r'flat\.parquet: no column "cs", only en, de, fr; name one with source_column'
+    ):
+        read_parallel_text([tmp_path / "flat.parquet"], "cs", "de")
+    with pytest.raises(ValueError, match=r'nested\.parquet:1: no language "cs", only en, de, fr'):
+        read_parallel_text([tmp_path / "nested.parquet"], "cs", "de")
+    (tmp_path / "bad.parquet").write_bytes((tmp_path / "flat.parquet").read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"bad\.parquet is not a whole \.parquet file"):
+        read_parallel_text([tmp_path / "bad.parquet"], "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "pair"),
+    [
+        ({"translation": {"en": "a", "de": "b"}}, Columns("de", "en"), ("b", "a")),
+        ({"en": "a", "de": "b"}, Columns("en", "de"), ("a", "b")),
+        ({"text": "a", "summary": "b"}, Columns("en", "de", "text", "summary"), ("a", "b")),
+        ({"en": "a", "translation": "b"}, Columns("en", "de", target_column="translation"), ("a", "b")),
+        ({"en": None, "de": "\ud800"}, Columns("en", "de"), ("", None)),
+    ],
+)
+def test_columns(row, columns, pair):
+    assert columns.pick(row, "here") == pair
+
+
+def shards_of(files, columns=Columns("en", "de")):  # noqa: B008
+    return [[tuple(map(str, shard.paths)) for shard in corpus.shards] for corpus in find_corpora(files, columns)]
+
+
+def test_several_corpora(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("p-1.en", "p-1.de", "p-2.en", "p-2.de", "q.en.gz", "q.de", "r-1.tsv", "r-2.tsv", "s.jsonl"):
+        (tmp_path / name).touch()
+    p, q = [("p-1.en", "p-1.de"), ("p-2.en", "p-2.de")], [("q.en.gz", "q.de")]
+    assert shards_of(["p-*.en", "p-*.de"]) == [p]
+    assert shards_of(["p-1.en", "p-1.de", "q.en.gz", "q.de"]) == [p[:1], q]
+    # As a shell writes it where a pattern is not in quotes.
+    assert shards_of(["p-1.en", "p-2.en", "p-1.de", "p-2.de"]) == [p[:1], p[1:]]
+    assert shards_of(["q.en.gz", "r-*.tsv", "q.de", "s.jsonl"]) == [q, [("r-1.tsv",), ("r-2.tsv",)], [("s.jsonl",)]]
+    with pytest.raises(ValueError, match=r"2 files of sources, from p-1\.en on, and 1 of translations, from q\.de on"):
+        shards_of(["p-*.en", "q.de"])
+    (tmp_path / "r-3.jsonl").touch()
+    with pytest.raises(ValueError, match=r"r-\* matches files of several formats"):
+        shards_of(["r-*"])
 
 
 def test_read_lines_names_the_line_that_is_not_utf8(tmp_path):
@@ -206,5 +293,7 @@ def test_hub_data_set_errors(hub_folder, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     write(other / "train.jsonl", '{"en": "a", "de": "b"}\n')
-    with pytest.raises(ValueError, match=r'other, split train: no column "translation", only en, de'):
-        load_hub_parallel_text(str(other), None, "train", "en", "de")
+    with pytest.raises(
+        ValueError, match=r'other, split train: no column "fr", only en, de; name one with target_column'
+    ):
+        load_hub_parallel_text(str(other), None, "train", "en", "fr")

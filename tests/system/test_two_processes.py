@@ -26,6 +26,7 @@ CONFIGURATIONS = Path(__file__).parents[2] / "benchmarks" / "accelerate"
 SGD = {"optim": "sgd", "learning_rate": 0.1}
 ADAM = {"adam_epsilon": 0.1, "learning_rate": 0.1}
 TOKENS = {"method": "gdr", "max_tokens_per_batch": 60, **SGD}
+STREAM = {**TOKENS, "streaming": True, "shuffle_buffer": 12, "max_source_length": 20, "max_target_length": 20}
 PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6, **SGD}
 # With SGD there is no state, and torch loads none to spread.
 SPREAD = {"method": "rnmt-gdr", "max_tokens_per_batch": 60, **ADAM}
@@ -47,10 +48,11 @@ def fsdp_environment():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Runs of two processes: `tokens`, `pairs` and `dropout`, each as resumed from its checkpoint-6, and `spread`."""
+    """Runs of two processes: `spread`, and others, each as resumed from its checkpoint-6."""
     folder = write_corpus(tmp_path_factory.mktemp("two_processes"))
     runs = []
-    for name, options, dropout in (("tokens", TOKENS, 0), ("pairs", PAIRS, 0), ("dropout", TOKENS, 0.3)):
+    kinds = ("tokens", TOKENS, 0), ("pairs", PAIRS, 0), ("dropout", TOKENS, 0.3), ("stream", STREAM, 0.3)
+    for name, options, dropout in kinds:
         runs.append(({}, options_of(folder, name, dropout, **SAVING, **options)))
         checkpoint = folder / name / "checkpoint-6"
         runs.append(({}, options_of(folder, f"{name}_resumed", dropout, resume_from_checkpoint=checkpoint, **options)))
@@ -64,7 +66,8 @@ def run_elsewhere(folder, runs, *launch):
     """Run the training command for each of the runs in processes that a launcher starts."""
     (folder / "runs.json").write_text(json.dumps(runs))
     words = [sys.executable, "-m", *launch, str(SEVERAL_RUNS), str(folder / "runs.json")]
-    subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=600)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
+    subprocess.run(words, env=environment, check=True, timeout=600)
 
 
 def options_of(folder, name, dropout, **options):
@@ -105,10 +108,17 @@ def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, twic
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tokens", "pairs", "dropout"])
+def test_one_process_read_for_both(folder):
+    """All runs but the stream's have the same two corpora, whose text and ids are made once."""
+    assert sorted(path.suffix for path in (folder / "cache" / "hf_capsule_mt").iterdir()) == ["", "", ".lock", ".lock"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tokens", "pairs", "dropout", "stream"])
 def test_resumed_in_the_middle_of_an_epoch(folder, name):
     checkpoint = folder / name / "checkpoint-6"
-    assert 1 < json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] < 2
+    if name != "stream":
+        assert 1 < json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] < 2
     losses, _, weights, _ = results(folder / name)
     resumed_losses, _, resumed_weights, _ = results(folder / f"{name}_resumed")
     assert resumed_losses == losses

@@ -11,8 +11,9 @@ from tiny_run import SMALL, files, write_corpus
 from transformers import DataCollatorForSeq2Seq, MarianConfig, set_seed
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.parallel_text import read_parallel_text
-from hf_capsule_mt.data.tokenized import tokenize_pairs
+from hf_capsule_mt.data.columns import Columns
+from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
+from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.training import trainer as trainer_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
@@ -24,7 +25,8 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
-    return tokenize_pairs(read_parallel_text(files(corpus, "train")), tiny_tokenizer())
+    [found] = find_corpora(files(corpus, "train"), Columns())
+    return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer()).dataset
 
 
 def make_trainer(pairs, folder, **options):
@@ -79,8 +81,8 @@ def test_data_and_validation_bleu_in_python(tmp_path):
     model_args = ModelArguments("em-routing", "tiny", tokenizer_name="tokenizer", config_overrides=SMALL)
     model = build_model(model_args, tokenizer)
     data = load_data(data_args, args, tokenizer, model.config)
-    assert len(data.train) + data.train.too_long == len(data.text.sources) == 60
-    assert data.train.too_long > 0
+    assert len(data.train) + data.facts.pairs.too_long == data.facts.report.kept == 60
+    assert data.facts.pairs.too_long > 0
     sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     trainer = TranslationTrainer(model, args, processing_class=tokenizer, **sets)
     trainer.train()

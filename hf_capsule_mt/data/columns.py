@@ -1,0 +1,91 @@
+"""The two sides of a row whose fields have names."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# One segment of each side, None where its bytes are not UTF-8.
+RawPair = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names by which rows tell source from target.
+
+    A row is {"translation": {"en": "...", "de": "..."}}, read by its languages, or flat, {"en": "...", "de": "..."},
+    read by its columns, which are called as the languages are unless they are named.
+
+    Args:
+        source_lang: source language, as the data names it.
+        target_lang: target language, likewise.
+        source_column: column of the source in flat rows.
+        target_column: column of the target, likewise.
+    """
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """The column of the source in flat rows, or None."""
+        return self.source_column or self.source_lang
+
+    @property
+    def target(self) -> str | None:
+        """The column of the target in flat rows, or None."""
+        return self.target_column or self.target_lang
+
+    def check(self, where: str) -> None:
+        """Raise a ValueError, about the data at `where`, unless both sides have a name."""
+        if None in (self.source, self.target):
+            raise ValueError(
+                f"{where} needs source_lang and target_lang, such as en and de, or source_column and target_column"
+            )
+
+    def pick(self, row: Any, where: str) -> RawPair:
+        """Return both sides of a row; null is an empty side.
+
+        Raises:
+            ValueError: if the row has no such side, or it is no string; the message begins with `where`.
+        """
+        if not isinstance(row, dict):
+            raise ValueError(
+                f'{where}: expected {{"translation": {{"en": "...", "de": "..."}}}} or {{"en": "...", ...}}.'
+            )
+        translation = row.get("translation")
+        if isinstance(translation, dict) and None in (self.source_column, self.target_column):
+            return self._sides(translation, (self.source_lang, self.target_lang), "language", where)
+        self.check_names(row, where)
+        return self._sides(row, (self.source, self.target), "column", where)
+
+    def wanted(self, names: Sequence[str], where: str) -> list[str]:
+        """Return those columns of a table that hold the two sides; raise a ValueError if it has no such columns."""
+        if "translation" in names and None in (self.source_column, self.target_column):
+            return ["translation"]
+        self.check_names(names, where)
+        return list(dict.fromkeys((self.source, self.target)))
+
+    def check_names(self, names: Iterable[str], where: str) -> None:
+        """Raise a ValueError unless both sides are among the `names` of flat columns."""
+        for option, name in zip(("source_column", "target_column"), (self.source, self.target)):
+            if name not in names:
+                raise ValueError(f'{where}: no column "{name}", only {", ".join(names)}; name one with {option}.')
+
+    def _sides(self, fields: dict[str, Any], names: tuple[str | None, str | None], kind: str, where: str) -> RawPair:
+        for name in names:
+            if name not in fields:
+                raise ValueError(f'{where}: no {kind} "{name}", only {", ".join(fields)}.')
+            if not isinstance(fields[name], str | None):
+                raise ValueError(f'{where}: "{name}" must be a string, not {fields[name]!r:.80}.')
+        return _encodable(fields[names[0]] or ""), _encodable(fields[names[1]] or "")
+
+
+def _encodable(text: str) -> str | None:
+    # JSON can spell half of a surrogate pair, which no UTF-8 can.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text

@@ -1,0 +1,256 @@
+"""Corpora as Arrow files in the cache of `datasets`: read once, tokenised once, and mapped by every process.
+
+A corpus is a folder `hf_capsule_mt/FINGERPRINT` of `HF_DATASETS_CACHE`. The fingerprint follows from the names, sizes
+and times of the files (or from the data set of the Hub) and the columns; that of the token ids in it from the tokenizer
+and the limits as well. The first process to ask for a corpus makes it, and all others wait for that.
+"""
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.files import new_folder, read_json, write_json
+from hf_capsule_mt.records import ReadReport
+
+from .columns import Columns, RawPair
+from .pair_files import Corpus, read_shard, useful_pairs
+from .parallel_text import hub_pairs
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+# In every fingerprint: to be raised when other text or other ids are made of the same files.
+_VERSION = 1
+_CHUNK = 10_000
+_FACTS = "facts.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TextCorpus:
+    """The useful pairs of a corpus, in its order.
+
+    Attributes:
+        dataset: columns source and target.
+        report: numbers of pairs that were read, kept and dropped.
+        sha256: hashes of the kept lines of each side, by `source` and `target`.
+        name: what error messages call it.
+    """
+
+    dataset: "Dataset"
+    report: ReadReport
+    sha256: dict[str, str]
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizedCorpus:
+    """Pairs as token ids.
+
+    Attributes:
+        dataset: columns input_ids and labels, lists of int32.
+        too_long: number of pairs that were left out because one side is over its limit.
+    """
+
+    dataset: "Dataset"
+    too_long: int
+
+
+def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -> TextCorpus:
+    """Return the pairs of files, from the cache if they are there.
+
+    Raises:
+        ValueError: if a line is not what its format asks for, or there is no useful pair.
+        OSError: if a file is missing or unreadable.
+    """
+
+    def pairs() -> Iterator[RawPair]:
+        return (pair for shard in corpus.shards for pair in read_shard(shard, columns, name))
+
+    files = [(shard.format, *map(_stamp, shard.paths)) for shard in corpus.shards]
+    named = any(shard.format in ("jsonl", "parquet") for shard in corpus.shards)
+    identity = {"files": files, "columns": dataclasses.asdict(columns) if named else None}
+    return _cached(identity, pairs, f"{name} ({corpus})")
+
+
+def read_hub_corpus(
+    dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns, *, streaming: bool = False
+) -> TextCorpus:
+    """Return the pairs of a split of a data set of the Hub or of a local folder, from the cache if they are there.
+
+    With `streaming` nothing but this split is downloaded.
+
+    Raises:
+        ValueError: no such configuration, split, column or language, or no useful pair.
+        OSError: no such data set.
+    """
+    from datasets import load_dataset, load_dataset_builder
+
+    where = f"{dataset_name}, split {split}"
+    if streaming:
+        builder = load_dataset_builder(dataset_name, dataset_config_name)
+        # Its folder is named by the data files and the revision.
+        source, dataset = str(builder.cache_dir), builder.as_streaming_dataset(split)
+    else:
+        dataset = load_dataset(dataset_name, dataset_config_name, split=split)
+        source = dataset._fingerprint
+    identity = {"dataset": source, "split": split, "columns": dataclasses.asdict(columns)}
+    return _cached(identity, lambda: hub_pairs(dataset, columns, where), where)
+
+
+def tokenize_corpus(
+    text: TextCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    max_source_length: int | None = None,
+    max_target_length: int | None = None,
+    *,
+    num_proc: int | None = None,
+) -> TokenizedCorpus:
+    """Tokenise both sides, targets as targets (`text_target=`), and leave out pairs over a limit; or map the cache.
+
+    Args:
+        text: the pairs.
+        tokenizer: any tokenizer of Transformers; one with two vocabularies is asked for each side's own.
+        max_source_length: most tokens of a source, special tokens included; None for no limit.
+        max_target_length: the same for a target.
+        num_proc: processes that tokenise; None for this one, in which a fast tokenizer uses all cores.
+
+    Raises:
+        ValueError: every pair is over a limit.
+    """
+    from datasets import Features, List, Value
+
+    limits = max_source_length, max_target_length
+    folder = Path(text.dataset.cache_files[0]["filename"]).parent
+    with _only_process(folder):
+        dataset = text.dataset.map(
+            partial(tokenize_batch, tokenizer=tokenizer, limits=limits),
+            batched=True,
+            remove_columns=["source", "target"],
+            features=Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))}),
+            num_proc=min(num_proc, len(text.dataset)) if num_proc is not None and num_proc > 1 else None,
+            new_fingerprint=_fingerprint({"tokenizer": tokenizer_fingerprint(tokenizer), "limits": limits}),
+            load_from_cache_file=True,
+            desc=f"Tokenising {text.name}",
+        )
+    too_long = len(text.dataset) - len(dataset)
+    if not len(dataset):
+        raise ValueError(
+            f"All {too_long} pairs are longer than max_source_length={max_source_length} or "
+            f"max_target_length={max_target_length} tokens. Raise the limits."
+        )
+    return TokenizedCorpus(dataset, too_long)
+
+
+class Sentences:
+    """Sentences of corpora, all sources and then all targets, read from the Arrow files whenever they are asked for.
+
+    Args:
+        texts: the corpora.
+        most: number of sentences at most, half of them sources: those of pairs that are drawn at random.
+        seed: decides which.
+    """
+
+    def __init__(self, texts: Sequence[TextCorpus], most: int | None = None, seed: int = 0) -> None:
+        from datasets import concatenate_datasets
+
+        pairs = concatenate_datasets([text.dataset for text in texts])
+        if most is not None and most < 2 * len(pairs):
+            drawn = np.random.default_rng(seed).choice(len(pairs), most // 2, replace=False)
+            pairs = pairs.select(np.sort(drawn))
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return 2 * len(self._pairs)
+
+    def __iter__(self) -> Iterator[str]:
+        for side in ("source", "target"):
+            for batch in self._pairs.select_columns(side).iter(_CHUNK):
+                yield from batch[side]
+
+
+def tokenize_batch(
+    batch: Mapping[str, list[str]], tokenizer: PreTrainedTokenizerBase, limits: tuple[int | None, int | None]
+) -> dict[str, list[list[int]]]:
+    """Return input_ids and labels of those pairs of columns source and target that are within the limits."""
+    sources, targets = batch["source"], batch["target"]
+    encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
+    kept = [
+        (ids, labels)
+        for ids, labels in zip(encoded["input_ids"], encoded["labels"])
+        if all(limit is None or len(side) <= limit for side, limit in zip((ids, labels), limits))
+    ]
+    return {"input_ids": [ids for ids, _ in kept], "labels": [labels for _, labels in kept]}
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a hash of what the tokenizer is saved as, and of the libraries that run it."""
+    import tokenizers
+    import transformers
+
+    digest = hashlib.sha256(f"{tokenizers.__version__} {transformers.__version__} {type(tokenizer).__name__}".encode())
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        for file in sorted(Path(folder).iterdir()):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _stamp(path: Path) -> tuple[str, int, int]:
+    status = path.stat()
+    return str(path.resolve()), status.st_size, status.st_mtime_ns
+
+
+def _fingerprint(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([_VERSION, identity], sort_keys=True).encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _only_process(folder: Path) -> Iterator[None]:
+    """Let one process at a time of this machine, or of all that share the file system, into the block."""
+    # Not a barrier: what the others wait for may take longer than a process group's timeout.
+    from filelock import FileLock
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        yield
+
+
+def _cached(identity: Mapping[str, Any], pairs: Callable[[], Iterable[RawPair]], name: str) -> TextCorpus:
+    from datasets import Dataset, config
+
+    folder = Path(config.HF_DATASETS_CACHE) / "hf_capsule_mt" / _fingerprint(identity)
+    with _only_process(folder):
+        if not folder.is_dir():
+            with new_folder(folder) as new:
+                _write(new, pairs(), name)
+    facts = read_json(folder / _FACTS)
+    dataset = Dataset.from_file(str(folder / "text.arrow"))
+    return TextCorpus(dataset, ReadReport(**facts["report"]), facts["sha256"], name)
+
+
+def _write(folder: Path, pairs: Iterable[RawPair], name: str) -> None:
+    import pyarrow as pa
+
+    report, digests = ReadReport(), {"source": hashlib.sha256(), "target": hashlib.sha256()}
+    schema = pa.schema({side: pa.string() for side in digests})
+    kept = useful_pairs(pairs, report)
+    with pa.OSFile(str(folder / "text.arrow"), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        while chunk := list(islice(kept, _CHUNK)):
+            sides = list(zip(*chunk))
+            for digest, lines in zip(digests.values(), sides):
+                digest.update("".join(f"{line}\n" for line in lines).encode())
+            writer.write_batch(pa.record_batch([pa.array(side, pa.string()) for side in sides], schema=schema))
+    if not report.kept:
+        raise ValueError(f"{name} holds no usable pair: {report}.")
+    hashes = {side: digest.hexdigest() for side, digest in digests.items()}
+    write_json(folder / _FACTS, {"report": report, "sha256": hashes})

@@ -1,0 +1,270 @@
+"""Pairs of segments from files, one after the other: what a corpus is, its formats, and errors by file and line.
+
+A pair that is of no use is dropped and counted: one side is empty, or its bytes are not UTF-8. What puts the
+alignment in doubt is an error: files of different length, a line of three columns, a missing language.
+"""
+
+import bz2
+import codecs
+import glob
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hf_capsule_mt.files import parse_json
+from hf_capsule_mt.records import ReadReport
+
+from .columns import Columns, RawPair
+
+_FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_NAMED = ("jsonl", "parquet")
+_GLOB = frozenset("*?[")
+_ALLOWED = (
+    "a source and a target file of plain text, or one .tsv or .jsonl file (each may be .gz, .bz2, .xz or .zst), or one "
+    ".parquet file"
+)
+
+
+def _open_zst(path: Path) -> BinaryIO:
+    # Without a package of its own until Python 3.14; pyarrow, unlike zstandard, finds files that are cut off.
+    import pyarrow
+
+    return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
+
+
+_COMPRESSIONS: dict[str, Callable[[Path], BinaryIO]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zst,
+}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of pairs, or a file of sources and one of their translations.
+
+    Attributes:
+        format: text, tsv, jsonl or parquet.
+        paths: two of text, one of any other.
+    """
+
+    format: str
+    paths: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.paths))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files that are read one after the other."""
+
+    shards: tuple[Shard, ...]
+
+    def __str__(self) -> str:
+        more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
+        return f"{self.shards[0]}{more}"
+
+
+def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "training data") -> list[Corpus]:
+    """Return the corpora that `files` name.
+
+    A corpus is a word that names a .tsv, .jsonl or .parquet file, or two words that name a text file of sources and one
+    of their translations. Where there are more than two text files, the sources are those with the ending of the first,
+    and the others are their translations in the same order. A word may be a pattern, such as `part-*.tsv`: the files it
+    matches are the shards of one corpus, in the order of their names.
+
+    Args:
+        files: words of the command line.
+        columns: names that .jsonl and .parquet files need.
+        name: what error messages call the data.
+
+    Raises:
+        ValueError: if the files do not go together, or a pattern matches nothing.
+    """
+    words = [(_expand(file, name), str(file)) for file in files]
+    texts = [word for word in words if file_format(word[0][0]) == "text"]
+    sources, targets = _sides_of_text(texts)
+    if not words or len(sources) != len(targets):
+        raise ValueError(f"{name}: give {_ALLOWED}, not {', '.join(map(str, files)) or 'nothing'}.")
+    corpora = []
+    for paths, word in words:
+        kind = file_format(paths[0])
+        if kind in _NAMED:
+            columns.check(f"{name}: {word}")
+        if kind != "text":
+            corpora.append(Corpus(tuple(Shard(kind, (path,)) for path in paths)))
+        elif (paths, word) in sources:
+            corpora.append(_text_corpus(paths, targets[sources.index((paths, word))][0], name))
+    return corpora
+
+
+def _expand(file: str | Path, name: str) -> tuple[Path, ...]:
+    """Return the file, or those that a pattern matches."""
+    if not _GLOB.intersection(str(file)) or Path(file).is_file():
+        return (Path(file),)
+    found = tuple(Path(each) for each in sorted(glob.glob(str(file))) if Path(each).is_file())
+    if len({file_format(path) for path in found}) != 1:
+        raise ValueError(f"{name}: {file} matches {'files of several formats' if found else 'no file'}; check it")
+    return found
+
+
+def _sides_of_text(texts: list[tuple[tuple[Path, ...], str]]) -> tuple[list, list]:
+    if len(texts) == 2:
+        return texts[:1], texts[1:]
+    endings = [_without_compression(paths[0]).suffix for paths, _ in texts]
+    if len(set(endings)) > 2:
+        return texts, []
+    sides = [
+        [word for word, ending in zip(texts, endings) if (ending == endings[0]) == first] for first in (True, False)
+    ]
+    return sides[0], sides[1]
+
+
+def _text_corpus(sources: tuple[Path, ...], targets: tuple[Path, ...], name: str) -> Corpus:
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"{name}: {len(sources)} files of sources, from {sources[0]} on, and {len(targets)} of translations, from "
+            f"{targets[0]} on; each must have its translation."
+        )
+    for source, target in zip(sources, targets):
+        check_two_files(source, target, name)
+    return Corpus(tuple(Shard("text", both) for both in zip(sources, targets)))
+
+
+def check_two_files(source: Path, target: Path, name: str) -> None:
+    """Raise a ValueError, about `name`, if the sources and their translations are in the same file."""
+    if source.is_file() and target.is_file() and source.samefile(target):
+        raise ValueError(f"{name}: {source} and {target} are the same file; name the sources, and their translations.")
+
+
+def file_format(path: Path) -> str:
+    """Return the format of a file by its name: text, tsv, jsonl or parquet."""
+    return _FORMATS.get(_without_compression(path).suffix, "text")
+
+
+def _without_compression(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix in _COMPRESSIONS else path
+
+
+def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> Iterator[RawPair]:
+    """Yield the pairs of a shard, those of no use among them.
+
+    Raises:
+        ValueError: about the file and the line, if it is not what its format asks for.
+        OSError: if a file is missing or unreadable.
+    """
+    match shard.format:
+        case "text":
+            return _aligned_pairs(*shard.paths, name)
+        case "tsv":
+            return _tsv_pairs(*shard.paths)
+        case "jsonl":
+            return _jsonl_pairs(*shard.paths, columns)
+        case _:
+            return _parquet_pairs(*shard.paths, columns)
+
+
+def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple[str, str]]:
+    """Yield the pairs with text on both sides, and count in `report` what was read, kept and dropped."""
+    for source, target in pairs:
+        report.read += 1
+        if source is None or target is None:
+            report.invalid_utf8 += 1
+        elif not source.strip() or not target.strip():
+            report.empty += 1
+        else:
+            report.kept += 1
+            yield source, target
+
+
+def byte_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a plain or compressed file; only a line feed ends one, with or without a carriage return.
+
+    Raises:
+        ValueError: if a compressed file is damaged.
+        OSError: if the file is missing or unreadable.
+    """
+    opener = _COMPRESSIONS.get(path.suffix)
+    with open(path, "rb") if opener is None else opener(path) as file:
+        try:
+            for number, line in enumerate(file):
+                line = line.removesuffix(b"\n").removesuffix(b"\r")
+                yield line if number else line.removeprefix(codecs.BOM_UTF8)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if opener is None:
+                raise
+            raise ValueError(f"{path} is not a whole {path.suffix} file: {error}") from error
+
+
+def decode(line: bytes) -> str | None:
+    """Return the text, or None if it is not UTF-8."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
+    sides = byte_lines(source_file), byte_lines(target_file)
+    for number, (source, target) in enumerate(zip_longest(*sides)):
+        if source is None or target is None:
+            lengths = [
+                number + (line is not None) + sum(1 for _ in side) for line, side in zip((source, target), sides)
+            ]
+            raise ValueError(
+                f"{name}: {source_file} has {lengths[0]} lines and {target_file} has {lengths[1]}; line i of "
+                "one must translate line i of the other."
+            )
+        yield decode(source), decode(target)
+
+
+def _tsv_pairs(path: Path) -> Iterator[RawPair]:
+    for number, line in enumerate(byte_lines(path), start=1):
+        columns = line.split(b"\t") if line.strip() else [b"", b""]
+        if len(columns) != 2:
+            raise ValueError(f"{path}:{number}: {len(columns)} columns; there must be 2, source and target.")
+        yield decode(columns[0]), decode(columns[1])
+
+
+def _jsonl_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    for number, raw in enumerate(byte_lines(path), start=1):
+        line = decode(raw)
+        if line is None:
+            yield None, None
+        elif not line.strip():
+            yield "", ""
+        else:
+            yield columns.pick(_json(line, f"{path}:{number}"), f"{path}:{number}")
+
+
+def _json(line: str, where: str) -> Any:
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        raise ValueError(f"{where}: not JSON: {error}") from error
+
+
+def _parquet_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    with open(path, "rb") as file:
+        try:
+            table = ParquetFile(file)
+            rows = (
+                row
+                for batch in table.iter_batches(columns=columns.wanted(table.schema_arrow.names, str(path)))
+                for row in batch.to_pylist()
+            )
+            for number, row in enumerate(rows, start=1):
+                yield columns.pick(row, f"{path}:{number}")
+        except pyarrow.ArrowException as error:
+            raise ValueError(f"{path} is not a whole .parquet file: {error}") from error

@@ -1,0 +1,319 @@
+"""Corpora that are larger than memory or disk: read, tokenised and batched as they come."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset as TorchIterableDataset
+from transformers import PreTrainedTokenizerBase
+
+from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.records import ReadReport
+
+from .batching import TokenBudgetBatchSampler
+from .columns import Columns
+from .corpus import tokenize_batch
+from .pair_files import Corpus, Shard, read_shard, useful_pairs
+
+if TYPE_CHECKING:
+    from datasets import IterableDataset
+
+_SIDES = Columns(source_column="source", target_column="target")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of text that can be read in passes.
+
+    Attributes:
+        of_pass: returns the rows of a pass, which is given by its number.
+        columns: names by which a row tells source from target.
+        name: what error messages call the data.
+    """
+
+    of_pass: Callable[[int], "IterableDataset"]
+    columns: Columns
+    name: str
+
+
+def file_rows(
+    corpora: Sequence[Corpus],
+    columns: Columns,
+    weights: Sequence[float] = (),
+    *,
+    seed: int = 0,
+    name: str = "training data",
+) -> Rows:
+    """Return rows of files. The order of the files is drawn anew in every pass.
+
+    Args:
+        corpora: the files.
+        columns: names that .jsonl and .parquet files need.
+        weights: how often each corpus is drawn from, in relation to the others; a pass ends when each has been read at
+            least once. Without them the files of all are read one after the other, each once.
+        seed: with the pass, decides the order.
+        name: what error messages call the data.
+    """
+
+    def of_pass(number: int) -> "IterableDataset":
+        from datasets import interleave_datasets
+
+        generator = np.random.default_rng([seed, number])
+        if not weights:
+            return _stream([shard for corpus in corpora for shard in corpus.shards], columns, name, generator)
+        streams = [_stream(corpus.shards, columns, name, generator) for corpus in corpora]
+        shares = [weight / sum(weights) for weight in weights]
+        options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
+        return interleave_datasets(streams, probabilities=shares, **options)
+
+    return Rows(of_pass, _SIDES, name)
+
+
+def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
+    """Return rows of a data set of the Hub, which are downloaded as they are read, in the same order in every pass.
+
+    Raises:
+        ValueError: no such configuration, split or column.
+        OSError: no such data set.
+    """
+    from datasets import load_dataset
+
+    where = f"{dataset_name}, split {split}"
+    stream = load_dataset(dataset_name, dataset_config_name, split=split, streaming=True)
+    if stream.column_names is not None:
+        stream = stream.select_columns(columns.wanted(stream.column_names, where))
+    return Rows(lambda number: stream, columns, where)
+
+
+def _stream(shards: Sequence[Shard], columns: Columns, name: str, generator: np.random.Generator) -> "IterableDataset":
+    from datasets import Features, IterableDataset, Value
+
+    order = [shards[index] for index in generator.permutation(len(shards))]
+    return IterableDataset.from_generator(
+        _generate,
+        features=Features({"source": Value("string"), "target": Value("string")}),
+        gen_kwargs={"shards": order, "columns": columns, "name": name},
+    )
+
+
+def _generate(shards: Sequence[Shard], columns: Columns, name: str) -> Iterator[dict[str, str]]:
+    for shard in shards:
+        for source, target in useful_pairs(read_shard(shard, columns, name), ReadReport()):
+            yield {"source": source, "target": target}
+
+
+@dataclass(frozen=True)
+class StreamedBatch:
+    """Pairs of token ids, and the state of the stream behind them."""
+
+    pairs: list[dict[str, list[int]]]
+    state: str
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Pairs that are shuffled and cut into batches together."""
+
+    number: int
+    of_pass: int
+    rows_before: dict[str, Any] | None
+    """State of the pass's rows before the first of the window, None at their beginning."""
+    pairs: list[tuple[np.ndarray, np.ndarray]]
+
+
+class TokenBudgetStream(TorchIterableDataset):
+    """Yields batches without end, pass after pass: each a [`StreamedBatch`] within the budget of tokens.
+
+    Rows are read in windows of `window` pairs. A window is tokenised, while the batches of the one before are trained
+    on, then shuffled, sorted by length and cut as [`TokenBudgetBatchSampler`] does with a whole corpus. Processes get
+    rows of their own: whole files, where their number can be divided, and otherwise every n-th row.
+
+    Args:
+        rows: the text.
+        tokenizer: of the model.
+        max_tokens: the budget of one batch on one process, see [`TokenBudgetBatchSampler`].
+        limits: most tokens of a source and of a target; longer pairs are left out.
+        window: pairs that are shuffled together.
+        seed: decides the order in a window.
+        resegment: makes other token ids of those of a pair, given also numbers that its draws follow from.
+        rank: this process among `world_size`.
+        world_size: number of processes.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        tokenizer: PreTrainedTokenizerBase,
+        max_tokens: int,
+        *,
+        limits: tuple[int, int],
+        window: int = 100_000,
+        seed: int = 0,
+        resegment: Callable[..., tuple[list[int], list[int]]] | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if max(limits) > max_tokens:
+            raise ValueError(
+                f"max_tokens is {max_tokens}, but a streamed text may have {max(limits)} tokens; raise it, or lower "
+                "max_source_length and max_target_length"
+            )
+        self.rows = rows
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self.limits = limits
+        self.window = window
+        self.seed = seed
+        self.resegment = resegment
+        self.rank = rank
+        self.world_size = world_size
+        self._start = {"pass": 0, "window": 0, "rows": None, "batches": 0}
+
+    def load_state(self, state: str) -> None:
+        """Begin the next iteration behind the batch that came with `state`.
+
+        Raises:
+            ValueError: if the state is of another number of processes.
+        """
+        start = json.loads(state)
+        if start["world_size"] != self.world_size:
+            raise ValueError(
+                f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
+                "with as many as before"
+            )
+        self._start = start
+
+    def __iter__(self) -> Iterator[StreamedBatch]:
+        skipped = self._start["batches"]
+        for window in _one_ahead(self._windows()):
+            for done, indices in enumerate(self._batches(window), start=1):
+                if done > skipped:
+                    pairs = (window.pairs[index] for index in indices)
+                    batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]
+                    yield StreamedBatch(batch, self._state(window, done))
+            skipped = 0
+
+    def _batches(self, window: _Window) -> Iterable[list[int]]:
+        lengths = np.array([(len(ids), len(labels)) for ids, labels in window.pairs])
+        return TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed + window.number)
+
+    def _state(self, window: _Window, batches: int) -> str:
+        state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
+        return json.dumps({**state, "world_size": self.world_size})
+
+    def _windows(self) -> Iterator[_Window]:
+        """Yield the windows of this process in which there is a pair."""
+        number, before = self._start["window"], self._start["rows"]
+        for of_pass in count(self._start["pass"]):
+            empty = before is None
+            for rows, rows_before in self._chunks(of_pass, before):
+                if pairs := self._tokenize(rows, number):
+                    empty = False
+                    yield _Window(number, of_pass, rows_before, pairs)
+                number += 1
+            if empty:
+                raise ValueError(
+                    f"{self.rows.name} holds no usable pair within the limits of length for process {self.rank} of "
+                    f"{self.world_size}"
+                )
+            before = None
+
+    def _chunks(
+        self, of_pass: int, before: dict[str, Any] | None
+    ) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any] | None]]:
+        """Yield the rows of a window and the state before them, from that of `before` to the end of the pass."""
+        from datasets.distributed import split_dataset_by_node
+
+        rows = split_dataset_by_node(self.rows.of_pass(of_pass), self.rank, self.world_size)
+        if before is not None:
+            rows.load_state_dict(before)
+        # Unlike `iter(rows)` it is the same in the worker of a dataloader.
+        for chunk in rows.iter(self.window):
+            after = rows.state_dict()
+            yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
+            before = after
+
+    def _tokenize(self, rows: list[dict[str, Any]], number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        picked = (self.rows.columns.pick(row, self.rows.name) for row in rows)
+        kept = useful_pairs(picked, ReadReport())
+        pairs = []
+        # In parts, since lists take many times the memory of arrays.
+        while part := list(islice(kept, 1000)):
+            sources, targets = zip(*part)
+            batch = {"source": list(sources), "target": list(targets)}
+            ids = tokenize_batch(batch, self.tokenizer, self.limits)
+            for pair in zip(ids["input_ids"], ids["labels"]):
+                if self.resegment is not None:
+                    pair = self.resegment(*pair, self.limits, (number, len(pairs)))
+                pairs.append((np.array(pair[0], np.int32), np.array(pair[1], np.int32)))
+        return pairs
+
+
+def _one_ahead(windows: Iterator[_Window]) -> Iterator[_Window]:
+    """Yield the same, while a thread already makes the next one."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, windows)
+        while True:
+            window = following.result()
+            following = thread.submit(next, windows)
+            yield window
+
+
+class StreamCollator:
+    """Makes the tensors of a [`StreamedBatch`], with the state behind it as text in "stream_state"."""
+
+    def __init__(self, collator: Callable[[list[dict[str, Any]]], Any]) -> None:
+        self.collator = collator
+
+    def __call__(self, batch: StreamedBatch) -> Any:
+        """Return the collated pairs."""
+        tensors = self.collator(batch.pairs)
+        tensors["stream_state"] = batch.state
+        return tensors
+
+
+def stream_loader(
+    stream: TokenBudgetStream, collator: Callable[..., Any], device: torch.device | None, **options: Any
+) -> Iterable[Any]:
+    """Return a dataloader for the batches of this process, on its `device`; `options` are those of `DataLoader`.
+
+    Raises:
+        ValueError: for more than one worker, since each would read all that the others do.
+    """
+    from accelerate.data_loader import DataLoaderShard
+
+    if options.get("num_workers", 0) > 1:
+        raise ValueError(
+            f"dataloader_num_workers is {options['num_workers']}; a stream has at most 1, and its tokenizer all cores"
+        )
+    # The seed of the workers is not drawn from the generator of a run, which must not depend on where it was resumed.
+    generator = torch.Generator()
+    collate = StreamCollator(collator)
+    return DataLoaderShard(stream, device=device, batch_size=None, collate_fn=collate, generator=generator, **options)
+
+
+def write_stream_state(checkpoint: str | Path, rank: int, state: str) -> None:
+    """Write the state of a process's stream into a checkpoint."""
+    replace_text(_state_file(checkpoint, rank), state)
+
+
+def read_stream_state(checkpoint: str | Path, rank: int) -> str:
+    """Return the state of a process's stream from a checkpoint.
+
+    Raises:
+        ValueError: if it has none.
+    """
+    file = _state_file(checkpoint, rank)
+    if not file.is_file():
+        raise ValueError(f"{file} is missing; a stream resumes from a checkpoint of a run that was streamed, too")
+    return file.read_text(encoding="utf-8")
+
+
+def _state_file(checkpoint: str | Path, rank: int) -> Path:
+    return Path(checkpoint) / f"stream_state_{rank}.json"

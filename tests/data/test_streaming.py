@@ -1,0 +1,171 @@
+"""Streams: batches within the budget, each pair once a pass, no overlap between processes, resumed to the batch."""
+
+import json
+import random
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from tiny_marian import WORDS, tiny_tokenizer
+from transformers import DataCollatorForSeq2Seq
+
+from hf_capsule_mt.data.columns import Columns
+from hf_capsule_mt.data.pair_files import find_corpora
+from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows, stream_loader
+
+PAIRS, MAX_TOKENS, LIMITS, WINDOW = 30, 60, (10, 10), 25
+FILES = {
+    "one": ["p-a.tsv"],
+    "shards": ["p-*.tsv"],
+    "three": ["p-a.tsv", "p-b.tsv", "p-c.tsv"],
+    "mixed": ["p-*.tsv", "q.tsv"],
+}
+WEIGHTS = {"mixed": (3, 1)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of pairs of different sentences; of the four of p the last pair of each is too long."""
+    folder, generator = tmp_path_factory.mktemp("stream"), random.Random(0)
+    for name in ("p-a", "p-b", "p-c", "p-d", "q"):
+        lengths = [generator.randint(1, 9) for _ in range(PAIRS - 1)] + [10]
+        sources = [[name[-1], *generator.choices(WORDS, k=length - 1)] for length in lengths]
+        lines = [" ".join(words) + "\t" + " ".join(reversed(words)) + "\n" for words in sources]
+        (folder / f"{name}.tsv").write_text("".join(lines) + "\t\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def stream(kind, seed=1, **options):
+    rows = file_rows(find_corpora(FILES[kind], Columns()), Columns(), WEIGHTS.get(kind, ()), seed=seed)
+    return TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, window=WINDOW, seed=seed, **options)
+
+
+def first_pass(stream):
+    """The batches of the first pass, and the first of the next."""
+    batches = []
+    for batch in stream:
+        batches.append(batch)
+        if json.loads(batch.state)["pass"]:
+            return batches[:-1], batches[-1]
+
+
+def pairs_of(batches):
+    return [(tuple(pair["input_ids"]), tuple(pair["labels"])) for batch in batches for pair in batch.pairs]
+
+
+def pairs_in(names):
+    tokenizer = tiny_tokenizer()
+    lines = [line.split("\t") for name in names for line in Path(f"{name}.tsv").read_text().splitlines()]
+    ids = [(tuple(tokenizer(source)["input_ids"]), tuple(tokenizer(target)["input_ids"])) for source, target in lines]
+    return Counter(pair for pair in ids if 1 < len(pair[0]) <= 10)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "names"), [("one", ["p-a"]), ("shards", ["p-a", "p-b", "p-c", "p-d"])])
+def test_a_pass_has_every_pair_once_among_all_processes(kind, names, world_size):
+    passes = [first_pass(stream(kind, rank=rank, world_size=world_size))[0] for rank in range(world_size)]
+    assert Counter(pair for batches in passes for pair in pairs_of(batches)) == pairs_in(names)
+    assert all(passes)
+    for batches in passes:
+        for batch in batches:
+            longest = max(max(len(pair["input_ids"]), len(pair["labels"])) for pair in batch.pairs)
+            assert longest * len(batch.pairs) <= MAX_TOKENS
+
+
+def test_passes_differ_and_repeat():
+    batches = list(islice(stream("shards"), 60))
+    assert batches == list(islice(stream("shards"), 60))
+    assert batches != list(islice(stream("shards", seed=2), 60))
+    first, following = first_pass(stream("shards"))
+    assert following.pairs not in [batch.pairs for batch in first]
+    # The order of the files is another, too.
+    letters = [
+        [tokens[0] for tokens, _ in pairs_of(part)] for part in (batches[:3], batches[len(first) : len(first) + 3])
+    ]
+    assert len({frozenset(each) for each in letters}) == 2
+
+
+def test_weights():
+    """Of four files of p and one of q three pairs in four are of p, and a pass ends when both have been read."""
+    q = tiny_tokenizer()("q")["input_ids"][0]
+    [batches, _] = first_pass(stream("mixed"))
+    from_q = sum(source[0] == q for source, _ in pairs_of(batches))
+    assert from_q / len(pairs_of(batches)) == pytest.approx(0.25, abs=0.08)
+    assert set(pairs_in(["p-a", "p-b", "p-c", "p-d", "q"])) == set(pairs_of(batches))
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("kind", FILES)
+def test_a_stream_goes_on_behind_any_batch(kind, world_size):
+    for rank in range(world_size):
+        options = {"rank": rank, "world_size": world_size}
+        whole = list(islice(stream(kind, **options), 50))
+        for done in (1, 8, 21, 40):
+            resumed = stream(kind, **options)
+            resumed.load_state(whole[done - 1].state)
+            rest = list(islice(resumed, 50 - done))
+            assert rest == whole[done:]
+            # And from there once more, from within the window that was resumed.
+            again = stream(kind, **options)
+            again.load_state(rest[0].state)
+            assert next(iter(again)) == whole[done + 1]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_gives_the_same_batches(num_workers):
+    options = {"num_workers": num_workers}
+    loader = stream_loader(stream("mixed"), DataCollatorForSeq2Seq(tiny_tokenizer()), torch.device("cpu"), **options)
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    for batch, expected in zip(islice(loader, 30), stream("mixed")):
+        assert batch["labels"].shape[0] == len(expected.pairs)
+        assert batch["input_ids"][0][batch["attention_mask"][0] == 1].tolist() == expected.pairs[0]["input_ids"]
+        assert batch["stream_state"] == expected.state
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_data_set_of_the_hub(tmp_path, suffix):
+    sides = [" ".join(word) for word in ("ab", "cde", "f")], [" ".join(word) for word in ("BA", "EDC", "F")]
+    rows = [{"translation": {"en": source, "de": target}} for source, target in zip(*sides)] + [
+        {"translation": {"en": "a", "de": None}}
+    ]
+    data = Dataset.from_list(rows)
+    getattr(data, {"jsonl": "to_json"}.get(suffix, f"to_{suffix}"))(tmp_path / f"train.{suffix}")
+    found = hub_rows(str(tmp_path), None, "train", Columns("en", "de"))
+    batches, _ = first_pass(TokenBudgetStream(found, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS))
+    expected = [tuple(tiny_tokenizer()(source)["input_ids"]) for source in sides[0]]
+    assert sorted(source for source, _ in pairs_of(batches)) == sorted(expected)
+    with pytest.raises(ValueError, match='no language "fr", only en, de'):
+        next(
+            iter(TokenBudgetStream(hub_rows(str(tmp_path), None, "train", Columns("en", "fr")), None, 9, limits=(9, 9)))
+        )
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(
+        ValueError, match="max_tokens is 9, but a streamed text may have 10 tokens; raise it, or lower max_"
+    ):
+        TokenBudgetStream(Rows(None, Columns(), "rows"), None, 9, limits=LIMITS)
+    with pytest.raises(ValueError, match="dealt to 2 processes, and now there are 1; go on with as many as before"):
+        stream("one").load_state(next(iter(stream("one", world_size=2))).state)
+    with pytest.raises(ValueError, match="dataloader_num_workers is 2; a stream has at most 1"):
+        stream_loader(stream("one"), None, None, num_workers=2)
+    (tmp_path / "empty.tsv").write_text("\t\n")
+    rows = file_rows(find_corpora([tmp_path / "empty.tsv"], Columns()), Columns())
+    with pytest.raises(
+        ValueError, match="training data holds no usable pair within the limits of length for process 0 of 1"
+    ):
+        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
+    (tmp_path / "bad.tsv").write_text("a\tb\nc\n")
+    rows = file_rows(find_corpora([tmp_path / "bad.tsv"], Columns()), Columns())
+    with pytest.raises(ValueError, match=r"bad\.tsv:2: 1 columns"):
+        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))

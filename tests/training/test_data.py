@@ -1,0 +1,231 @@
+"""One corpus through every door of training: the same batches, and the same run after a kill."""
+
+import gzip
+import json
+from itertools import islice
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from tiny_run import SMALL, arguments, files, write_corpus
+from transformers import set_seed
+
+from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.data import corpus as corpus_module
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.build import build_model
+from hf_capsule_mt.training.data import TrainingData, load_data
+from hf_capsule_mt.training.trainer import TranslationTrainer
+
+BATCHES = 25
+LANGUAGES = {"source_lang": "en", "target_lang": "de"}
+STREAM = {"streaming": True, "max_source_length": 30, "max_target_length": 30}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The same pairs in files of every kind."""
+    folder = write_corpus(tmp_path_factory.mktemp("corpus"))
+    sides = [file.read_text().splitlines() for file in files(folder, "train")]
+    lines = ["\t".join(pair) + "\n" for pair in zip(*sides)]
+    (folder / "train.tsv.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    for number in range(3):
+        (folder / f"part-{number}.tsv").write_text("".join(lines[20 * number : 20 * (number + 1)]))
+    rows = [dict(zip(("en", "de"), pair)) for pair in zip(*sides)]
+    (folder / "flat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "hub").mkdir()
+    (folder / "hub" / "train.jsonl").write_text("".join(json.dumps({"translation": row}) + "\n" for row in rows))
+    pq.write_table(Dataset.from_list(rows).data.table.rename_columns(["from", "to"]), folder / "train.parquet")
+    train_joint_bpe([*sides[0], *sides[1]], 280).save_pretrained(folder / "bpe")
+    return folder
+
+
+@pytest.fixture
+def trainer_of(folder, tmp_path, monkeypatch):
+    """A function that makes a trainer of the options of the data, or of a data set."""
+    monkeypatch.chdir(folder)
+    set_seed(0)
+    model_args = ModelArguments("em-routing", "tiny", tokenizer_name=str(folder / "tokenizer"), config_overrides=SMALL)
+    tokenizer = load_tokenizer(*model_args.tokenizer())
+    model = build_model(model_args, tokenizer)
+
+    def make(options, args=None):
+        args = TranslationTrainingArguments(
+            str(tmp_path), max_tokens_per_batch=60, max_steps=5, report_to="none", use_cpu=True, **(args or {})
+        )
+        data = options
+        if isinstance(options, dict):
+            data = load_data(DataArguments(**options), args, tokenizer, model.config)
+        train = data.train if isinstance(data, TrainingData) else data
+        return TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=train)
+
+    return make
+
+
+def batches_of(trainer):
+    """Two epochs and a part of the third."""
+    loader, found = trainer.get_train_dataloader(), []
+    while len(found) < BATCHES:
+        found += [
+            {name: batch[name] for name in ("input_ids", "attention_mask", "labels")} for batch in islice(loader, 25)
+        ]
+    return found[:BATCHES]
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected) == BATCHES
+    for one, other in zip(found, expected):
+        assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+DOORS = {
+    "shards": {"train_file": ["part-*.tsv"]},
+    "corpora": {"train_file": ["part-0.tsv", "part-1.tsv", "part-2.tsv"]},
+    "compressed": {"train_file": ["train.tsv.gz"]},
+    "flat": {"train_file": ["flat.jsonl"], **LANGUAGES},
+    "parquet": {"train_file": ["train.parquet"], "source_column": "from", "target_column": "to"},
+    "hub": {"dataset_name": "hub", **LANGUAGES},
+    "workers": {"train_file": ["train.source", "train.target"], "preprocessing_num_workers": 2},
+    "stream": {"train_file": ["train.source", "train.target"], **STREAM},
+    "hub_stream": {"dataset_name": "hub", **LANGUAGES, **STREAM},
+}
+
+
+@pytest.fixture
+def expected(trainer_of):
+    return batches_of(trainer_of({"train_file": ["train.source", "train.target"]}))
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_gives_the_same_batches(trainer_of, expected, door, tmp_path, monkeypatch):
+    if door == "workers":
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    assert_same(batches_of(trainer_of(DOORS[door])), expected)
+
+
+def test_data_sets_of_ones_own(trainer_of, expected):
+    rows = load_rows(trainer_of)
+    assert_same(batches_of(trainer_of(rows)), expected)
+    others = [{**row, "text": "x", "number": index} for index, row in enumerate(rows)]
+    dataset = Dataset.from_list([*others, others[0]])
+    assert_same(batches_of(trainer_of(dataset.select(range(len(rows))))), expected)
+    # Neither in its own order nor as lists.
+    shuffled = dataset.select([*range(30, 60), *range(30)]).select([*range(30, 60), *range(30)])
+    assert_same(batches_of(trainer_of(shuffled.with_format("numpy"))), expected)
+    with pytest.raises(ValueError, match="no column labels, only input_ids; tokenise it"):
+        trainer_of(dataset.remove_columns("labels")).get_train_dataloader()
+
+
+def load_rows(trainer_of):
+    return list(trainer_of({"train_file": ["train.source", "train.target"]}).train_dataset)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_full_cache_gives_the_same_batches(trainer_of, expected, monkeypatch, num_workers):
+    monkeypatch.setattr(corpus_module, "read_shard", None)
+    monkeypatch.setattr(Dataset, "_map_single", None)
+    options = {"train_file": ["train.source", "train.target"]}
+    assert_same(batches_of(trainer_of(options, {"dataloader_num_workers": num_workers})), expected)
+
+
+def test_weights_mix_corpora(trainer_of):
+    """The smaller is repeated until the larger has been read."""
+    rows = load_rows(trainer_of)
+    options = {"train_file": ["train.source", "train.target", "part-0.tsv"], "train_file_weights": [1, 1]}
+    mixed = list(trainer_of(options).train_dataset)
+    assert len(mixed) > 80
+    counts = [sum(row == other for other in mixed) for row in rows]
+    assert min(counts) >= 1
+    assert sum(counts[:20]) > 1.5 * sum(counts[20:40])
+    assert list(trainer_of(options).train_dataset) == mixed
+    with pytest.raises(ValueError, match="train_file_weights has 2 weights, but train_file 1 corpora; give each one"):
+        trainer_of({"train_file": ["part-*.tsv"], "train_file_weights": [1, 1]})
+
+
+def stop_at(monkeypatch, update):
+    """The next run dies after `update` updates, before the next one."""
+    training_step = TranslationTrainer.training_step
+
+    def step(self, *args, **kwargs):
+        if self.state.global_step == update:
+            raise KeyboardInterrupt
+        return training_step(self, *args, **kwargs)
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", step)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**STREAM, "shuffle_buffer": 20, "gradient_accumulation_steps": 2},
+        {**STREAM, "shuffle_buffer": 20, "dataloader_num_workers": 1, "bpe_dropout": 0.3, "tokenizer_name": "bpe"},
+        {"bpe_dropout": 0.3, "tokenizer_name": "bpe"},
+    ],
+    ids=["stream", "stream_bpe_dropout", "bpe_dropout"],
+)
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_path, monkeypatch, options):
+    if "tokenizer_name" in options:
+        options = {**options, "tokenizer_name": folder / "bpe", "max_tokens_per_batch": 200}
+    options = {"max_steps": 14, **options, "save_strategy": "steps", "save_steps": 11}
+
+    def train(run, **more):
+        main(arguments(folder, tmp_path / run, "dropout=0.3", **options, **more))
+
+    train("whole")
+    with monkeypatch.context() as patch:
+        stop_at(patch, update=13)
+        with pytest.raises(KeyboardInterrupt):
+            train("killed")
+    checkpoint = tmp_path / "killed" / "checkpoint-11"
+    train("killed", resume_from_checkpoint=checkpoint)
+    whole, killed, then = (
+        load_file(path / "model.safetensors") for path in (tmp_path / "whole", checkpoint.parent, checkpoint)
+    )
+    assert all(torch.equal(whole[name], killed[name]) for name in whole)
+    assert not all(torch.equal(whole[name], then[name]) for name in whole)
+    losses = [
+        json.loads((tmp_path / run / "trainer_state.json").read_text())["log_history"] for run in ("whole", "killed")
+    ]
+    assert [entry.get("loss") for entry in losses[0]] == [entry.get("loss") for entry in losses[1]]
+    record = json.loads((tmp_path / "killed" / "run_record.json").read_text())
+    assert (record["pairs"] is None) == ("streaming" in options)
+    card = (tmp_path / "killed" / "README.md").read_text()
+    assert ("Sentence pairs: streamed, without those of more than 30 source" in card) == ("streaming" in options)
+    if "streaming" in options:
+        (checkpoint / "stream_state_0.json").unlink()
+        with pytest.raises(SystemExit):
+            train("killed", resume_from_checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"streaming": True, "max_steps": -1}, "a stream has no end: give --max_steps"),
+        ({"streaming": True, "max_tokens_per_batch": 0}, "streaming is True; it needs --max_tokens_per_batch"),
+        (
+            {"streaming": True},
+            "max_tokens_per_batch is 60, but a streamed text may have 256 tokens; raise it, or lower",
+        ),
+        (
+            {**STREAM, "dataloader_num_workers": 2},
+            "dataloader_num_workers is 2; a stream has at most 1, and its tokeni",
+        ),
+        ({"bpe_dropout": 0.1, "max_tokens_per_batch": 0}, "bpe_dropout is 0.1; it needs --max_tokens_per_batch"),
+        ({"bpe_dropout": 1}, "bpe_dropout is 1.0; it must be at least 0 and less than 1"),
+        ({"bpe_dropout": 0.1}, "bpe_dropout needs a byte-level BPE tokenizer, as hf-capsule-mt train_tokenizer makes"),
+        ({"preprocessing_num_workers": 0}, "preprocessing_num_workers is 0; it must be at least 1"),
+        ({"shuffle_buffer": 0}, "shuffle_buffer is 0; it must be at least 1"),
+        ({"train_file_weights": [-1]}, "train_file_weights has -1.0; weights must be more than 0"),
+        ({"train_file_weights": [2, 1]}, "train_file_weights has 2 weights, but train_file 1 corpora; give each one"),
+        ({"train_file": "absent-*.tsv"}, "train_file names absent-*.tsv, which is not a file; check the path"),
+    ],
+)
+def test_contradictions(folder, tmp_path, capsys, options, message):
+    with pytest.raises(SystemExit):
+        main(arguments(folder, tmp_path / "output", **options))
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
