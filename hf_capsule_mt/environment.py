@@ -7,7 +7,16 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-_PACKAGES = ("hf-capsule-mt", "torch", "transformers", "accelerate", "tokenizers", "datasets", "sacrebleu")
+_PACKAGES = (
+    "hf-capsule-mt",
+    "torch",
+    "transformers",
+    "accelerate",
+    "tokenizers",
+    "datasets",
+    "sacrebleu",
+    "ctranslate2",
+)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Files and folders that are written whole or not at all, files of JSON, and hashes of text and files."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 from .json_fields import encode
 
@@ -21,12 +22,54 @@ def replace_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`; an interruption leaves the old file, or none."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        # A link that somebody laid here would lead the bytes to another file.
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as file:
+            file.write(data)
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         # The error names the temporary file, which nobody knows.
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that becomes `path` when the block ends, compressed if its name ends in .gz; an interruption leaves
+    the old file, or none.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A link that somebody laid here would lead the bytes to another file.
+    temporary.unlink(missing_ok=True)
+    try:
+        with open(temporary, "xb") as file:
+            if path.suffix == ".gz":
+                # No name and no time in it, so that the same bytes are the same file.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
+                    yield compressed
+            else:
+                yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        # The error names the temporary file, which nobody knows.
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def open_to_append(path: Path) -> IO[str]:
+    """Open a file to append text to, made if it is not there.
+
+    Raises:
+        OSError: if it cannot be opened, or is a symbolic link, which would lead what is written elsewhere.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise OSError(f"{path} is a symbolic link, which is not followed here; remove it") from error
+        raise
+    return open(descriptor, "a", encoding="utf-8")
 
 
 @contextmanager
@@ -55,12 +98,20 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not a file")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(record, dict):
         raise ValueError(f"{path} is not valid JSON: it is no object")
     return record
+
+
+def parse_json(text: str) -> Any:
+    """Return the value that `text` spells; raise a ValueError, and no other error, if it is not JSON that can be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deeply in it") from error
 
 
 def hash_text(lines: Iterable[str]) -> str:

@@ -244,17 +244,33 @@ class SpeedSettings(Options):
     new_tokens: int
     rounds: int
     seed: int
+    clock: str | None = None
+    """"cpu": time of the process on a processor. "wall", and None in early records: time that passed."""
+
+
+@dataclass(frozen=True)
+class Decoders:
+    """Decoders that took turns on the same batches: that of the plain model, if there is one, and all of the method.
+
+    Attributes:
+        rates: sentences decoded per second in each round, by the decoder's name.
+        memory: bytes of tensors at the height of decoding long sentences, beyond the weights, where they were measured.
+    """
+
+    rates: dict[str, list[float]]
+    memory: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRecord(Record):
-    """Speed and memory of models beside plain ones, by their rows in the table."""
+    """Speed and memory of models beside plain ones, or of decoders beside each other, by their rows in the table."""
 
     KIND: ClassVar[str] = "speed"
     COMMAND: ClassVar[str] = "hf-capsule-mt benchmark"
 
     settings: SpeedSettings
     results: dict[str, Comparison]
+    decoders: dict[str, Decoders] = field(default_factory=dict)
     environment: Environment
 
 
@@ -306,6 +322,8 @@ class LatencySettings(Options):
     vocab_size: int
     num_beams: int
     rounds: int
+    clock: str | None = None
+    """"cpu": time of the process on a processor. "wall", and None in early records: time that passed."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,15 @@ That is transformers.MarianMTModel, or for rnmt-gdr and capsnmt-hybrid RNMT with
         "gdr bow_loss_weight=0" gdr "gdr num_redundant_capsules=0"
     hf-capsule-mt benchmark --methods rnmt-gdr
 
+    hf-capsule-mt benchmark --decoders --methods transformer em-routing --batch_size 32 --output_file decoders.json
+    hf-capsule-mt benchmark --page benchmarks/decoding.md
+
 Weights and sentences are random. Each method and the plain model take turns on the same batches in this process; the
 table, in Markdown, has the medians over the rounds and, in brackets, the smallest and the largest ratio.
+
+With --decoders no model is trained. What takes turns is generate() of the plain model, and with the weights of each
+method generate(), the engine in each precision and, for the method transformer on a CPU, CTranslate2 if it is installed
+(extra `benchmark`). With one thread, time is that of the process on the processor.
 """
 
 import argparse
@@ -22,8 +29,11 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedConfig
 
-from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain, plain_config
+from hf_capsule_mt.evaluation.decoders import compare_decoders
+from hf_capsule_mt.evaluation.decoders_report import decoders_page, decoders_report, memory_report
+from hf_capsule_mt.evaluation.speed import Workload, clock, compare_with_plain, plain_config
 from hf_capsule_mt.evaluation.speed_report import speed_report
+from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
 
@@ -59,6 +69,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     for name, (default, description) in _WORKLOAD.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{description} (default: %(default)s)")
+    parser.add_argument("--decoders", action="store_true", help="compare decoders instead; of every family, in float32")
+    parser.add_argument(
+        "--memory_length",
+        type=int,
+        help="with --decoders: measure the memory of decoding as well, with sources and translations of so many tokens",
+    )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="write this page from its template, PAGE.jinja, and the records beside it; measure nothing",
+    )
     parser.add_argument("--output_file", type=Path, help="a JSON record of every measurement")
     return parser
 
@@ -67,28 +88,65 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
+    if args.page is not None:
+        replace_text(args.page, decoders_page(args.page))
+        return
     workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})
-    configs = _configs(args)
+    configs = configs_of_rows(args)
     device = device_of(args)
     check_output_file(args.output_file)
+    work = _compare_decoders if args.decoders else _compare_with_plain
+    record, table = work(args, configs, workload, device)
+    print(table)
+    if args.output_file is not None:
+        write(record, args.output_file)
+
+
+def _compare_with_plain(
+    args: argparse.Namespace, configs: dict[str, PreTrainedConfig], workload: Workload, device: torch.device
+) -> tuple[SpeedRecord, str]:
+    _check_families(configs)
+    if args.memory_length is not None:
+        raise ValueError("--memory_length is of use with --decoders alone")
     with quiet_transformers():
         comparisons = {
             method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
             for method, config in tqdm(configs.items(), unit=" methods")
         }
-    settings = decode(SpeedSettings, vars(args))
-    record = SpeedRecord(settings=settings, results=comparisons, environment=Environment.here(device.type))
-    print(speed_report(record, configs))
-    if args.output_file is not None:
-        write(record, args.output_file)
+    record = SpeedRecord(
+        settings=_settings(args, device), results=comparisons, environment=Environment.here(device.type)
+    )
+    return record, speed_report(record, configs)
 
 
-def _configs(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
-    configs = configs_of_rows(args)
+def _compare_decoders(
+    args: argparse.Namespace, configs: dict[str, PreTrainedConfig], workload: Workload, device: torch.device
+) -> tuple[SpeedRecord, str]:
+    if args.dtype != "float32":
+        raise ValueError(
+            f"--dtype is {args.dtype}; with --decoders the weights are in float32, and each engine has its own"
+        )
+    if args.memory_length is not None and args.memory_length < 1:
+        raise ValueError(f"--memory_length is {args.memory_length}; it must be at least 1")
+    with quiet_transformers():
+        found = {
+            method: compare_decoders(config, workload, device, args.memory_length)
+            for method, config in tqdm(configs.items(), unit=" methods")
+        }
+    settings, environment = _settings(args, device), Environment.here(device.type)
+    record = SpeedRecord(settings=settings, results={}, decoders=found, environment=environment)
+    memory = "" if args.memory_length is None else f"\n\n{memory_report(record)}"
+    return record, f"{decoders_report(record)}{memory}"
+
+
+def _settings(args: argparse.Namespace, device: torch.device) -> SpeedSettings:
+    return decode(SpeedSettings, {**vars(args), "clock": clock(device)})
+
+
+def _check_families(configs: dict[str, PreTrainedConfig]) -> None:
     families = {row: plain_config(config).model_type for row, config in configs.items()}
     if len(set(families.values())) > 1:
         raise ValueError(f"--methods has rows with different plain models, {families}; give those with one at a time")
-    return configs
 
 
 if __name__ == "__main__":

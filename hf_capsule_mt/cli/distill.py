@@ -5,17 +5,18 @@
     hf-capsule-mt distill --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
 
 This is sequence-level distillation. The corpus is what `train` reads (its targets are not looked at), or one plain text
-file of sources. The output is what `train` reads: two text files, or one .tsv or .jsonl file. Sentences that the
-teacher could not translate are left out, and named in OUTPUT.manifest.json, beside the teacher, its settings and the
-hashes of the data.
+file of sources; it is read a shard at a time, so that memory does not grow with it. The output is what `train` reads:
+two text files, or one .tsv or .jsonl file. Sentences that the teacher could not translate are left out, and named in
+OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
 
 Finished shards are kept in OUTPUT.shards until all are done, and the same command continues after an interruption.
 """
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, count, islice, tee
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from tqdm import tqdm
 
 from hf_capsule_mt.data.parallel_text import (
     check_parallel_files,
+    each_hub_source,
+    each_line,
+    each_source,
     is_plain_text,
-    load_hub_parallel_text,
-    read_lines,
-    read_parallel_text,
     write_parallel_text,
 )
 from hf_capsule_mt.files import hash_file, hash_text, write_json
@@ -65,23 +66,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_arguments(args)
     started = time.time()
     state = decoding.process_state(args.device)
+    corpus = None
     if state.is_main_process:
         decoding.pin_revision(args)
-    [args.revision] = broadcast_object_list([args.revision])
-    sources = _read_sources(args)
+        corpus = _look_through(args)
+    [args.revision, corpus] = broadcast_object_list([args.revision, corpus])
+    sentences, digest = corpus
     # Before anything is written, since the checkpoint may be damaged.
     model, tokenizer = decoding.load(args, state)
     first = Path(args.output_file[0])
-    shards = Shards(first.with_name(f"{first.name}.shards"), len(sources), args.shard_size)
+    shards = Shards(first.with_name(f"{first.name}.shards"), sentences, args.shard_size)
     if state.is_main_process:
-        settings = {"data": hash_text(sources), **decoding.settings(args)}
+        settings = {"data": digest, **decoding.settings(args)}
         shards.open(settings)
     state.wait_for_everyone()
-    _make_shards(args, shards, partial(distill, model, tokenizer), sources, state)
+    _make_shards(args, shards, partial(distill, model, tokenizer), state)
     state.wait_for_everyone()
     if state.is_main_process:
         manifest = {
-            **_finish(args, shards, sources),
+            **_finish(args, shards),
             "settings": settings,
             "processes": state.num_processes,
             "seconds_of_this_call": round(time.time() - started, 1),
@@ -108,49 +111,83 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise ValueError("--output_file names a file of --train_file; name another, or the corpus would be lost")
 
 
-def _read_sources(args: argparse.Namespace) -> list[str]:
+def _look_through(args: argparse.Namespace) -> tuple[int, str]:
+    """Return the number of sentences and their hash, having read all of them.
+
+    Raises:
+        ValueError: if there is none, or something is wrong with the corpus.
+    """
+    numbers, sources = count(), _sources(args)
+    # The pair is taken apart for the hash, and zip draws a number for the end too.
+    digest = hash_text(source for _, source in zip(numbers, sources))
+    sentences = next(numbers) - 1
+    if not sentences:
+        raise ValueError(f"{args.dataset_name or ', '.join(args.train_file)} holds no usable sentence")
+    return sentences, digest
+
+
+def _sources(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the sentences of the corpus as they are read."""
     languages = args.source_lang, args.target_lang
     if args.dataset_name is not None:
         if None in languages:
             raise ValueError(f"dataset_name is {args.dataset_name!r}; it needs --source_lang and --target_lang")
-        return load_hub_parallel_text(args.dataset_name, args.dataset_config_name, "train", *languages).sources
+        return each_hub_source(args.dataset_name, args.dataset_config_name, "train", *languages)
     if len(args.train_file) == 1 and is_plain_text(args.train_file[0]):
-        return read_lines(args.train_file[0])
-    return read_parallel_text(args.train_file, *languages).sources
+        return each_line(args.train_file[0])
+    return each_source(args.train_file, *languages)
 
 
 def _make_shards(
-    args: argparse.Namespace,
-    shards: Shards,
-    translate: Callable[..., list[Distilled]],
-    sources: list[str],
-    state: PartialState,
+    args: argparse.Namespace, shards: Shards, translate: Callable[..., list[Distilled]], state: PartialState
 ) -> None:
     """Make the missing shards of this process, and show the progress of all."""
+    missing = shards.missing()
     # By number, so that no two processes make the same shard, whatever the others have finished meanwhile.
-    own = [shard for shard in shards.missing() if shard % state.num_processes == state.process_index]
-    done = len(shards) - len(shards.missing())
+    own = {shard for shard in missing if shard % state.num_processes == state.process_index}
+    done = len(shards) - len(missing)
+    options = decoding.generate_options(args)
     with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
-        for shard in own:
-            texts = [sources[index] for index in shards.sentences(shard)]
-            shards.write(shard, translate(texts, args.max_tokens_per_batch, **decoding.generate_options(args)))
-            bar.update(len(shards) - len(shards.missing()) - bar.n)
+        for shard, texts in enumerate(_parts(_sources(args), args.shard_size) if own else ()):
+            if shard in own:
+                shards.write(shard, translate(texts, args.max_tokens_per_batch, **options))
+                # As if the others were as far.
+                bar.update(min(state.num_processes, len(shards) - bar.n))
 
 
-def _finish(args: argparse.Namespace, shards: Shards, sources: list[str]) -> dict[str, Any]:
+def _parts(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    lines = iter(lines)
+    return iter(lambda: list(islice(lines, size)), [])
+
+
+def _finish(args: argparse.Namespace, shards: Shards) -> dict[str, Any]:
     """Write the corpus, and return its fields of the manifest."""
-    results = list(shards.read())
-    kept = [(source, result.translation) for source, result in zip(sources, results, strict=True) if not result.failure]
-    if not kept:
-        raise ValueError(f"all {len(sources)} translations failed; the first: {results[0].failure}")
-    write_parallel_text(args.output_file, *zip(*kept), args.source_lang, args.target_lang)
-    failures = {number: result.failure for number, result in enumerate(results, start=1) if result.failure}
-    print(f"{', '.join(args.output_file)}: {len(kept)} of {len(sources)} sentences, {len(failures)} left out")
+    failures = {}
+
+    def kept() -> Iterator[tuple[str, str]]:
+        for number, (source, result) in enumerate(zip(_sources(args), shards.read(), strict=True), start=1):
+            if result.failure:
+                failures[number] = result.failure
+            else:
+                yield source, result.translation
+
+    pairs = kept()
+    first = next(pairs, None)
+    if first is None:
+        raise ValueError(f"all {len(failures)} translations failed; the first: {failures[1]}")
+    # Both sides are taken in turns, so that a pair is all that is held.
+    sources, targets = tee(chain([first], pairs))
+    languages = args.source_lang, args.target_lang
+    write_parallel_text(args.output_file, (pair[0] for pair in sources), (pair[1] for pair in targets), *languages)
+    sentences = shards.num_sentences
+    print(
+        f"{', '.join(args.output_file)}: {sentences - len(failures)} of {sentences} sentences, {len(failures)} left out"
+    )
     return {
         "teacher": args.model,
-        "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": len(sources)},
+        "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": sentences},
         "output": {file: hash_file(Path(file)) for file in args.output_file},
-        "kept": len(kept),
+        "kept": sentences - len(failures),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }
 

@@ -3,12 +3,14 @@
 import argparse
 from pathlib import Path
 
+from accelerate import PartialState
+
 from hf_capsule_mt.data.parallel_text import check_two_files, read_lines
 
 from . import decoding
 from .output import check_output_file
 from .parser import refuse_options
-from .translate import translate_file
+from .translate import translate_windows
 
 _SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype")
 
@@ -59,7 +61,10 @@ def translate_input(args: argparse.Namespace) -> list[str] | None:
                 f"--input_file {args.input_file} has {lines} lines and --references {file} {len(read_lines(file))}; "
                 "line i of one must translate line i of the other"
             )
-    return translate_file(args, args.translations_file)
+    found = [line for window in translate_windows(args, args.translations_file) for line in window]
+    if not PartialState().is_main_process:
+        return None
+    return found if args.translations_file is None else read_lines(args.translations_file)
 
 
 def settings(args: argparse.Namespace) -> dict[str, str | int | float | None]:

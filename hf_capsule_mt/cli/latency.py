@@ -4,7 +4,9 @@
 
 By default the Transformer and CapsNMT with 4, 6 and 8 capsules (Wang et al. 2019, Table 3). Sentences come one at a
 time; every model has to write as many tokens as the reference has (or the source, without a reference file). Weights
-are random, which changes no time; the vocabulary is the tokenizer's. The models take turns on each sentence.
+are random, which changes no time; the vocabulary is the tokenizer's. The models take turns on each sentence, each
+with `generate()`, with the engine in each precision and, for the method transformer on a CPU, with CTranslate2 if it is
+installed (extra `benchmark`).
 """
 
 import argparse
@@ -14,6 +16,7 @@ from pathlib import Path
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
 from hf_capsule_mt.evaluation.latency import measure_latency, report
+from hf_capsule_mt.evaluation.speed import clock
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
 
@@ -52,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with quiet_transformers():
         times = measure_latency(configs, sentences, device=device, **options)
     record = LatencyRecord(
-        settings=decode(LatencySettings, vars(args)),
+        settings=decode(LatencySettings, {**vars(args), "clock": clock(device)}),
         sentences=len(sentences),
         seconds=times,
         words=TokenCounts(sum(len(words) for words, _ in sentences), sum(new for _, new in sentences)),

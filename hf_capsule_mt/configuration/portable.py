@@ -57,5 +57,8 @@ class PortableConfig:
 def _replace(path: Path, text: str) -> None:
     """Write a file at once, so that nobody reads half of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
+    # A link that somebody laid here would lead the text to another file.
+    temporary.unlink(missing_ok=True)
+    with open(temporary, "x", encoding="utf-8") as file:
+        file.write(text)
     os.replace(temporary, path)

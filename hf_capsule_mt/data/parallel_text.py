@@ -10,10 +10,12 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.files import replace_bytes
+from hf_capsule_mt.data.segments import each_unbroken, write_lines
+from hf_capsule_mt.files import parse_json
 from hf_capsule_mt.records import ReadReport
 
 # One segment of each side, None where its bytes are not UTF-8.
@@ -50,16 +52,39 @@ def read_parallel_text(
             not what its format asks for, or no pair left.
         OSError: a file that is missing or unreadable.
     """
+    return _collect(_raw_pairs(files, source_lang, target_lang, name), f"{name} ({', '.join(map(str, files))})")
+
+
+def each_source(
+    files: Sequence[str | Path],
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    *,
+    name: str = "training data",
+) -> Iterator[str]:
+    """Yield the sources of the pairs that [`read_parallel_text`] keeps, as they are read; it has the arguments too.
+
+    Raises:
+        ValueError: see there, when the place in question is read.
+        OSError: see there.
+    """
+    for source, _ in _useful(_raw_pairs(files, source_lang, target_lang, name), ReadReport()):
+        yield source
+
+
+def _raw_pairs(
+    files: Sequence[str | Path], source_lang: str | None, target_lang: str | None, name: str
+) -> Iterable[RawPair]:
     paths = [Path(file) for file in files]
     listed = ", ".join(map(str, paths))
     match [_format(path) for path in paths]:
         case ["text", "text"]:
             check_two_files(*paths, name)
-            pairs = _aligned_pairs(*paths, name)
+            return _aligned_pairs(*paths, name)
         case ["tsv"]:
-            pairs = _tsv_pairs(paths[0])
+            return _tsv_pairs(paths[0])
         case ["jsonl"] if source_lang and target_lang:
-            pairs = _jsonl_pairs(paths[0], source_lang, target_lang)
+            return _jsonl_pairs(paths[0], source_lang, target_lang)
         case ["jsonl"]:
             raise ValueError(f"{name}: {listed} needs source_lang and target_lang, such as en and de.")
         case _:
@@ -67,7 +92,6 @@ def read_parallel_text(
                 f"{name}: give a source and a target file of plain text, or one .tsv or .jsonl file (each "
                 f"may be .gz), not {listed or 'nothing'}."
             )
-    return _collect(pairs, f"{name} ({listed})")
 
 
 def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, target_lang: str | None) -> None:
@@ -84,39 +108,38 @@ def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, t
 
 def write_parallel_text(
     files: Sequence[str | Path],
-    sources: Sequence[str],
-    targets: Sequence[str],
+    sources: Iterable[str],
+    targets: Iterable[str],
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> None:
-    """Write pairs that [`read_parallel_text`] reads from the same files; an interruption leaves old files, or none.
+    """Write pairs as they come, as [`read_parallel_text`] reads them; an interruption leaves old files, or none.
 
-    A tab becomes a space in a .tsv file, which could not hold it otherwise.
+    A line break in a segment becomes a space, with a warning that counts them, and so does a tab in a .tsv file, which
+    could not hold it otherwise.
 
     Raises:
-        ValueError: see [`check_parallel_files`].
+        ValueError: see [`check_parallel_files`]; or a segment holds half of a surrogate pair. Nothing is written then.
+        OSError: if a file cannot be written, or reads back as another number of segments.
     """
     check_parallel_files(files, source_lang, target_lang)
-    pairs = list(zip(sources, targets, strict=True))
-    match _format(Path(files[0])):
+    paths = [Path(file) for file in files]
+    sources = each_unbroken(sources, f"sources for {paths[0]}")
+    targets = each_unbroken(targets, f"targets for {paths[-1]}")
+    pairs = zip(sources, targets, strict=True)
+    match _format(paths[0]):
         case "tsv":
-            texts = ["".join(f"{_one_column(source)}\t{_one_column(target)}\n" for source, target in pairs)]
+            contents = [(f"{_one_column(source)}\t{_one_column(target)}" for source, target in pairs)]
         case "jsonl":
             rows = ({"translation": {source_lang: source, target_lang: target}} for source, target in pairs)
-            texts = ["".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)]
+            contents = [(json.dumps(row, ensure_ascii=False) for row in rows)]
         case _:
-            texts = ["".join(f"{line}\n" for line in side) for side in (sources, targets)]
-    for file, text in zip(files, texts, strict=True):
-        _replace(Path(file), text)
+            contents = [sources, targets]
+    write_lines(paths, contents)
 
 
 def _one_column(text: str) -> str:
     return text.replace("\t", " ")
-
-
-def _replace(path: Path, text: str) -> None:
-    # No time in the .gz, so that the same pairs are the same bytes.
-    replace_bytes(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
 
 def load_hub_parallel_text(
@@ -132,14 +155,30 @@ def load_hub_parallel_text(
         ValueError: no such configuration, split, column or language, or no pair left.
         OSError: no such data set.
     """
+    where = f"{dataset_name}, split {split}"
+    return _collect(_hub_pairs(dataset_name, dataset_config_name, split, source_lang, target_lang), where)
+
+
+def each_hub_source(
+    dataset_name: str, dataset_config_name: str | None, split: str, source_lang: str, target_lang: str
+) -> Iterator[str]:
+    """Yield the sources of the pairs that [`load_hub_parallel_text`] keeps; it has the arguments, and raises, too."""
+    pairs = _hub_pairs(dataset_name, dataset_config_name, split, source_lang, target_lang)
+    for source, _ in _useful(pairs, ReadReport()):
+        yield source
+
+
+def _hub_pairs(
+    dataset_name: str, dataset_config_name: str | None, split: str, source_lang: str, target_lang: str
+) -> Iterator[RawPair]:
     from datasets import load_dataset
 
     dataset = load_dataset(dataset_name, dataset_config_name, split=split)
     where = f"{dataset_name}, split {split}"
     if "translation" not in dataset.column_names:
         raise ValueError(f'{where}: no column "translation", only {", ".join(dataset.column_names)}.')
-    pairs = (_pick(translation, source_lang, target_lang, where) for translation in dataset["translation"])
-    return _collect(pairs, where)
+    for translation in dataset["translation"]:
+        yield _pick(translation, source_lang, target_lang, where)
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -149,10 +188,16 @@ def read_lines(path: str | Path) -> list[str]:
         ValueError: a line that is not UTF-8, or a damaged .gz file.
         OSError: a file that is missing or unreadable.
     """
-    lines = [_decode(line) for line in _byte_lines(Path(path))]
-    if None in lines:
-        raise ValueError(f"{path}:{lines.index(None) + 1}: not UTF-8. Convert the file, for example by iconv.")
-    return lines
+    return list(each_line(path))
+
+
+def each_line(path: str | Path) -> Iterator[str]:
+    """Yield the segments of [`read_lines`] as they are read."""
+    for number, line in enumerate(_byte_lines(Path(path)), start=1):
+        text = _decode(line)
+        if text is None:
+            raise ValueError(f"{path}:{number}: not UTF-8. Convert the file, for example by iconv.")
+        yield text
 
 
 def is_plain_text(file: str | Path) -> bool:
@@ -188,14 +233,16 @@ def check_two_files(source: Path, target: Path, name: str) -> None:
         raise ValueError(f"{name}: {source} and {target} are the same file; name the sources, and their translations.")
 
 
-def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterable[RawPair]:
-    sources, targets = ([_decode(line) for line in _byte_lines(file)] for file in (source_file, target_file))
-    if len(sources) != len(targets):
-        raise ValueError(
-            f"{name}: {source_file} has {len(sources)} lines and {target_file} has {len(targets)}; line i of "
-            "one must translate line i of the other."
-        )
-    return zip(sources, targets)
+def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
+    sides = _byte_lines(source_file), _byte_lines(target_file)
+    for number, pair in enumerate(zip_longest(*sides)):
+        if None in pair:
+            lengths = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(pair, sides)]
+            raise ValueError(
+                f"{name}: {source_file} has {lengths[0]} lines and {target_file} has {lengths[1]}; line i of "
+                "one must translate line i of the other."
+            )
+        yield _decode(pair[0]), _decode(pair[1])
 
 
 def _tsv_pairs(path: Path) -> Iterator[RawPair]:
@@ -220,8 +267,8 @@ def _jsonl_pairs(path: Path, source_lang: str, target_lang: str) -> Iterator[Raw
 
 def _translation(line: str, where: str) -> Any:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
     return row.get("translation") if isinstance(row, dict) else None
 
@@ -233,7 +280,7 @@ def _pick(translation: Any, source_lang: str, target_lang: str, where: str) -> R
         if lang not in translation:
             raise ValueError(f'{where}: no language "{lang}", only {", ".join(translation)}.')
         if not isinstance(translation[lang], str | None):
-            raise ValueError(f'{where}: "{lang}" must be a string, not {translation[lang]!r}.')
+            raise ValueError(f'{where}: "{lang}" must be a string, not {translation[lang]!r:.80}.')
     return _encodable(translation[source_lang] or ""), _encodable(translation[target_lang] or "")
 
 
@@ -244,7 +291,16 @@ def _encodable(text: str) -> str | None:
 
 def _collect(pairs: Iterable[RawPair], where: str) -> ParallelText:
     text = ParallelText()
-    report = text.report
+    for source, target in _useful(pairs, text.report):
+        text.sources.append(source)
+        text.targets.append(target)
+    if not text.report.kept:
+        raise ValueError(f"{where} holds no usable pair: {text.report}.")
+    return text
+
+
+def _useful(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple[str, str]]:
+    """Yield the pairs with text on both sides, and count all in the report."""
     for source, target in pairs:
         report.read += 1
         if source is None or target is None:
@@ -252,9 +308,5 @@ def _collect(pairs: Iterable[RawPair], where: str) -> ParallelText:
         elif not source.strip() or not target.strip():
             report.empty += 1
         else:
-            text.sources.append(source)
-            text.targets.append(target)
-    report.kept = len(text.sources)
-    if not report.kept:
-        raise ValueError(f"{where} holds no usable pair: {report}.")
-    return text
+            report.kept += 1
+            yield source, target

@@ -1,7 +1,7 @@
-"""Finished translations beside an output file, from which an interrupted run continues.
+"""Finished batches of a window of lines beside an output file, from which an interrupted run continues.
 
-Process r appends to `OUT.partial.r.jsonl`. Each run begins with a line that says what it translates and how; then
-comes a line for every batch.
+Process r appends to `OUT.partial.r.jsonl`. Each run begins with a line, the header, that says which window it
+translates and how; then comes a line for every batch.
 """
 
 import glob
@@ -11,12 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hf_capsule_mt.files import open_to_append, parse_json
+
 
 class Journal:
     """Appends one process's translations, a batch at a time."""
 
     def __init__(self, output_file: Path, process: int, header: Mapping[str, Any]) -> None:
-        self._file = open(f"{output_file}.partial.{process}.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        self._file = open_to_append(Path(f"{output_file}.partial.{process}.jsonl"))
         # An interrupted run may have left half a line.
         self._file.write("\n")
         self._append({"header": header})
@@ -37,17 +39,23 @@ class Journal:
 
 
 def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, str]:
-    """The translations, by index, that interrupted runs left beside `output_file`.
+    """The translations, by index, that interrupted runs left beside `output_file` of the window of `header`.
 
     Raises:
-        ValueError: if one of these runs had another header.
+        ValueError: if one of these runs had another header, but for the window.
     """
     translations = {}
     for journal in _journals(output_file):
-        for entry in map(_parse, journal.read_text(encoding="utf-8").split("\n")):
+        # Of batches before the first header that can be read, nobody knows how they were made.
+        is_known = False
+        for entry in map(_parse, journal.read_text(encoding="utf-8", errors="replace").split("\n")):
             if "header" in entry:
-                _check_header(journal, entry["header"], header)
-            else:
+                is_known = entry["header"].get("window") == header.get("window")
+                # Of another window all must be the same but its text.
+                of_window = () if is_known else ("window", "input")
+                expected = {name: value for name, value in header.items() if name not in of_window}
+                check_header(journal, entry["header"], expected)
+            elif is_known:
                 translations.update({int(index): text for index, text in entry.items()})
     return translations
 
@@ -63,17 +71,24 @@ def _journals(output_file: Path) -> list[Path]:
 
 
 def _parse(line: str) -> dict:
+    """Return a header or a batch; an empty batch, which is translated again, of half a line or a damaged one."""
     try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        # Half a line: that batch is translated again.
+        entry = parse_json(line)
+    except ValueError:
         return {}
+    if not isinstance(entry, dict) or "\ufffd" in line:
+        return {}
+    if isinstance(entry.get("header"), dict):
+        return entry
+    whole = all(index.isdecimal() and isinstance(text, str) for index, text in entry.items())
+    return entry if whole else {}
 
 
-def _check_header(journal: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def check_header(file: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise a ValueError, about the file that an interrupted run left, unless its header is the expected one."""
     different = [name for name in expected if found.get(name) != expected[name]]
     if different:
         raise ValueError(
-            f"{journal} is from an interrupted run with another {', '.join(different)}; repeat that run to finish it, "
-            "or delete the journal to start afresh"
+            f"{file} is from an interrupted run with another {', '.join(different)}; repeat that run to finish it, "
+            "or delete it and all others of its name to start afresh"
         )

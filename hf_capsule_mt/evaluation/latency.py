@@ -9,7 +9,8 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 from hf_capsule_mt.markdown import table_in_markdown
 from hf_capsule_mt.records import LatencyRecord
 
-from .speed import check_numbers, decode, seconds
+from .decoders import GENERATE, decoders
+from .speed import check_numbers, seconds
 
 
 def measure_latency(
@@ -21,7 +22,7 @@ def measure_latency(
     seed: int,
     device: torch.device,
 ) -> dict[str, list[float]]:
-    """Decode every sentence alone with every model; the models take turns on each.
+    """Decode every sentence alone with every decoder of every model; all take turns on each.
 
     Args:
         configs: the models, by the name of their row; their weights are random, which changes no time.
@@ -32,21 +33,25 @@ def measure_latency(
         device: where the models run.
 
     Returns:
-        Seconds for each decoding, by row: all sentences of the first round, then of the next.
+        Seconds for each decoding, by row, and by its decoder too if that is not `generate()`: all sentences of the
+        first round, then of the next.
 
     Raises:
         ValueError: if a number is too small, or there is no sentence.
     """
     check_numbers({"num_beams": num_beams, "rounds": rounds, "the number of sentences": len(sentences)})
     torch.manual_seed(seed)
-    models = {row: AutoModelForSeq2SeqLM.from_config(config).to(device).eval() for row, config in configs.items()}
-    times = {row: [] for row in configs}
+    runs = {}
+    for row, config in configs.items():
+        model = AutoModelForSeq2SeqLM.from_config(config).to(device).eval()
+        for name, decoder in decoders(model, num_beams).items():
+            runs[row if name == GENERATE else f"{row}, {name}"] = decoder
+    times = {row: [] for row in runs}
     for words, new_tokens in [*sentences[:1] * 3, *[*sentences] * rounds]:
         input_ids = torch.tensor([words], device=device)
         batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
-        for row, model in models.items():
-            run = partial(decode, model, new_tokens=new_tokens, num_beams=num_beams)
-            times[row].append(seconds(run, batch, device))
+        for row, decoder in runs.items():
+            times[row].append(seconds(partial(decoder, new_tokens=new_tokens), batch, device))
     return {row: found[3:] for row, found in times.items()}
 
 
@@ -61,6 +66,7 @@ def report(record: LatencyRecord) -> str:
     caption = (
         f"Means over {record.sentences} sentences ({record.words.source} source tokens, {record.words.target} "
         f"written), one at a time, {settings.rounds} round(s), the models in turns; {search}. `{settings.size}`, "
-        f"vocabulary of {settings.vocab_size}, float32, {record.environment}."
+        f"vocabulary of {settings.vocab_size}, float32 but where it says otherwise, "
+        f"{'CPU time' if settings.clock == 'cpu' else 'time that passed'}, {record.environment}."
     )
     return f"{table_in_markdown(rows)}\n\n{caption}"

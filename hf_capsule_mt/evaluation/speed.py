@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -105,13 +105,14 @@ def compare_with_plain(
     batches = training_batches(workload, config.vocab_size, device)
     counts = [int((batch["labels"] >= 0).sum()) for batch in batches]
     trainers = make_trainer(plain, dtype), make_trainer(method, dtype)
-    seconds = _take_turns(*trainers, batches, device)
+    seconds = take_turns(trainers, batches, device)
     training = _rates(seconds, counts, workload.warmup_rounds)
     batch = memory_batch(workload, config.vocab_size, device)
     memory = [update_memory(*pair, batch) for pair in zip((plain, method), trainers)]
     batches = decoding_batches(workload, config.vocab_size, device)
     counts = [workload.batch_size] * len(batches)
-    seconds = _take_turns(_decoder(plain, dtype, workload), _decoder(method, dtype, workload), batches, device)
+    runs = _decoder(plain, dtype, workload), _decoder(method, dtype, workload)
+    seconds = take_turns(runs, batches, device)
     decoding = _rates(seconds, counts, workload.warmup_rounds)
     sizes = [count_parameters(model) for model in (plain, method)]
     return Comparison(*sizes, training, decoding, *memory)
@@ -170,6 +171,12 @@ def _draw_lengths(count: int, generator: torch.Generator) -> list[tuple[int, int
     return torch.stack([source, target], 1).round().clamp(*LENGTH_LIMITS).int().tolist()
 
 
+def long_batch(sentences: int, length: int, vocab_size: int, device: torch.device) -> Batch:
+    """Return sources of `length` random words each."""
+    input_ids = torch.randint(FIRST_WORD, vocab_size, (sentences, length), device=device)
+    return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+
+
 def _batch(
     lengths: Sequence[tuple[int, int]], vocab_size: int, generator: torch.Generator, device: torch.device
 ) -> Batch:
@@ -202,26 +209,33 @@ def _decoder(model: PreTrainedModel, dtype: torch.dtype, workload: Workload) -> 
     return lambda batch: decode(model, batch, workload.new_tokens, workload.num_beams)
 
 
-def decode(model: PreTrainedModel, batch: Batch, new_tokens: int, num_beams: int) -> Tensor:
+def decode(model: PreTrainedModel, batch: Batch, new_tokens: int, num_beams: int, **options: Any) -> Tensor:
     """Greedy or beam search that no end-of-sentence word ends early: `new_tokens` words for every sentence."""
     model.generation_config.update(max_length=None, forced_eos_token_id=None)
-    return model.generate(**batch, num_beams=num_beams, min_new_tokens=new_tokens, max_new_tokens=new_tokens)
+    lengths = {"min_new_tokens": new_tokens, "max_new_tokens": new_tokens}
+    return model.generate(**batch, num_beams=num_beams, **lengths, **options)
 
 
-def _take_turns(
-    plain: Callable[[T], object], method: Callable[[T], object], batches: Sequence[T], device: torch.device
-) -> list[tuple[float, float]]:
-    """Seconds of both on every batch, plain, method, plain, method ..."""
-    return [(seconds(plain, batch, device), seconds(method, batch, device)) for batch in batches]
+def take_turns(
+    runs: Sequence[Callable[[T], object]], batches: Sequence[T], device: torch.device
+) -> list[tuple[float, ...]]:
+    """Return the seconds of all on every batch: the first, the second, ..., the first, the second, ..."""
+    return [tuple(seconds(run, batch, device) for run in runs) for batch in batches]
 
 
 def seconds(run: Callable[[T], object], batch: T, device: torch.device) -> float:
-    """Return the seconds that `run(batch)` takes, with the work it starts on the device."""
+    """Return the seconds that `run(batch)` takes by [`clock`], with the work it starts on the device."""
+    now = time.process_time if clock(device) == "cpu" else time.perf_counter
     _synchronize(device)
-    start = time.perf_counter()
+    start = now()
     run(batch)
     _synchronize(device)
-    return time.perf_counter() - start
+    return now() - start
+
+
+def clock(device: torch.device) -> str:
+    """Return "cpu", which other processes disturb less, where one thread does all the work; else "wall"."""
+    return "cpu" if device.type == "cpu" and torch.get_num_threads() == 1 else "wall"
 
 
 def _synchronize(device: torch.device) -> None:
@@ -229,7 +243,7 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _rates(seconds: Sequence[tuple[float, float]], counts: Sequence[int], warmup_rounds: int) -> Rates:
+def _rates(seconds: Sequence[tuple[float, ...]], counts: Sequence[int], warmup_rounds: int) -> Rates:
     counted = [(count / plain, count / method) for count, (plain, method) in zip(counts, seconds)][warmup_rounds:]
     plain, method = zip(*counted)
     return Rates(list(plain), list(method))

@@ -1,7 +1,6 @@
 """Translate lines of text in batches of similar length."""
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,11 +8,15 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
 
+from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import NewTokenLimits, UnsupportedModelError, engine_of, generate
 
 from .teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
+
+_TOKENIZED_TOGETHER = 2_000
+"""Lines of one call of a tokenizer, which holds much more of each than its tokens."""
 
 
 def translate_lines(
@@ -49,7 +52,7 @@ def translate_lines(
         translations.update(batch)
         if on_batch is not None:
             on_batch(batch)
-    return [translations.get(index, "") for index in range(len(lines))]
+    return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
 
 
 def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -57,8 +60,12 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     return min(tokenizer.model_max_length, _positions(config) or tokenizer.model_max_length)
 
 
-def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
-    """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning."""
+def encode_lines(
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int, first: int = 1
+) -> list[list[int]]:
+    """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning that
+    counts lines from `first`.
+    """
     encoded = tokenize_lines(tokenizer, lines)
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
@@ -68,7 +75,7 @@ def encode_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_l
             "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
             len(too_long),
             max_length,
-            too_long[0] + 1,
+            too_long[0] + first,
         )
     return encoded
 
@@ -84,28 +91,30 @@ def tokenize_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], m
 
 
 def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], **options: Any) -> list[list[int]]:
-    texts = {index: line for index, line in enumerate(lines) if line.strip()}
+    filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
-    if texts:
+    for start in range(0, len(filled), _TOKENIZED_TOGETHER):
+        part = filled[start : start + _TOKENIZED_TOGETHER]
         # verbose=False: the library's own warning of long texts names neither their number nor the lines.
-        found = tokenizer(**{side: list(texts.values())}, verbose=False, **options)
-        for index, ids in zip(texts, found["input_ids"]):
+        found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False, **options)
+        for index, ids in zip(part, found["input_ids"]):
             encoded[index] = ids
     return encoded
 
 
-def batch_by_tokens(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+def batch_by_tokens(lengths: Sequence[int], max_tokens: int, first: int = 1) -> list[list[int]]:
     """Indices in batches of similar length, the longest first; those of length 0 are in none.
 
     A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
 
     Raises:
-        ValueError: if a single line is longer than `max_tokens`.
+        ValueError: if a single line is longer than `max_tokens`; the message counts lines from `first`.
     """
     order = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
     if order and lengths[order[0]] > max_tokens:
         raise ValueError(
-            f"max_tokens_per_batch is {max_tokens}, but line {order[0] + 1} has {lengths[order[0]]} tokens; raise it"
+            f"max_tokens_per_batch is {max_tokens}, but line {order[0] + first} has {lengths[order[0]]} tokens; "
+            "raise it"
         )
     batches = []
     start = 0
@@ -134,13 +143,7 @@ def translate_batches(
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        yield dict(zip(batch, decode_segments(tokenizer, generated)))
-
-
-def decode_segments(tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor) -> list[str]:
-    """The texts of token ids `[batch, length]`, without special tokens; each is one line."""
-    texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
-    return [re.sub(r"[\r\n]+", " ", text) for text in texts]
+        yield dict(zip(batch, tokenizer.batch_decode(generated, skip_special_tokens=True)))
 
 
 def generate_batches(

@@ -14,12 +14,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
-    decode_segments,
     generate_batches,
     source_limit,
     tokenize_lines,
 )
-from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.files import parse_json, read_json, replace_text
+from hf_capsule_mt.json_fields import decode
 
 _SETTINGS = "settings.json"
 
@@ -48,12 +48,15 @@ class Shards:
         """Make the folder, or check that what is in it was made with the same settings.
 
         Raises:
+            OSError: if it is a symbolic link, which would lead what is written elsewhere.
             ValueError: if it was not; the message names the settings that differ.
         """
         settings = json.loads(json.dumps({**settings, "shard_size": self.shard_size}))
         file = self.folder / _SETTINGS
+        if self.folder.is_symlink():
+            raise OSError(f"{self.folder} is a symbolic link, which is not followed here; remove it")
         if file.is_file():
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = read_json(file)
             different = [name for name in settings if found.get(name) != settings[name]]
             if different:
                 raise ValueError(
@@ -77,10 +80,24 @@ class Shards:
         replace_text(self._file(shard), "".join(json.dumps(vars(result)) + "\n" for result in results))
 
     def read(self) -> Iterator[Distilled]:
-        """Yield the results of all sentences, in order."""
+        """Yield the results of all sentences, in order.
+
+        Raises:
+            ValueError: if a shard is damaged.
+        """
         for shard in range(len(self)):
-            for line in self._file(shard).read_text(encoding="utf-8").splitlines():
-                yield Distilled(**json.loads(line))
+            yield from self._read(shard)
+
+    def _read(self, shard: int) -> list[Distilled]:
+        file = self._file(shard)
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            results = [decode(Distilled, parse_json(line)) for line in lines]
+        except ValueError as error:
+            raise ValueError(f"{file} is damaged: {error}; delete it, and repeat the command") from error
+        if len(results) != len(self.sentences(shard)):
+            raise ValueError(f"{file} is damaged: it has {len(results)} sentences; delete it, and repeat the command")
+        return results
 
     def remove(self) -> None:
         """Delete the shards, the settings and the folder."""
@@ -116,7 +133,8 @@ def distill(
     batches = batch_by_tokens(lengths, max_tokens_per_batch)
     for batch, generated in generate_batches(model, encoded, batches, **options):
         ended = (generated[:, 1:] == tokenizer.eos_token_id).any(1).tolist()
-        for index, text, has_ended in zip(batch, decode_segments(tokenizer, generated), ended):
+        texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
+        for index, text, has_ended in zip(batch, texts, ended):
             results[index] = Distilled(text, _failure(text, has_ended))
     return [result or Distilled("", "empty source") for result in results]
 

@@ -56,9 +56,43 @@ def test_rnmt_is_compared_with_rnmt(capsys):
     assert guided[2] == f"+{(6 * d * d + 3 * d * d + d + 24 * d * d + 5 * d + 8 * d * d) / 1e6:.2f}M"
 
 
+def test_decoders_and_the_page_of_their_records(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.evaluation.decoders.find_spec", lambda name: None)
+    (tmp_path / "records").mkdir()
+    record_file = tmp_path / "records" / "small.json"
+    rows = ["--decoders", "--methods", "linear-combination", "capsnmt", "--size", "tiny", "--memory_length", "3"]
+    # Without the fields that CapsNMT does not have.
+    main([*rows, "--config_overrides", "d_model=16", *QUICK, "--device", "cpu", "--output_file", str(record_file)])
+    output = capsys.readouterr().out
+    table = [cells(line) for line in output.splitlines() if line.startswith("|")]
+    decoders = ["plain generate()", "generate()", "engine float32"]
+    assert table[0] == ["weights of", "reference, sentences/s", *decoders]
+    assert [row[0] for row in table[2:4]] == ["linear-combination", "capsnmt"]
+    record = read(SpeedRecord, record_file)
+    assert record.results == {}
+    found = record.decoders["linear-combination"]
+    assert list(found.rates) == list(found.memory) == decoders
+    for name, cell in zip(decoders[1:], table[2][3:]):
+        assert cell.split()[0] == f"{found.rates[name][0] / found.rates[decoders[0]][0]:.2f}"
+    # No plain model: its own generate() is what it is compared with.
+    assert table[3][2:4] == ["", "1"]
+    assert table[4:][2][:2] == ["linear-combination", "plain generate()"]
+    page = tmp_path / "decoding.md"
+    template = '{{ speed("small") }}\n{{ memory("small") }}\n{{ ratio("small", "capsnmt", "generate()") }}'
+    (tmp_path / "decoding.md.jinja").write_text(template)
+    main(["--page", str(page)])
+    text = page.read_text()
+    assert text.endswith("\n1.0")
+    assert all(line in text for line in output.splitlines())
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
+        (["--decoders", "--dtype", "bfloat16"], "--dtype is bfloat16; with --decoders the weights are in float32"),
+        (["--decoders", "--memory_length", "0"], "--memory_length is 0; it must be at least 1"),
+        (["--memory_length", "5"], "--memory_length is of use with --decoders alone"),
+        (["--page", "no/such/page.md"], "no/such/page.md.jinja"),
         (["--methods", "capsnmt"], "caps_nmt has no plain model to be compared with"),
         (["--methods", "gdr", "rnmt-gdr"], "different plain models, {'gdr': 'marian', 'rnmt-gdr': 'rnmt'}"),
         (["--methods", "em-routin"], "em-routin"),

@@ -13,6 +13,7 @@ import pytest
 from hf_capsule_mt.cli import distill
 from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
+from hf_capsule_mt.training.distillation import Shards
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "distill.py"
 TOO_LONG = " ".join("a" * 40)
@@ -92,6 +93,26 @@ def test_goes_on_after_an_interruption(corpus, tmp_path, monkeypatch):
     main(options(corpus, output))
     assert read_lines(output[1]) == EXPECTED
     assert [source for sources in made for source in sources] == SOURCES, "every sentence was translated once"
+
+
+def test_a_corpus_is_read_by_shards_which_are_listed_once(corpus, tmp_path, monkeypatch):
+    read, made, listed = [], [], []
+    each_source, translate, missing = distill.each_source, distill.distill, Shards.missing
+    monkeypatch.setattr(
+        distill, "each_source", lambda *args: (read.append(line) or line for line in each_source(*args))
+    )
+    monkeypatch.setattr(distill, "distill", lambda *args, **kw: made.append(len(read)) or translate(*args, **kw))
+    monkeypatch.setattr(Shards, "missing", lambda shards: listed.append(shards) or missing(shards))
+    main(options(corpus, [tmp_path / "out.tsv"]))
+    # After those that are counted beforehand.
+    assert [number - len(SOURCES) for number in made] == [3, 6, 7]
+    assert len(read) == 3 * len(SOURCES)
+    assert len(listed) == 1
+
+
+def test_a_corpus_of_nothing(tmp_path, capsys):
+    (tmp_path / "in.en").write_text("")
+    assert "in.en holds no usable sentence" in error_of(options([tmp_path / "in.en"], [tmp_path / "out.tsv"]), capsys)
 
 
 def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):

@@ -117,7 +117,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
 )
 def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evaluate_translation, "translate_file", None)
+    monkeypatch.setattr(evaluate_translation, "translate_windows", None)
     (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
     with pytest.raises(SystemExit) as exit_:
         main([*options, "--references", "ref.de"])

@@ -34,13 +34,14 @@ def files(tmp_path):
     return ["--tokenizer_name", str(tmp_path / "tokenizer"), "--input_file", str(tmp_path / "in")]
 
 
-def test_latency(files, tmp_path, capsys):
+def test_latency(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.evaluation.decoders.find_spec", lambda name: None)
     references = ["--reference_file", str(tmp_path / "references"), "--num_sentences", "2"]
     latency.main([*files, *references, "--size", "tiny", "--output_file", str(tmp_path / "latency.json")])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:6]] == [
-        "transformer",
-        *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)),
+    rows = ["transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8))]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:10]] == [
+        name for row in rows for name in (row, f"{row}, engine float32")
     ]
     assert "Means over 2 sentences (6 source tokens, 7 written)" in lines[-1]
     record = json.loads((tmp_path / "latency.json").read_text())

@@ -13,6 +13,7 @@ from transformers import BertConfig
 
 from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.translator import translate_lines
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "translate.py"
@@ -97,7 +98,8 @@ def test_standard_input_to_standard_output(checkpoint, source, expected):
         check=True,
     )
     assert result.stdout.decode() == "".join(f"{line}\n" for line in expected)
-    assert b"6/6" in result.stderr
+    assert b"8 lines" in result.stderr
+    assert b"tokens/s" in result.stderr
 
 
 @pytest.mark.slow
@@ -118,6 +120,115 @@ def test_two_processes(checkpoint, source, tmp_path, expected, piped):
         target.write_bytes(result.stdout)
     assert lines_of(target) == expected
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
+
+
+@pytest.fixture
+def small_windows(monkeypatch):
+    """Windows of 1, 4 and 3 lines."""
+    monkeypatch.setattr(command, "_FIRST_WINDOW", 1)
+
+
+@pytest.mark.parametrize("name", ["out.de", "out.de.gz"])
+def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch, small_windows, name):
+    read, batches = count_read_lines(monkeypatch), []
+    original = command.translate_batches
+    monkeypatch.setattr(command, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o))
+    translate(checkpoint, source, tmp_path / name)
+    assert read_lines(tmp_path / name) == expected
+    # After those that are counted beforehand.
+    assert [number - len(LINES) for number in batches] == [1, 5, 8]
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", name}
+
+
+def count_read_lines(monkeypatch):
+    """The lines that the next runs read, as they do."""
+    original, read = command.each_line, []
+    monkeypatch.setattr(command, "each_line", lambda path: (read.append(line) or line for line in original(path)))
+    return read
+
+
+def test_windows_are_printed_when_they_are_done(checkpoint, source, expected, capfdbinary, small_windows, monkeypatch):
+    undo = interrupt_after(monkeypatch, batches=1)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--model", checkpoint, "--input_file", str(source), *OPTIONS])
+    undo()
+    assert capfdbinary.readouterr().out.decode() == f"{expected[0]}\n"
+
+
+@pytest.mark.parametrize("damage", ["none", "text that the index does not tell of", "journals of a finished window"])
+def test_a_run_interrupted_in_its_second_window_continues(
+    checkpoint, source, tmp_path, expected, monkeypatch, small_windows, damage
+):
+    target = tmp_path / "out.de"
+    original, shown = command.translate_batches, []
+
+    def interrupted(model, tokenizer, encoded, batches, **options):
+        for batch in original(model, tokenizer, encoded, batches, **options):
+            if len(shown) == 2:
+                raise KeyboardInterrupt
+            shown.append(batch)
+            yield batch
+
+    monkeypatch.setattr(command, "translate_batches", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        translate(checkpoint, source, target)
+    monkeypatch.setattr(command, "translate_batches", original)
+    partial, journal = tmp_path / "out.de.partial", tmp_path / "out.de.partial.0.jsonl"
+    assert partial.read_text() == f"{expected[0]}\n"
+    if damage.startswith("text"):
+        partial.write_text(f"{expected[0]}\n{expected[1]}")
+    elif damage.startswith("journals"):
+        content = journal.read_text().replace('"window": 1', '"window": 0').splitlines()
+        journal.write_text(f'{content[1]}\n{{"0": "wrong"}}\n')
+        shown.pop()
+    seen = count_lines(monkeypatch)
+    translate(checkpoint, source, target)
+    # Indices within their windows.
+    assert len(seen) == 6 - sum(map(len, shown))
+    assert lines_of(target) == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", target.name}
+
+
+def test_a_finished_window_of_another_run_is_not_taken(
+    checkpoint, source, tmp_path, capsys, monkeypatch, small_windows
+):
+    target = tmp_path / "out.de"
+    undo = interrupt_after(monkeypatch, batches=1)
+    with pytest.raises(KeyboardInterrupt):
+        translate(checkpoint, source, target)
+    undo()
+    monkeypatch.setattr(command, "_FIRST_WINDOW", 1)
+    for change, options in (
+        ("input", []),
+        ("num_beams", ["--num_beams", "4"]),
+        ("lines of a window", ["--window", "9"]),
+    ):
+        if change == "input":
+            source.write_text("x\n" + source.read_text())
+        with pytest.raises(SystemExit):
+            translate(checkpoint, source, target, *options)
+        assert change in capsys.readouterr().err
+        assert not target.exists()
+
+
+def test_an_empty_file(checkpoint, source, tmp_path):
+    source.write_text("")
+    translate(checkpoint, source, tmp_path / "out.de")
+    assert (tmp_path / "out.de").read_bytes() == b""
+
+
+def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
+    """While the stream is open, as somebody who types leaves it."""
+    arguments = [sys.executable, str(SCRIPT), "--model", checkpoint, *OPTIONS, "--interactive"]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for line, translation in zip(LINES[:3], expected):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{translation}\n"
+        process.stdin.write("".join(f"{line}\n" for line in LINES[3:]).encode())
+        process.stdin.close()
+        assert process.stdout.read().decode() == "".join(f"{line}\n" for line in expected[3:])
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("half_a_line", [False, True])
@@ -203,6 +314,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--input_file": latin}, "latin.en:2"),
         ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
         ({"--output_file": tmp_path}, "is a folder; name a file"),
+        ({"--window": 0}, "--window is 0; it must be at least 1"),
         ({"--num_beams": 0}, "--num_beams is 0; it must be at least 1"),
         ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
         ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.evaluation import latency
+from hf_capsule_mt.evaluation import decoders
 from hf_capsule_mt.evaluation.latency import measure_latency
 
 SENTENCES = [([5, 6, 2], 4), ([7, 2], 1)]
@@ -16,19 +16,21 @@ OPTIONS = {"num_beams": 2, "rounds": 2, "seed": 0, "device": torch.device("cpu")
 
 
 def test_turns(monkeypatch):
-    decode, seen = latency.decode, []
+    decode, seen = decoders.decode, []
 
-    def watched(model, batch, new_tokens, num_beams):
-        words = decode(model, batch, new_tokens, num_beams)
-        seen.append((model.config.num_sentence_capsules, batch["input_ids"].tolist(), words.shape[1] - 1, num_beams))
+    def watched(model, batch, new_tokens, num_beams, **options):
+        words = decode(model, batch, new_tokens, num_beams, **options)
+        ids, engine = batch["input_ids"].tolist(), "custom_generate" in options
+        seen.append((model.config.num_sentence_capsules, engine, ids, words.shape[1] - 1, num_beams))
         return words
 
-    monkeypatch.setattr(latency, "decode", watched)
+    monkeypatch.setattr(decoders, "decode", watched)
     times = measure_latency(CONFIGS, SENTENCES, **OPTIONS)
-    assert list(times) == list(CONFIGS)
+    assert list(times) == [name for row in CONFIGS for name in (row, f"{row}, engine float32")]
     assert all(len(found) == 4 and min(found) > 0 for found in times.values())
-    rounds = [(capsules, [words], new, 2) for words, new in SENTENCES * 2 for capsules in (2, 4)]
-    assert seen == rounds[:2] * 3 + rounds, "three times the first sentence to warm up, then all of them twice"
+    turns = [(capsules, engine) for capsules in (2, 4) for engine in (False, True)]
+    rounds = [(*turn, [words], new, 2) for words, new in SENTENCES * 2 for turn in turns]
+    assert seen == rounds[:4] * 3 + rounds, "three times the first sentence to warm up, then all of them twice"
 
 
 @pytest.mark.parametrize("change", [{"rounds": 0}, {"num_beams": 0}])

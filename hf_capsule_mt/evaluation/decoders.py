@@ -1,0 +1,161 @@
+"""Decoders of the same weights: `generate()`, the engine in each precision, and CTranslate2 where it is installed."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
+
+from hf_capsule_mt.configuration import RNMTConfig
+from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.records import Decoders
+
+from .memory import peak_memory
+from .speed import (
+    FIRST_WORD,
+    Batch,
+    Workload,
+    decode,
+    decoding_batches,
+    long_batch,
+    plain_config,
+    take_turns,
+)
+
+# Decodes a batch into translations of so many tokens.
+Decoder = Callable[[Batch, int], object]
+
+GENERATE = "generate()"
+ENGINES: dict[str, Callable] = {"float32": generate}
+"""What is given to `generate()` as `custom_generate`, by the precision."""
+_CTRANSLATE2_PRECISIONS = ("float32", "int8")
+
+
+def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
+    """Return all that can decode with the weights of a model, by name; all write as many tokens as they are told.
+
+    Args:
+        model: in evaluation mode.
+        num_beams: 1 for greedy search.
+    """
+    found: dict[str, Decoder] = {GENERATE: partial(_generate, model, num_beams, None)}
+    if _is_known_to_the_engine(model):
+        for precision, engine in ENGINES.items():
+            found[f"engine {precision}"] = partial(_generate, model, num_beams, engine)
+    if model.device.type == "cpu" and find_spec("ctranslate2") is not None and (plain := _as_plain(model)) is not None:
+        for precision in _CTRANSLATE2_PRECISIONS:
+            found[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
+    return found
+
+
+def compare_decoders(
+    config: PreTrainedConfig, workload: Workload, device: torch.device, memory_length: int | None = None
+) -> Decoders:
+    """Let all decoders of a model with random weights take turns, and that of the plain model where there is one.
+
+    Args:
+        config: of the model.
+        workload: batches and rounds.
+        device: where the models run, in float32.
+        memory_length: of sources and translations, in tokens, where memory is measured as well.
+    """
+    torch.manual_seed(workload.seed)
+    model = AutoModelForSeq2SeqLM.from_config(config).to(device).eval()
+    found = {}
+    if isinstance(config, MarianConfig | RNMTConfig):
+        plain = AutoModelForSeq2SeqLM.from_config(plain_config(config)).to(device).eval()
+        found[f"plain {GENERATE}"] = partial(_generate, plain, workload.num_beams, None)
+    found |= decoders(model, workload.num_beams)
+    batches = decoding_batches(workload, config.vocab_size, device)
+    runs = [partial(_run, decoder, workload.new_tokens) for decoder in found.values()]
+    seconds = take_turns(runs, batches, device)[workload.warmup_rounds :]
+    rates = {name: [workload.batch_size / time for time in times] for name, times in zip(found, zip(*seconds))}
+    if memory_length is None:
+        return Decoders(rates)
+    batch = long_batch(workload.batch_size, memory_length, config.vocab_size, device)
+    # CTranslate2's tensors are its own.
+    of_torch = {name: decoder for name, decoder in found.items() if not name.startswith("CTranslate2")}
+    return Decoders(
+        rates,
+        {name: peak_memory(partial(decoder, batch, memory_length), device) for name, decoder in of_torch.items()},
+    )
+
+
+def _run(decoder: Decoder, new_tokens: int, batch: Batch) -> object:
+    return decoder(batch, new_tokens)
+
+
+def _generate(model: PreTrainedModel, num_beams: int, engine: Callable | None, batch: Batch, new_tokens: int) -> Tensor:
+    options = {} if engine is None else {"custom_generate": engine}
+    return decode(model, batch, new_tokens, num_beams, **options)
+
+
+def _is_known_to_the_engine(model: PreTrainedModel) -> bool:
+    try:
+        engine_of(model)
+    except UnsupportedModelError:
+        return False
+    return True
+
+
+def _as_plain(model: PreTrainedModel) -> MarianMTModel | None:
+    """The model as Marian has it; None if it has weights that Marian has not, or too few."""
+    if not isinstance(model.config, MarianConfig):
+        return None
+    plain = MarianMTModel(plain_config(model.config)).eval()
+    weights = model.state_dict()
+    if plain.state_dict().keys() != weights.keys():
+        return None
+    plain.load_state_dict(weights)
+    return plain
+
+
+def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) -> Decoder:
+    """Return CTranslate2's decoder of a model, with as many threads as PyTorch has.
+
+    Args:
+        model: with weights of float32.
+        num_beams: 1 for greedy search.
+        precision: float32 or int8, to which CTranslate2 converts the weights.
+    """
+    import ctranslate2
+
+    with TemporaryDirectory() as folder:
+        _ctranslate2_spec(model).save(folder)
+        translator = ctranslate2.Translator(folder, compute_type=precision, intra_threads=torch.get_num_threads())
+
+    def run(batch: Batch, new_tokens: int) -> list[list[int]]:
+        lengths = batch["attention_mask"].sum(1).tolist()
+        sources = [[str(word) for word in row[:length]] for row, length in zip(batch["input_ids"].tolist(), lengths)]
+        results = translator.translate_batch(
+            sources,
+            beam_size=num_beams,
+            max_batch_size=len(sources),
+            min_decoding_length=new_tokens,
+            max_decoding_length=new_tokens,
+        )
+        return [[int(word) for word in result.hypotheses[0]] for result in results]
+
+    return run
+
+
+def _ctranslate2_spec(model: MarianMTModel) -> Any:
+    """The weights as CTranslate2 saves them, with a vocabulary of numbers."""
+    from ctranslate2.converters.transformers import BartLoader
+
+    config = model.config
+    # As its loader of Marian has it, which also drops the last word and the start token's embedding, for OPUS-MT.
+    config.normalize_before = config.normalize_embedding = False
+    spec = BartLoader().get_model_spec(model)
+    words = [str(word) for word in range(config.vocab_size)]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.config.bos_token = spec.config.decoder_start_token = str(config.decoder_start_token_id)
+    spec.config.eos_token, spec.config.unk_token = str(config.eos_token_id), str(FIRST_WORD - 1)
+    spec.validate()
+    spec.optimize()
+    return spec

@@ -1,0 +1,82 @@
+"""The tables of `hf-capsule-mt benchmark --decoders`, and the page of all."""
+
+from pathlib import Path
+from statistics import median
+
+from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.records import LatencyRecord, Rates, SpeedRecord, read
+from hf_capsule_mt.templates import render
+
+from . import latency
+from .decoders import GENERATE
+from .speed import MEDIAN_LENGTH
+
+
+def decoders_page(page: Path) -> str:
+    """Return a page rendered from its template, which lies beside it as PAGE.jinja.
+
+    The template has `speed(name)`, `latency(name)` and `memory(name)`: the tables of the record of that name in the
+    folder `records` beside the page; and `ratio(name, row, decoder)`, times as fast as the row's first decoder.
+    """
+    folder = page.parent / "records"
+
+    def speed(name: str) -> SpeedRecord:
+        return read(SpeedRecord, folder / f"{name}.json")
+
+    def ratio(name: str, row: str, decoder: str) -> float:
+        rates = speed(name).decoders[row].rates
+        return Rates(next(iter(rates.values())), rates[decoder]).ratio
+
+    return render(
+        page.with_name(f"{page.name}.jinja"),
+        speed=lambda name: decoders_report(speed(name)),
+        memory=lambda name: memory_report(speed(name)),
+        latency=lambda name: latency.report(read(LatencyRecord, folder / f"{name}.json")),
+        ratio=ratio,
+    )
+
+
+def decoders_report(record: SpeedRecord) -> str:
+    """Return the table of the decoders in Markdown, and under it how they were measured."""
+    names = list(dict.fromkeys(name for row in record.decoders.values() for name in row.rates))
+    rows = [["weights of", "reference, sentences/s", *names]]
+    for row, found in record.decoders.items():
+        reference = next(iter(found.rates.values()))
+        ratios = {name: Rates(reference, rates) for name, rates in found.rates.items()}
+        cells = [_ratio(ratios[name]) if name in ratios else "" for name in names]
+        rows.append([row, f"{median(reference):.2f}", *cells])
+    return f"{table_in_markdown(rows)}\n\n{_caption(record)}"
+
+
+def memory_report(record: SpeedRecord) -> str:
+    """Return the table of the decoders' memory."""
+    length = record.settings.others["memory_length"]
+    settings, rows = record.settings, [["weights of", "decoder", "MiB", "of generate()"]]
+    for row, found in record.decoders.items():
+        for name, size in found.memory.items():
+            rows.append([row, name, f"{size / 2**20:.0f}", f"{size / found.memory[GENERATE]:.2f}"])
+    return (
+        f"{table_in_markdown(rows)}\n\nThe most bytes of tensors at one time, weights apart: {settings.batch_size} "
+        f"sources of {length} tokens, {settings.num_beams} beams, {length} tokens written."
+    )
+
+
+def _ratio(rates: Rates) -> str:
+    if rates.plain == rates.method:
+        return "1"
+    return f"{rates.ratio:.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
+
+
+def _caption(record: SpeedRecord) -> str:
+    settings = record.settings
+    time = "time of the process on a processor" if settings.clock == "cpu" else "time that passed"
+    overrides = f" with {', '.join(settings.config_overrides)}" if settings.config_overrides else ""
+    version = record.environment.packages.get("ctranslate2")
+    return (
+        f"Times as fast as the row's first decoder: medians of {settings.rounds} rounds, in brackets the smallest and "
+        f"the largest; {time}; the decoders take turns on the same batches in one process. "
+        f"`{settings.size}`{overrides}, vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of similar "
+        f"length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and words are "
+        f"random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
+        f"{f', ctranslate2 {version}' if version else ''}."
+    )
