@@ -1,7 +1,7 @@
 """Translate lines of text in batches of similar length."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
 
 from hf_capsule_mt.data.segments import unbroken
-from hf_capsule_mt.decoding import NewTokenLimits, generate
+from hf_capsule_mt.decoding import NewTokenLimits, UnsupportedModelError, engine_of, generate
 
 from .teacher_forcing import evaluating, pad_rows
 
@@ -186,23 +186,34 @@ def generate_batches(
         ValueError: if `max_new_tokens` exceeds the model's positions, or a word is not in its vocabulary.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
-    generate_options |= {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
+    fast = {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]
             _check_words(sources, model)
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
-            yield batch, _generate(model, sources, torch.tensor(limits), **generate_options)
+            source = _source(model, sources, dtype if fast else None)
+            yield batch, _generate(model, source, torch.tensor(limits), **generate_options, **fast)
+
+
+def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:
+    """Return the arguments of `generate()` for sources; with a `dtype` they have been read by the engine, if it can."""
+    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
+    source = {"input_ids": input_ids, "attention_mask": mask.long()}
+    if dtype is None:
+        return source
+    try:
+        return {**source, "encoder_outputs": engine_of(model, dtype).encode(**source)}
+    except UnsupportedModelError:
+        return source
 
 
 def _generate(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], limits: torch.Tensor, **generate_options: Any
+    model: PreTrainedModel, source: Mapping[str, Any], limits: torch.Tensor, **generate_options: Any
 ) -> torch.Tensor:
     """Return token ids `[batch, length]` for sources and limits `[batch]` of new tokens."""
-    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
     return model.generate(
-        input_ids=input_ids,
-        attention_mask=mask.long(),
+        **source,
         stopping_criteria=StoppingCriteriaList([NewTokenLimits(limits.to(model.device))]),
         # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
         max_length=int(limits.max()) + 2,
