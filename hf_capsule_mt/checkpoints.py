@@ -187,6 +187,10 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     limit = tokenizer.model_max_length
     if not isinstance(limit, (int, float)) or isinstance(limit, bool) or not limit >= 1:
         raise ValueError(f"model_max_length is {limit!r:.80}; allowed are numbers of at least 1")
+    words: dict[int, str] = {}
+    for word, index in tokenizer.get_vocab().items():
+        if words.setdefault(index, word) != word:
+            raise ValueError(f"{words[index]!r:.80} and {word!r:.80} are both word {index}, so it decodes by chance")
     tokenizer.decode(tokenizer("a", truncation=True)["input_ids"], skip_special_tokens=True)
 
 

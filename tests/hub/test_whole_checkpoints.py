@@ -11,7 +11,7 @@ from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from hf_capsule_mt import CapsNMTForConditionalGeneration
-from hf_capsule_mt.checkpoints import check_folder, load_weights
+from hf_capsule_mt.checkpoints import check_folder, load_tokenizer, load_weights
 from hf_capsule_mt.cli import translate
 
 WEIGHTS, SETTINGS = "model.safetensors", "generation_config.json"
@@ -163,3 +163,26 @@ def test_a_blank_string_has_an_empty_translation(ours):  # noqa: F811
         ]
     assert translator("", num_beams=2, num_return_sequences=2) == [{"translation_text": ""}] * 2
     assert translator("", return_tensors=True)[0]["translation_token_ids"].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_max_length": "32"}, "model_max_length is '32'; allowed are numbers of at least 1"),
+        ({"model_max_length": 0}, "model_max_length is 0; allowed are numbers of at least 1"),
+        ({"truncation_side": "up"}, "truncation_side|Truncation side"),
+    ],
+)
+def test_settings_of_a_tokenizer_are_checked(ours, fields, message):  # noqa: F811
+    edit(ours / "tokenizer_config.json", **fields)
+    with pytest.raises(ValueError, match=f"the tokenizer in {ours} cannot be loaded: .*({message})"):
+        load_tokenizer(ours)
+
+
+def test_two_words_of_one_number(ours):  # noqa: F811
+    file = ours / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["vocab"]["a"] = content["model"]["vocab"]["b"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"are both word 4, so it decodes by chance"):
+        load_tokenizer(ours)
