@@ -145,7 +145,9 @@ def test_a_study_at_random_moments(tmp_path):
     for language in ("en", "de"):
         for name in ("train", "test"):
             (tmp_path / f"{name}.{language}").write_text("a b c d\nb c d\nc d a b\nd a\n" * 20)
-    study, moments = write_study(tmp_path / "two.yaml", study_of_two(tmp_path)), random.Random(0)
+    # Without the student, whose teacher would have to have learned something.
+    one = study_of_two(tmp_path)
+    study, moments = write_study(tmp_path / "one.yaml", {**one, "rows": one["rows"][:1]}), random.Random(0)
     started = time.monotonic()
     assert start_study(study, tmp_path / "once").wait() == 0
     seconds = time.monotonic() - started
@@ -161,7 +163,7 @@ def test_a_study_at_random_moments(tmp_path):
 
 def results_of(runs):
     """Weights and translations of a study, of which all records must be there."""
-    assert len(list((runs / "records").iterdir())) == 6
+    assert len(list((runs / "records").iterdir())) == 3
     return [*runs.glob("*/seed1/average/model.safetensors"), *runs.glob("*/seed1/test.de")]
 
 
