@@ -28,14 +28,14 @@ class DivergenceCheck:
         """Take in the loss of a batch of the update."""
         self._loss = self._loss + loss
 
-    def check(self, trainer: Trainer, norm: Tensor | float) -> None:
-        """Check the loss of the update and the `norm` of its gradient.
+    def check(self, trainer: Trainer, norm: Tensor | float | None) -> None:
+        """Check the loss of the update and the `norm` of its gradient, None where DeepSpeed does not know it.
 
         Raises:
             DivergenceError: if one is not finite; with a GradScaler, which skips such updates, after [`GRACE`].
         """
         loss, self._loss = float(self._loss), 0.0
-        norm = float(norm)
+        norm = 0.0 if norm is None else float(norm)
         if math.isfinite(loss) and math.isfinite(norm):
             self._skipped = 0
             return

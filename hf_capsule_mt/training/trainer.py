@@ -196,6 +196,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         with explained_saving(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", MAKE_ROOM):
             super()._save_checkpoint(*args, **kwargs)
 
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # The state that comes next says that the checkpoint is whole: with the files of all processes.
+        self.accelerator.wait_for_everyone()
+
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
         """Return the training batches of this process."""
         if isinstance(self.train_dataset, TokenBudgetStream):

@@ -60,7 +60,7 @@ def whole(corpus, tmp_path_factory):
         (1, ("in_an_update", 3), 2),
         pytest.param(0, ("in_an_update", 0), None, marks=LONGER),
         pytest.param(0, ("in_a_file", "optimizer.pt", "checkpoint-4"), 2, marks=LONGER),
-        pytest.param(1, ("in_a_file", "rng_state_1.pth", "checkpoint-4"), None, marks=LONGER),
+        pytest.param(1, ("in_a_file", "rng_state_1.pth", "checkpoint-4"), 2, marks=LONGER),
         pytest.param(1, ("in_evaluation",), 4, marks=LONGER),
     ],
 )
@@ -78,6 +78,18 @@ def test_training(corpus, whole, tmp_path, rank, death, saved):
     weights, losses = result(tmp_path / "run")
     assert losses == whole[1]
     assert all(torch.equal(weights[name], tensor) for name, tensor in whole[0].items())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_one_is_asked_to_end(corpus, whole, tmp_path):
+    """Both end after the same update."""
+    deaths, words = (None, ("asked_to_end", 2)), training(corpus, tmp_path / "run")
+    assert run_both("train", words, tmp_path / "log", deaths=deaths) == [143, 143], (tmp_path / "log0").read_text()
+    assert last_checkpoint(tmp_path / "run") == tmp_path / "run" / "checkpoint-3"
+    words = training(corpus, tmp_path / "run", resume_from_checkpoint="last")
+    assert run_both("train", words, tmp_path / "log") == [0, 0], (tmp_path / "log0").read_text()
+    assert result(tmp_path / "run")[1] == whole[1]
 
 
 def test_before_they_meet(corpus, tmp_path):

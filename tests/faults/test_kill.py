@@ -20,7 +20,7 @@ from hf_capsule_mt.trainer_state import read_trainer_state
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
-UPDATES = 8
+UPDATES = 7
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def check_end(corpus, folder, log, whole):
     assert all(torch.equal(weights[name], tensor) for name, tensor in whole[0].items())
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.slow])])
+@pytest.mark.parametrize("kills", [2, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.slow])])
 def test_training_at_random_moments(corpus, whole, tmp_path, kills):
     moments = random.Random(kills)
     for _ in range(kills):
@@ -92,7 +92,7 @@ def test_training_while_a_checkpoint_is_overwritten(corpus, whole, tmp_path):
     assert run("train", words, tmp_path / "log", death=death) == -9
     assert last_checkpoint(run_folder) == run_folder / "checkpoint-2"
     check_end(corpus, run_folder, tmp_path / "log", whole)
-    assert [folder.name for folder in checkpoints(run_folder)] == [f"checkpoint-{step}" for step in (6, 7, 8)]
+    assert [folder.name for folder in checkpoints(run_folder)] == [f"checkpoint-{step}" for step in (5, 6, 7)]
 
 
 def decoding(command, corpus, folder):
@@ -118,7 +118,7 @@ def outputs(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir() if not file.name.endswith(".manifest.json")}
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=[pytest.mark.exhaustive, pytest.mark.slow])])
+@pytest.mark.parametrize("kills", [1, pytest.param(40, marks=[pytest.mark.exhaustive, pytest.mark.slow])])
 @pytest.mark.parametrize("command", ["translate", "distill"])
 def test_decoding_at_random_moments(corpus, tmp_path, command, kills):
     moments, (once, killed) = random.Random(kills), (tmp_path / name for name in ("once", "killed"))
@@ -145,7 +145,9 @@ def test_a_study_at_random_moments(tmp_path):
     for language in ("en", "de"):
         for name in ("train", "test"):
             (tmp_path / f"{name}.{language}").write_text("a b c d\nb c d\nc d a b\nd a\n" * 20)
-    study, moments = write_study(tmp_path / "two.yaml", study_of_two(tmp_path)), random.Random(0)
+    # Without the student, whose teacher would have to have learned something.
+    one = study_of_two(tmp_path)
+    study, moments = write_study(tmp_path / "one.yaml", {**one, "rows": one["rows"][:1]}), random.Random(0)
     started = time.monotonic()
     assert start_study(study, tmp_path / "once").wait() == 0
     seconds = time.monotonic() - started
@@ -161,7 +163,7 @@ def test_a_study_at_random_moments(tmp_path):
 
 def results_of(runs):
     """Weights and translations of a study, of which all records must be there."""
-    assert len(list((runs / "records").iterdir())) == 6
+    assert len(list((runs / "records").iterdir())) == 3
     return [*runs.glob("*/seed1/average/model.safetensors"), *runs.glob("*/seed1/test.de")]
 
 
