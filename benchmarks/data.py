@@ -16,7 +16,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
-BATCHES, MAX_TOKENS = 500, 4096
+BATCHES, WINDOWS, MAX_TOKENS = 500, 3, 4096
 LANGUAGES = ("en", "de")
 MEASURES = ("start", "restart", "stream", "repeated")
 
@@ -136,13 +136,12 @@ def stream_costs(args: argparse.Namespace) -> dict[str, float]:
     costs = {"import": imported.lap()}
     rows = file_rows(find_corpora(files(args.folder), Columns()), Columns())
     stream = TokenBudgetStream(rows, tokenizer, MAX_TOKENS, limits=(256, 256))
-    collator, tokens, of_window = DataCollatorForSeq2Seq(tokenizer), 0, 0
-    for batch in stream:
-        of_window = json.loads(batch.state)["window"]
-        if of_window == 3:
-            break
-        collator(batch.pairs)
-        tokens += sum(len(pair[side]) for pair in batch.pairs for side in ("input_ids", "labels"))
+    collator, tokens = DataCollatorForSeq2Seq(tokenizer), 0
+    # Iterating over the stream would tokenise more than is counted, since it is a window ahead.
+    for window in islice(stream.windows(), WINDOWS):
+        for batch in stream.batches(window):
+            collator(batch.pairs)
+            tokens += sum(len(pair[side]) for pair in batch.pairs for side in ("input_ids", "labels"))
     costs["tokens a CPU second"] = round(tokens / imported.lap())
     return {**costs, **memories()}
 

@@ -136,6 +136,8 @@ def tokenize_corpus(
             partial(tokenize_batch, tokenizer=tokenizer, limits=limits),
             batched=True,
             remove_columns=["source", "target"],
+            # Every process keeps a note of each of these batches.
+            writer_batch_size=_CHUNK,
             features=Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))}),
             num_proc=min(num_proc, len(text.dataset)) if num_proc is not None and num_proc > 1 else None,
             new_fingerprint=_fingerprint({"tokenizer": tokenizer_fingerprint(tokenizer), "limits": limits}),

@@ -191,23 +191,24 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def __iter__(self) -> Iterator[StreamedBatch]:
         skipped = self._start["batches"]
-        for window in _one_ahead(self._windows()):
-            for done, indices in enumerate(self._batches(window), start=1):
-                if done > skipped:
-                    pairs = (window.pairs[index] for index in indices)
-                    batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]
-                    yield StreamedBatch(batch, self._state(window, done))
+        for window in _one_ahead(self.windows()):
+            yield from islice(self.batches(window), skipped, None)
             skipped = 0
 
-    def _batches(self, window: _Window) -> Iterable[list[int]]:
-        lengths = np.array([(len(ids), len(labels)) for ids, labels in window.pairs])
-        return TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed + window.number)
+    def batches(self, window: _Window) -> Iterator[StreamedBatch]:
+        """Yield the batches of a window."""
+        lengths = np.array([max(len(ids), len(labels)) for ids, labels in window.pairs])
+        sampler = TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed + window.number)
+        for done, indices in enumerate(sampler, start=1):
+            pairs = (window.pairs[index] for index in indices)
+            batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]
+            yield StreamedBatch(batch, self._state(window, done))
 
     def _state(self, window: _Window, batches: int) -> str:
         state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
         return json.dumps({**state, "world_size": self.world_size})
 
-    def _windows(self) -> Iterator[_Window]:
+    def windows(self) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair."""
         number, before = self._start["window"], self._start["rows"]
         for of_pass in count(self._start["pass"]):
