@@ -216,12 +216,16 @@ def _take_turns(
 
 
 def seconds(run: Callable[[T], object], batch: T, device: torch.device) -> float:
-    """Return the seconds that `run(batch)` takes, with the work it starts on the device."""
+    """Return the seconds that `run(batch)` takes, with the work it starts on the device.
+
+    On one CPU thread they are those it computes, so that what else the machine does counts less.
+    """
+    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     _synchronize(device)
-    start = time.perf_counter()
+    start = clock()
     run(batch)
     _synchronize(device)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _synchronize(device: torch.device) -> None:
