@@ -16,6 +16,8 @@ from torch.autograd.function import once_differentiable
 # Hidden units in a chunk: on a CPU its temporaries stay in a core's cache, on an accelerator it is 64 MiB of float32.
 _CHUNK = {"cpu": 1 << 18}
 _ACCELERATOR_CHUNK = 1 << 24
+# Queries or keys, as in decoding, with which exponentials of each cost as much as those of their pairs.
+_FEW = 8
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
@@ -96,8 +98,12 @@ def _pairs(
 
 
 def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
-    """Return whether exp(-2 q) and exp(-2 k) are finite and not zero; only on a CPU is that known at once."""
-    if queries.device.type != "cpu" or torch.compiler.is_compiling():
+    """Return whether there are pairs enough, and exp(-2 q) and exp(-2 k) are finite and not zero.
+
+    Only on a CPU is that known at once.
+    """
+    few = min(queries.shape[1], keys.shape[1]) < _FEW
+    if few or queries.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
     return all(tensor.numel() == 0 or bool(tensor.abs().amax() < largest) for tensor in (queries, keys))
