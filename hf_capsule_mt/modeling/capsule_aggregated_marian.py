@@ -44,7 +44,7 @@ from .layers.head_aggregation import (
     split_head_routing,
 )
 from .layers.layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
-from .layers.linear import init_words
+from .layers.linear import init_words, use_products
 from .outputs import (
     GuidedSeq2SeqModelOutput,
     OutputRouting,
@@ -146,6 +146,7 @@ class CapsuleAggregatedMarianEncoderLayer(_Recorded, MarianEncoderLayer):
     def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
         super().__init__(config)
         aggregate_heads(self.self_attn, config, "encoder_self", layer)
+        use_products(self)
 
 
 class CapsuleAggregatedMarianDecoderLayer(_Recorded, MarianDecoderLayer):
@@ -155,6 +156,7 @@ class CapsuleAggregatedMarianDecoderLayer(_Recorded, MarianDecoderLayer):
         super().__init__(config, layer_idx=layer)
         aggregate_heads(self.self_attn, config, "decoder_self", layer)
         aggregate_heads(self.encoder_attn, config, "cross", layer)
+        use_products(self)
 
 
 class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):

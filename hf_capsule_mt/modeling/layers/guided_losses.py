@@ -11,6 +11,7 @@ from ..ops.bag_of_words import bag_of_words_loss, words_before, words_from, word
 from ..ops.losses import content_agreement_loss
 from ..ops.routing import compute_dtype
 from .guided_routing import GuidedCapsules
+from .linear import Linear
 
 
 class GuidedLosses(nn.Module):
@@ -29,9 +30,9 @@ class GuidedLosses(nn.Module):
         self.weights = {"bow_loss": bow_weight, "bca_loss": bca_weight}
         self.num_past = capsules.past
         if bow_weight:
-            self.past_bow, self.future_bow = (nn.Linear(size, width, bias=False) for size in (past, future))
+            self.past_bow, self.future_bow = (Linear(size, width, bias=False) for size in (past, future))
         if bca_weight:
-            self.past_bca, self.future_bca = (nn.Linear(width, size, bias=False) for size in (past, future))
+            self.past_bca, self.future_bca = (Linear(width, size, bias=False) for size in (past, future))
 
     def forward(
         self,

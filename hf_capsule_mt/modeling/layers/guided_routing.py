@@ -12,6 +12,7 @@ from transformers import initialization as init
 from ..ops.guided_routing import GuidedRoutingOutput, guided_attention, guided_classifier, guided_dynamic_routing
 from ..ops.routing import in_compute_dtype
 from ..outputs import OutputRouting
+from .linear import Linear
 
 
 class GuidedCapsules(NamedTuple):
@@ -37,12 +38,12 @@ class GuidedVotes(nn.Module):
         self.capsule_dim = capsules.dim
         self.routes = kind == "gdr"
         voted_for = capsules.past + capsules.future + (capsules.redundant if self.routes else 0)
-        self.votes = nn.Linear(width, voted_for * self.capsule_dim, bias=False)
+        self.votes = Linear(width, voted_for * self.capsule_dim, bias=False)
         if self.routes:
-            self.keys = nn.Linear(self.capsule_dim, self.capsule_dim, bias=False)
+            self.keys = Linear(self.capsule_dim, self.capsule_dim, bias=False)
         else:
             attentions = 2 if kind == "attention" else 1
-            self.keys = nn.Linear(width, attentions * self.capsule_dim, bias=False)
+            self.keys = Linear(width, attentions * self.capsule_dim, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Votes (Eq. 5) and keys, `[B, ..., S, D]` and at least float32, of the encoder's states `[B, S, width]`."""
@@ -97,15 +98,15 @@ class GuidedRouting(nn.Module):
         self.num_past, self.num_capsules = capsules.past, capsules.past + capsules.future
         self.num_iterations = num_iterations
         attends = kind == "attention"
-        self.queries = nn.Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
+        self.queries = Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
         # Not linear maps, whose weights may be elsewhere when it is not they that run.
         if kind == "gdr":
             self.capsule_map = nn.Parameter(torch.empty(capsule_dim, capsule_dim))
         if not attends:
             classes = 1 if kind == "gdr" else 2 + (capsules.redundant > 0)
             self.score_weight = nn.Parameter(torch.empty(classes, capsule_dim))
-        self.fc1 = nn.Linear(width + self.num_capsules * capsule_dim, hidden_width)
-        self.fc2 = nn.Linear(hidden_width, width)
+        self.fc1 = Linear(width + self.num_capsules * capsule_dim, hidden_width)
+        self.fc2 = Linear(hidden_width, width)
         self.dropout = nn.Dropout(dropout)
 
     def init_weights(self, std: float | None = None) -> None:

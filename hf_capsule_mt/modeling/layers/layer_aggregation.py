@@ -10,6 +10,7 @@ from transformers import initialization as init
 
 from ..outputs import OutputRouting
 from .capsule_routing import CapsuleRouting
+from .linear import Linear
 
 
 class BlockLinear(nn.Module):
@@ -53,8 +54,8 @@ class DynamicCombination(nn.Module):
 
     def __init__(self, num_layers: int, width: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(num_layers * width, 4 * width)
-        self.fc2 = nn.Linear(4 * width, num_layers * width)
+        self.fc1 = Linear(num_layers * width, 4 * width)
+        self.fc2 = Linear(4 * width, num_layers * width)
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
         """Aggregate `[..., L, d]` to `[..., d]`."""
@@ -86,13 +87,13 @@ class RoutedAggregation(nn.Module):
         concatenated, joint = num_layers * width, parameterization == "joint"
         self.num_layers = num_layers
         whole = context == "all"
-        self.inputs = nn.Linear(concatenated, concatenated) if whole else BlockLinear(num_layers, width, width)
-        self.votes = nn.Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
+        self.inputs = Linear(concatenated, concatenated) if whole else BlockLinear(num_layers, width, width)
+        self.votes = Linear(concatenated, concatenated) if joint else BlockLinear(num_layers, width, width)
         self.routing = routing
         self.activations = None
         if routing.algorithm == "em_routing":
             pairs = num_layers * self.routing.num_capsules
-            self.activations = nn.Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
+            self.activations = Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
         """Aggregate `[..., L, d]` to `[..., d]`; see [`LayerAggregation.forward`] for the second result."""

@@ -1,11 +1,12 @@
 """Additive scores (Bahdanau et al. 2015) of every query with every key, whose hidden layer is never held whole.
 
 The forward keeps only its inputs; the backward computes the hidden layer again, a chunk at a time. Both take
-tanh(x) as 2 sigmoid(2 x) - 1, for not every CPU's vector library has a fast tanh. Compiled, there is one chunk, and in
-the backward it is the compiler that decides whether the hidden layer exists.
+tanh(x) as 2 sigmoid(2 x) - 1, whose exponential of a sum is a product of exponentials. Compiled, there is one
+chunk, and in the backward it is the compiler that decides whether the hidden layer exists.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 # Hidden units in a chunk: on a CPU its temporaries stay in a core's cache, on an accelerator it is 64 MiB of float32.
-_CHUNK = {"cpu": 1 << 17}
+_CHUNK = {"cpu": 1 << 18}
 _ACCELERATOR_CHUNK = 1 << 24
+# Queries or keys, as in decoding, with which exponentials of each cost as much as those of their pairs.
+_FEW = 8
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
@@ -48,9 +51,10 @@ class AdditiveScoresFunction(torch.autograd.Function):
         ctx.save_for_backward(queries, keys, weight)
         (rows, length, _), source = queries.shape, keys.shape[1]
         scores = queries.new_empty(rows, length, source, weight.shape[0])
+        hidden_of, weight = _hidden_layer(queries, keys), 2 * weight
         for row, part in _chunks(queries, keys):
-            scores[row, part] = _product(_hidden(queries, keys, row, part), 2 * weight)
-        return scores.sub_(weight.sum(-1))
+            scores[row, part] = _product(hidden_of(row, part), weight)
+        return scores.sub_(weight.sum(-1) / 2)
 
     @staticmethod
     @once_differentiable
@@ -58,18 +62,51 @@ class AdditiveScoresFunction(torch.autograd.Function):
         """Differentiate chunk by chunk."""
         queries, keys, weight = ctx.saved_tensors
         grad_queries, grad_keys, grad_weight = map(torch.zeros_like, (queries, keys, weight))
+        hidden_of = _hidden_layer(queries, keys)
         for row, part in _chunks(queries, keys):
-            hidden, gradient = _hidden(queries, keys, row, part), grad_scores[row, part]
-            grad_weight += 2 * _product(gradient.flatten(0, -2).t(), hidden.flatten(0, -2).t())
-            gradient = torch.ops.aten.sigmoid_backward(_product(gradient, 4 * weight.t()), hidden)
-            grad_queries[row, part] = gradient.sum(-2)
-            grad_keys[row] += gradient.sum(-3)
-        return grad_queries, grad_keys, grad_weight - grad_scores.sum((0, 1, 2)).unsqueeze(-1)
+            hidden, gradient = hidden_of(row, part), grad_scores[row, part]
+            if weight.shape[0] == 1:
+                # The weight is in every gradient: it is multiplied by at the end.
+                slope = hidden * gradient
+                grad_weight += slope.sum((0, 1, 2))
+            else:
+                grad_weight += _product(gradient.flatten(0, -2).t(), hidden.flatten(0, -2).t())
+                slope = _product(gradient, weight.t()).mul_(hidden)
+            slope = slope.addcmul_(slope, hidden, value=-1)
+            grad_queries[row, part] = slope.sum(-2)
+            grad_keys[row] += slope.sum(-3)
+        factor = 4 * weight[0] if weight.shape[0] == 1 else 4
+        grad_weight = 2 * grad_weight - grad_scores.sum((0, 1, 2)).unsqueeze(-1)
+        return grad_queries.mul_(factor), grad_keys.mul_(factor), grad_weight
 
 
-def _hidden(queries: Tensor, keys: Tensor, row: slice, part: slice) -> Tensor:
-    """The sigmoids of a chunk, `[rows, length, source, D]`."""
-    return torch.add(2 * queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3), alpha=2).sigmoid_()
+def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Tensor]:
+    """Return the function from a chunk to its sigmoids of twice the sums, `[rows, length, source, D]`."""
+    if _can_multiply(queries, keys):
+        # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)): no exponential for each pair.
+        queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
+        return lambda row, part: _pairs(torch.mul, queries, keys, row, part).add_(1).reciprocal_()
+    queries, keys = 2 * queries, 2 * keys
+    return lambda row, part: _pairs(torch.add, queries, keys, row, part).sigmoid_()
+
+
+def _pairs(
+    operation: Callable[[Tensor, Tensor], Tensor], queries: Tensor, keys: Tensor, row: slice, part: slice
+) -> Tensor:
+    """The result of an operation for every query of a chunk with every key of its row."""
+    return operation(queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3))
+
+
+def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
+    """Return whether there are pairs enough, and exp(-2 q) and exp(-2 k) are finite and not zero.
+
+    Only on a CPU is that known at once.
+    """
+    few = min(queries.shape[1], keys.shape[1]) < _FEW
+    if few or queries.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
+    return all(tensor.numel() == 0 or bool(tensor.abs().amax() < largest) for tensor in (queries, keys))
 
 
 def _product(inputs: Tensor, weight: Tensor) -> Tensor:

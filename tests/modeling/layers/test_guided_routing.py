@@ -187,16 +187,34 @@ def test_additive_scores_of_other_leading_dimensions():
         additive_scores(torch.zeros(2, 1, 4, 3), torch.zeros(2, 6, 5, 3), torch.ones(1, 3))
 
 
+@pytest.mark.parametrize("num_scores", [1, 3])
+@pytest.mark.parametrize("shift", [0.0, 30.0, 50.0, 1e4])
+def test_additive_scores_of_large_terms(num_scores, shift, monkeypatch):
+    """Queries and keys that cancel, whose exponentials are in the range of float32 or are not: scores and gradients."""
+    monkeypatch.setattr(additive_scores_module, "_FEW", 0)
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 4, 8) + shift, torch.randn(2, 3, 8) - shift, torch.randn(num_scores, 8)]
+    actual, expected = ([t.to(dtype).requires_grad_() for t in tensors] for dtype in (torch.float32, torch.float64))
+    scores = additive_scores(*actual)
+    queries, keys, weight = expected
+    reference = (queries.unsqueeze(-2) + keys.unsqueeze(-3)).tanh() @ weight.t()
+    torch.testing.assert_close(scores, reference.float(), rtol=1e-5, atol=1e-5)
+    cotangent = torch.randn_like(scores)
+    gradients = torch.autograd.grad(scores, actual, cotangent)
+    for gradient, exact in zip(gradients, torch.autograd.grad(reference, expected, cotangent.double())):
+        torch.testing.assert_close(gradient, exact.float(), rtol=1e-4, atol=1e-5)
+
+
 def test_additive_scores_hold_no_hidden_layer(monkeypatch):
     """The largest tensor made is a chunk; the whole hidden layer has 64 times as many elements."""
     monkeypatch.setitem(additive_scores_module._CHUNK, "cpu", 1 << 10)
-    sizes, hidden = [], additive_scores_module._hidden
+    sizes, pairs = [], additive_scores_module._pairs
 
     def record(*arguments):
-        sizes.append(hidden(*arguments).numel())
-        return hidden(*arguments)
+        sizes.append(pairs(*arguments).numel())
+        return pairs(*arguments)
 
-    monkeypatch.setattr(additive_scores_module, "_hidden", record)
+    monkeypatch.setattr(additive_scores_module, "_pairs", record)
     queries, keys = torch.randn(4, 64, 16, requires_grad=True), torch.randn(4, 16, 16)
     additive_scores(queries, keys, torch.randn(1, 16)).sum().backward()
     assert max(sizes) == 1 << 10

@@ -1,0 +1,157 @@
+"""The pieces of benchmarks/gpu.sh: tests, speed and memory of every method, and the Multi30k study, on a GPU.
+
+Each piece is one command of less than ten minutes. What it prints is NAME.md in --output_dir, and marks it as done;
+what it measured is a record in its folder `records`. The same command goes on after a kill.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_LIMIT = 590  # seconds
+_MARIAN = (
+    *("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing"),
+    *("head-simple-routing", "head-em-routing", "head-em-effective", "gdr", "gdr-classifier", "gdr-attention"),
+)
+_FAMILIES = {
+    "layers": _MARIAN[:5],
+    "heads": _MARIAN[5:8],
+    "guided": _MARIAN[8:],
+    "rnmt": ("rnmt", "rnmt-gdr", "capsnmt-hybrid"),
+}
+_CAPSNMT = ("transformer", "capsnmt", "capsnmt-pooling")
+_LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision {} --dynamo_backend no"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One command.
+
+    Attributes:
+        name: of the piece and of its files.
+        needs: what must be there, in words.
+        words: of the command, after `python -m`.
+        data: the folder without which it cannot run, if there is one.
+    """
+
+    name: str
+    needs: str
+    words: tuple[str, ...]
+    data: Path | None = None
+
+
+def pieces(args: argparse.Namespace) -> list[Piece]:
+    """Return the pieces in their order."""
+    tests = ("pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", str(ROOT / "tests" / "evaluation"))
+    sizes = ("tiny",) if args.quick else ("tiny", "base", "big")
+    tables = [_table(args, family, size) for size in sizes for family in _FAMILIES]
+    growth = [_growth(args, size) for size in sizes]
+    return [Piece("tests", "pytest and hypothesis", tests), *tables, *growth, _study(args)]
+
+
+def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
+    """Training, decoding and memory of the methods of a family, next to its plain model."""
+    tokens, rounds, batch, new_tokens = (96, 1, 1, 1) if args.quick else (16384, 7, 64, 24)
+    methods = _FAMILIES[family][:1] if args.quick else _FAMILIES[family]
+    workload = {"max_tokens": tokens, "rounds": rounds, "batch_size": batch, "new_tokens": new_tokens}
+    return _measure(args, "benchmark", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
+
+
+def _growth(args: argparse.Namespace, size: str) -> Piece:
+    """Training and decoding of CapsNMT, which has no plain model, by the length of sentences."""
+    lengths = ("4", "8") if args.quick else ("32", "64", "128", "256", "512")
+    options = ["--lengths", *lengths, "--fit_from", lengths[0]]
+    workload = {"rounds": 1 if args.quick else 3, "batch_size": 1 if args.quick else 32}
+    return _measure(args, "growth", f"growth_{size}", size, _CAPSNMT, options, workload)
+
+
+def _measure(
+    args: argparse.Namespace,
+    command: str,
+    name: str,
+    size: str,
+    methods: Sequence[str],
+    options: Sequence[str],
+    workload: dict[str, int],
+) -> Piece:
+    vocabulary = 100 if args.quick else 10000 if size == "tiny" else 32000
+    numbers = {"vocab_size": vocabulary, **workload}
+    words = ["hf_capsule_mt", command, "--device", args.device, "--size", size, "--methods", *methods, *options]
+    words += [word for option, number in numbers.items() for word in (f"--{option}", str(number))]
+    record = args.output_dir / "records" / f"gpu_{name}.json"
+    return Piece(name, f"torch and transformers, {args.device}", (*words, "--output_file", str(record)))
+
+
+def _study(args: argparse.Namespace) -> Piece:
+    study = ROOT / "benchmarks" / "ablations" / "multi30k.yaml"
+    launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
+    folders = ("--runs_dir", str(args.output_dir / "multi30k"), "--records_dir", str(args.output_dir / "records"))
+    dry = ("--dry_run",) if args.quick else ()
+    words = ("hf_capsule_mt", "ablate", str(study), *folders, "--launcher", launcher, *dry)
+    data = None if args.quick else args.data
+    return Piece("multi30k", f"the text of Multi30k in {args.data}, accelerate; goes on when run again", words, data)
+
+
+def run_in_a_process(piece: Piece, output: Path, folder: Path) -> str:
+    """Run a piece in `folder`, writing what it prints to a file; return "done" or what became of it."""
+    with output.open("w", encoding="utf-8") as file:
+        try:
+            words = [sys.executable, "-m", *piece.words]
+            status = subprocess.run(words, stdout=file, cwd=folder, timeout=_LIMIT, check=False).returncode
+        except subprocess.TimeoutExpired:
+            return f"not done after {_LIMIT} seconds; run it again"
+    return "done" if status == 0 else f"failed with status {status}"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the script."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pieces", nargs="*", metavar="PIECE", help="names of --list (default: all)")
+    parser.add_argument("--device", default="cuda", help="default: %(default)s")
+    parser.add_argument("--quick", action="store_true", help="the least work that goes through every piece")
+    parser.add_argument("--output_dir", type=Path, default=Path("gpu"), help="default: %(default)s")
+    parser.add_argument("--data", type=Path, default=Path("multi30k"), help="folder of Multi30k (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the pieces, what they need and their commands")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, run: Callable[[Piece, Path, Path], str] = run_in_a_process) -> int:
+    """Run the pieces that are not done, and print what became of each; return 1 if one is not done yet."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    args.output_dir, args.data = args.output_dir.resolve(), args.data.resolve()
+    all_pieces = {piece.name: piece for piece in pieces(args)}
+    unknown = sorted(set(args.pieces) - set(all_pieces))
+    if unknown:
+        parser.error(f"there is no piece {unknown[0]}; there are {', '.join(all_pieces)}")
+    chosen = [all_pieces[name] for name in args.pieces or all_pieces]
+    if args.list:
+        for piece in chosen:
+            print(f"{piece.name}: needs {piece.needs}\n    python -m {' '.join(piece.words)}")
+        return 0
+    (args.output_dir / "records").mkdir(parents=True, exist_ok=True)
+    results = {piece.name: _result(piece, args, run) for piece in chosen}
+    return 0 if set(results.values()) == {"done"} else 1
+
+
+def _result(piece: Piece, args: argparse.Namespace, run: Callable[[Piece, Path, Path], str]) -> str:
+    finished, partial = (args.output_dir / f"{piece.name}{ending}" for ending in (".md", ".md.part"))
+    if finished.exists():
+        result = "done"
+    elif piece.data is not None and not piece.data.is_dir():
+        result = f"left out: it needs {piece.needs}"
+    else:
+        # The study names its text by the folder multi30k.
+        result = run(piece, partial, args.data.parent)
+        if result == "done":
+            partial.rename(finished)
+    print(f"{piece.name}: {result}", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""benchmarks/gpu.sh on a CPU: every piece goes through, what is done is not done again, and a lack is named."""
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.sh"
+GPU = runpy.run_path(str(SCRIPT.with_suffix(".py")), run_name="gpu")
+
+
+def run_here(piece, output, folder):
+    """Run a command of the package in this process; pytest is not run in pytest."""
+    with output.open("w") as file, contextlib.redirect_stdout(file):
+        if piece.words[0] == "hf_capsule_mt":
+            importlib.import_module(f"hf_capsule_mt.cli.{piece.words[1]}").main(piece.words[2:])
+    return "done"
+
+
+@pytest.mark.slow
+def test_every_piece(tmp_path, capsys):
+    options = ["--device", "cpu", "--quick", "--output_dir", str(tmp_path)]
+    assert GPU["main"](options, run_here) == 0
+    names = {path.stem for path in tmp_path.glob("*.md")}
+    assert names == {"tests", "growth_tiny", "multi30k", *(f"speed_tiny_{name}" for name in GPU["_FAMILIES"])}
+    for record in (tmp_path / "records").glob("*.json"):
+        assert json.loads(record.read_text())["environment"]["device"]
+    assert "transformer" in (tmp_path / "speed_tiny_layers.md").read_text()
+    capsys.readouterr()
+
+    def never(*arguments):
+        raise AssertionError("done already")
+
+    assert GPU["main"](options, never) == 0
+    assert capsys.readouterr().out.count(": done\n") == len(names)
+
+
+def test_what_is_missing_is_named(tmp_path, capsys):
+    options = ["--output_dir", str(tmp_path), "--data", str(tmp_path / "none"), "multi30k"]
+    assert GPU["main"](options, run_here) == 1
+    assert f"multi30k: left out: it needs the text of Multi30k in {tmp_path / 'none'}" in capsys.readouterr().out
+
+
+def test_a_piece_that_failed_is_not_done(tmp_path, capsys):
+    failing = GPU["Piece"]("speed", "nothing", ("hf_capsule_mt_no_such_module",))
+    assert GPU["run_in_a_process"](failing, tmp_path / "speed.md.part", tmp_path) == "failed with status 1"
+
+
+def test_the_script_lists_its_pieces():
+    """Every size and method, without importing more than Python has."""
+    listed = subprocess.run([SCRIPT, "--list"], capture_output=True, text=True, check=True, env={**os.environ})
+    assert listed.stdout.count("needs") == 1 + 3 * 4 + 3 + 1
+    methods = {method for family in GPU["_FAMILIES"].values() for method in family} | set(GPU["_CAPSNMT"])
+    from hf_capsule_mt.configuration import METHODS
+
+    assert methods == set(METHODS)
