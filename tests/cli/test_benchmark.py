@@ -78,11 +78,14 @@ def test_decoders_and_the_page_of_their_records(tmp_path, capsys, monkeypatch):
     assert table[3][2:4] == ["", "1"]
     assert table[4:][2][:2] == ["linear-combination", "plain generate()"]
     page = tmp_path / "decoding.md"
-    template = '{{ speed("small") }}\n{{ memory("small") }}\n{{ ratio("small", "capsnmt", "generate()") }}'
+    template = (
+        '{{ speed("small") }}\n{{ memory("small") }}\n{{ ratio("small", "linear-combination", "generate()") == 1 }} '
+    )
+    template += '{{ has("small", "capsnmt", "generate()") }} {{ has("none", "", "") }}'
     (tmp_path / "decoding.md.jinja").write_text(template)
     main(["--page", str(page)])
     text = page.read_text()
-    assert text.endswith("\n1.0")
+    assert text.endswith("\nFalse True False")
     assert all(line in text for line in output.splitlines())
 
 
