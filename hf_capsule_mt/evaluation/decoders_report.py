@@ -81,6 +81,6 @@ def _caption(record: SpeedRecord) -> str:
         f"the largest; {time}; the decoders take turns on the same batches in one process. "
         f"`{settings.size}`{overrides}, vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of "
         f"similar length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and "
-        f"words are random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
-        f"{f', ctranslate2 {version}' if version else ''}."
+        f"words are random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. "
+        f"{record.environment}{f', ctranslate2 {version}' if version else ''}."
     )
