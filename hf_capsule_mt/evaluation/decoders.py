@@ -14,7 +14,7 @@ from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.records import Decoders
 
-from .memory import peak_memory
+from .memory import peak_of_live_tensors
 from .speed import (
     FIRST_WORD,
     Batch,
@@ -79,10 +79,8 @@ def compare_decoders(
     batch = long_batch(workload.batch_size, memory_length, config.vocab_size, device)
     # CTranslate2's tensors are its own.
     of_torch = {name: decoder for name, decoder in found.items() if not name.startswith("CTranslate2")}
-    return Decoders(
-        rates,
-        {name: peak_memory(partial(decoder, batch, memory_length), device) for name, decoder in of_torch.items()},
-    )
+    runs = {name: partial(decoder, batch, memory_length) for name, decoder in of_torch.items()}
+    return Decoders(rates, {name: peak_of_live_tensors(run) for name, run in runs.items()})
 
 
 def _run(decoder: Decoder, new_tokens: int, batch: Batch) -> object:

@@ -4,10 +4,9 @@ from pathlib import Path
 from statistics import median
 
 from hf_capsule_mt.markdown import table_in_markdown
-from hf_capsule_mt.records import LatencyRecord, Rates, SpeedRecord, read
+from hf_capsule_mt.records import Rates, SpeedRecord, read
 from hf_capsule_mt.templates import render
 
-from . import latency
 from .decoders import GENERATE
 from .speed import MEDIAN_LENGTH
 
@@ -15,24 +14,29 @@ from .speed import MEDIAN_LENGTH
 def decoders_page(page: Path) -> str:
     """Return a page rendered from its template, which lies beside it as PAGE.jinja.
 
-    The template has `speed(name)`, `latency(name)` and `memory(name)`: the tables of the record of that name in the
-    folder `records` beside the page; and `ratio(name, row, decoder)`, times as fast as the row's first decoder.
+    The template has `speed(name)` and `memory(name)`, the tables of the record of that name in the folder `records`
+    beside the page; `ratio(name, row, decoder, reference)`, times as fast as another decoder; and
+    `has(name, row, decoder)`, whether that was measured.
     """
     folder = page.parent / "records"
 
-    def speed(name: str) -> SpeedRecord:
+    def record(name: str) -> SpeedRecord:
         return read(SpeedRecord, folder / f"{name}.json")
 
-    def ratio(name: str, row: str, decoder: str) -> float:
-        rates = speed(name).decoders[row].rates
-        return Rates(next(iter(rates.values())), rates[decoder]).ratio
+    def has(name: str, row: str, decoder: str) -> bool:
+        known = record(name).decoders if (folder / f"{name}.json").is_file() else {}
+        return row in known and decoder in known[row].rates
+
+    def ratio(name: str, row: str, decoder: str, reference: str = f"plain {GENERATE}") -> float:
+        rates = record(name).decoders[row].rates
+        return Rates(rates[reference], rates[decoder]).ratio
 
     return render(
         page.with_name(f"{page.name}.jinja"),
-        speed=lambda name: decoders_report(speed(name)),
-        memory=lambda name: memory_report(speed(name)),
-        latency=lambda name: latency.report(read(LatencyRecord, folder / f"{name}.json")),
+        speed=lambda name: decoders_report(record(name)),
+        memory=lambda name: memory_report(record(name)),
         ratio=ratio,
+        has=has,
     )
 
 
@@ -76,7 +80,7 @@ def _caption(record: SpeedRecord) -> str:
         f"Times as fast as the row's first decoder: medians of {settings.rounds} rounds, in brackets the smallest and "
         f"the largest; {time}; the decoders take turns on the same batches in one process. "
         f"`{settings.size}`{overrides}, vocabulary of {settings.vocab_size}, {settings.batch_size} sentence(s) of "
-        f"similar length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and words are "
-        f"random; lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. {record.environment}"
-        f"{f', ctranslate2 {version}' if version else ''}."
+        f"similar length at a time, {settings.num_beams} beam(s), {settings.new_tokens} tokens written. Weights and "
+        f"words are random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed {settings.seed}. "
+        f"{record.environment}{f', ctranslate2 {version}' if version else ''}."
     )

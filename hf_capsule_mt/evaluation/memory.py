@@ -1,12 +1,17 @@
 """Peak memory of a piece of work."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from weakref import finalize
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 _CPU = 0  # as the profiler's trace has it: c10::DeviceType
 
@@ -33,6 +38,48 @@ def peak_memory(run: Callable[[], object], device: torch.device) -> int:
         allocated += change
         peak = max(peak, allocated)
     return peak
+
+
+def peak_of_live_tensors(run: Callable[[], object]) -> int:
+    """Return the most bytes of tensors made by operations of `run()` that live at one time.
+
+    What an operation uses inside itself does not count. For work of many steps, whose profile would take gigabytes.
+    """
+    with _LiveTensors() as live:
+        run()
+    return live.peak
+
+
+class _LiveTensors(TorchDispatchMode):
+    """Counts the memory of the tensors that operations return, until it is freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self._bytes = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        before = {tensor.untyped_storage()._cdata for tensor in _tensors((args, kwargs))}
+        result = func(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in before and storage._cdata not in self._known:
+                self._known.add(storage._cdata)
+                self._bytes += storage.nbytes()
+                self.peak = max(self.peak, self._bytes)
+                finalize(storage, self._forget, storage._cdata, storage.nbytes())
+        return result
+
+    def _forget(self, address: int, size: int) -> None:
+        self._known.discard(address)
+        self._bytes -= size
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    # Those in oneDNN's layout are weights, whose memory cannot be asked for.
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor) and x.layout == torch.strided]
 
 
 def _allocations(profiled: profile) -> list[int]:

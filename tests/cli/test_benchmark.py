@@ -1,11 +1,13 @@
 """The benchmark command: its table, its record, and what it refuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from hf_capsule_mt.cli.benchmark import main
+from hf_capsule_mt.evaluation.decoders_report import decoders_page
 from hf_capsule_mt.records import SpeedRecord, read
 
 SMALL = ["d_model=16", "encoder_layers=1", "decoder_layers=1", "max_position_embeddings=128"]
@@ -78,12 +80,20 @@ def test_decoders_and_the_page_of_their_records(tmp_path, capsys, monkeypatch):
     assert table[3][2:4] == ["", "1"]
     assert table[4:][2][:2] == ["linear-combination", "plain generate()"]
     page = tmp_path / "decoding.md"
-    template = '{{ speed("small") }}\n{{ memory("small") }}\n{{ ratio("small", "capsnmt", "generate()") }}'
+    template = (
+        '{{ speed("small") }}\n{{ memory("small") }}\n{{ ratio("small", "linear-combination", "generate()") == 1 }} '
+    )
+    template += '{{ has("small", "capsnmt", "generate()") }} {{ has("none", "", "") }}'
     (tmp_path / "decoding.md.jinja").write_text(template)
     main(["--page", str(page)])
     text = page.read_text()
-    assert text.endswith("\n1.0")
+    assert text.endswith("\nFalse True False")
     assert all(line in text for line in output.splitlines())
+
+
+def test_the_page_of_decoding_is_made_of_the_stored_records():
+    page = Path(__file__).parents[2] / "benchmarks" / "decoding.md"
+    assert page.read_text(encoding="utf-8") == decoders_page(page)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 NEEDS = {
     "needs the Hub",
+    "waits for lines",
     "needs the package index",
     "needs several machines",
     "asks for a token",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt.evaluation.memory import peak_memory
+from hf_capsule_mt.evaluation.memory import peak_memory, peak_of_live_tensors
 
 DEVICES = [
     "cpu",
@@ -51,3 +51,23 @@ def test_what_a_backward_pass_keeps_counts(device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_no_work_needs_no_memory(device):
     assert peak_memory(lambda: None, torch.device(device)) == 0
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_peak_of_live_tensors(inference):
+    weight = torch.randn(100, 100)
+
+    def work():
+        first = torch.zeros(10, 100)
+        second = first.view(1000).view(10, 100) @ weight
+        weight.t()
+        del first
+        joined = torch.cat([second, second])
+        del second
+        return joined.add_(1), torch.zeros(100)
+
+    with torch.inference_mode(inference):
+        # The product and what is joined of it: more than any other two.
+        assert peak_of_live_tensors(work) == 4 * (1000 + 2000)
+        # Nothing is left of it.
+        assert peak_of_live_tensors(lambda: None) == 0
