@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,12 @@ from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.records import ReadReport
 
 from .batching import TokenBudgetBatchSampler
-from .columns import Columns
+from .columns import Columns, RawPair
 from .corpus import tokenize_batch
 from .pair_files import Corpus, Shard, read_shard, useful_pairs
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
-
-_SIDES = Columns(source_column="source", target_column="target")
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,12 @@ class Rows:
 
     Attributes:
         of_pass: returns the rows of a pass, which is given by its number.
-        columns: names by which a row tells source from target.
+        pair: returns both sides of a row.
         name: what error messages call the data.
     """
 
     of_pass: Callable[[int], "IterableDataset"]
-    columns: Columns
+    pair: Callable[[dict[str, Any]], RawPair]
     name: str
 
 
@@ -72,7 +71,7 @@ def file_rows(
         options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
         return interleave_datasets(streams, probabilities=shares, **options)
 
-    return Rows(of_pass, _SIDES, name)
+    return Rows(of_pass, itemgetter("source", "target"), name)
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
@@ -88,7 +87,7 @@ def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, col
     stream = load_dataset(dataset_name, dataset_config_name, split=split, streaming=True)
     if stream.column_names is not None:
         stream = stream.select_columns(columns.wanted(stream.column_names, where))
-    return Rows(lambda number: stream, columns, where)
+    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where)
 
 
 def _stream(shards: Sequence[Shard], columns: Columns, name: str, generator: np.random.Generator) -> "IterableDataset":
@@ -102,9 +101,9 @@ def _stream(shards: Sequence[Shard], columns: Columns, name: str, generator: np.
     )
 
 
-def _generate(shards: Sequence[Shard], columns: Columns, name: str) -> Iterator[dict[str, str]]:
+def _generate(shards: Sequence[Shard], columns: Columns, name: str) -> Iterator[dict[str, str | None]]:
     for shard in shards:
-        for source, target in useful_pairs(read_shard(shard, columns, name), ReadReport()):
+        for source, target in read_shard(shard, columns, name):
             yield {"source": source, "target": target}
 
 
@@ -212,18 +211,24 @@ class TokenBudgetStream(TorchIterableDataset):
         """Yield the windows of this process in which there is a pair."""
         number, before = self._start["window"], self._start["rows"]
         for of_pass in count(self._start["pass"]):
-            empty = before is None
+            resumed, report, kept = before is not None, ReadReport(), 0
             for rows, rows_before in self._chunks(of_pass, before):
-                if pairs := self._tokenize(rows, number):
-                    empty = False
+                if pairs := self._tokenize(rows, number, report):
+                    kept += len(pairs)
                     yield _Window(number, of_pass, rows_before, pairs)
                 number += 1
-            if empty:
-                raise ValueError(
-                    f"{self.rows.name} holds no usable pair within the limits of length for process {self.rank} of "
-                    f"{self.world_size}"
-                )
+            if not resumed:
+                self._check_pass(of_pass, report, kept)
             before = None
+
+    def _check_pass(self, of_pass: int, report: ReadReport, kept: int) -> None:
+        """Say what was dropped in a pass, and raise a ValueError if that was all."""
+        dealt = f", its share of {self.world_size}" if self.world_size > 1 else ""
+        found = f"pass {of_pass + 1}{dealt}: {report}, {report.kept - kept} over the length limit left out"
+        if kept == 0:
+            raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}; {found}")
+        if self.rank == 0:
+            print(f"{self.rows.name}, {found}")
 
     def _chunks(
         self, of_pass: int, before: dict[str, Any] | None
@@ -240,9 +245,10 @@ class TokenBudgetStream(TorchIterableDataset):
             yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
             before = after
 
-    def _tokenize(self, rows: list[dict[str, Any]], number: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        picked = (self.rows.columns.pick(row, self.rows.name) for row in rows)
-        kept = useful_pairs(picked, ReadReport())
+    def _tokenize(
+        self, rows: list[dict[str, Any]], number: int, report: ReadReport
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        kept = useful_pairs(map(self.rows.pair, rows), report)
         pairs = []
         # In parts, since lists take many times the memory of arrays.
         while part := list(islice(kept, 1000)):

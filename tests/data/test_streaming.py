@@ -80,6 +80,16 @@ def test_a_pass_has_every_pair_once_among_all_processes(kind, names, world_size)
             assert longest * len(batch.pairs) <= MAX_TOKENS
 
 
+def test_what_is_dropped_is_said_after_each_pass(tmp_path, capsys):
+    (tmp_path / "odd.tsv").write_bytes(b"a\tb\n\xff\tc\n\td\n" + b"e " * 20 + b"\tf\n")
+    rows = file_rows(find_corpora([tmp_path / "odd.tsv"], Columns()), Columns())
+    list(islice(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS), 2))
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "training data, pass 1: 4 pairs read, 2 kept, 1 dropped with an empty side, 1 dropped as invalid UTF-8, "
+        "1 over the length limit left out"
+    )
+
+
 def test_passes_differ_and_repeat():
     batches = list(islice(stream("shards"), 60))
     assert batches == list(islice(stream("shards"), 60))
@@ -154,7 +164,7 @@ def test_mistakes(tmp_path):
     with pytest.raises(
         ValueError, match="max_tokens is 9, but a streamed text may have 10 tokens; raise it, or lower max_"
     ):
-        TokenBudgetStream(Rows(None, Columns(), "rows"), None, 9, limits=LIMITS)
+        TokenBudgetStream(Rows(None, None, "rows"), None, 9, limits=LIMITS)
     with pytest.raises(ValueError, match="dealt to 2 processes, and now there are 1; go on with as many as before"):
         stream("one").load_state(next(iter(stream("one", world_size=2))).state)
     with pytest.raises(ValueError, match="dataloader_num_workers is 2; a stream has at most 1"):
@@ -162,7 +172,7 @@ def test_mistakes(tmp_path):
     (tmp_path / "empty.tsv").write_text("\t\n")
     rows = file_rows(find_corpora([tmp_path / "empty.tsv"], Columns()), Columns())
     with pytest.raises(
-        ValueError, match="training data holds no usable pair within the limits of length for process 0 of 1"
+        ValueError, match="training data holds no usable pair for process 0; pass 1: 1 pairs read, 0 kept"
     ):
         next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
     (tmp_path / "bad.tsv").write_text("a\tb\nc\n")

@@ -170,17 +170,17 @@ def stop_at(monkeypatch, update):
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_path, monkeypatch, options):
     if "tokenizer_name" in options:
         options = {**options, "tokenizer_name": folder / "bpe", "max_tokens_per_batch": 200}
-    options = {"max_steps": 14, **options, "save_strategy": "steps", "save_steps": 11}
+    options = {"max_steps": 9, **options, "save_strategy": "steps", "save_steps": 6}
 
     def train(run, **more):
         main(arguments(folder, tmp_path / run, "dropout=0.3", **options, **more))
 
     train("whole")
     with monkeypatch.context() as patch:
-        stop_at(patch, update=13)
+        stop_at(patch, update=8)
         with pytest.raises(KeyboardInterrupt):
             train("killed")
-    checkpoint = tmp_path / "killed" / "checkpoint-11"
+    checkpoint = tmp_path / "killed" / "checkpoint-6"
     train("killed", resume_from_checkpoint=checkpoint)
     whole, killed, then = (
         load_file(path / "model.safetensors") for path in (tmp_path / "whole", checkpoint.parent, checkpoint)
