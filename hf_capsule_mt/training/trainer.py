@@ -196,11 +196,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         with explained_saving(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", MAKE_ROOM):
             super()._save_checkpoint(*args, **kwargs)
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        # The state that comes next says that the checkpoint is whole: with the files of all processes.
-        self.accelerator.wait_for_everyone()
-
     def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
         """Return the training batches of this process."""
         if isinstance(self.train_dataset, TokenBudgetStream):
@@ -256,10 +251,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         return stream_loader(self.train_dataset, self.data_collator, device, **self._loader_options())
 
     def _save_rng_state(self, output_dir: str) -> None:
-        # Here every process writes a file of its own, before the one that makes a checkpoint whole.
+        # Here every process writes a file of its own.
         super()._save_rng_state(output_dir)
         if self._stream_state is not None:
             write_stream_state(output_dir, self.args.process_index, self._stream_state)
+        # The state that comes next says that the checkpoint is whole: with the files of all processes.
+        self.accelerator.wait_for_everyone()
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate as the Trainer does, but count every sentence once."""
