@@ -402,10 +402,10 @@ def read(kind: type[R], path: Path) -> R:
     found = read_json(path)
     remedy = f"give a record that {kind.COMMAND} wrote"
     if found.get("kind", kind.KIND) != kind.KIND:
-        raise ValueError(f"{path} is a record of the kind {found['kind']!r}, not {kind.KIND!r}; {remedy}")
+        raise ValueError(f"{path} is a record of the kind {found['kind']!r:.80}, not {kind.KIND!r}; {remedy}")
     version = found.get("version", 1)
     if version not in range(1, VERSION + 1):
-        raise ValueError(f"{path} is of version {version!r}; this release reads versions up to {VERSION}: upgrade it")
+        raise ValueError(f"{path} is of version {version!r:.80}; this release reads versions up to {VERSION}: upgrade it")
     try:
         for step in range(version, VERSION):
             found = _UPGRADES.get((kind.KIND, step), dict)(found)

@@ -73,10 +73,13 @@ def check_dtype(value: Any) -> None:
 
 
 def check_token_ids(config: PreTrainedConfig) -> None:
-    """Raise ValueError unless the ids of special tokens are those of words in the vocabulary, or None."""
+    """Raise ValueError unless the ids of special tokens are those of words in the vocabulary, defaults, or None."""
     words = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
     for name in _TOKENS:
         value = getattr(config, name, None)
+        # Of Marian's vocabulary; whoever makes a configuration of another size gives the ids later.
+        if value == getattr(type(config), name, None):
+            continue
         for token in value if isinstance(value, list) and "eos" in name else [value]:
             is_word = isinstance(token, int) and not isinstance(token, bool) and 0 <= token < words
             if token is not None and not is_word:

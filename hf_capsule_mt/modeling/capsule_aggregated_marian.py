@@ -73,6 +73,10 @@ class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, Sa
     )
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {config.pad_token_id}; allowed are integers below vocab_size, {config.vocab_size}"
+            )
         # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
         self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
         super().__init__(config)

@@ -63,8 +63,10 @@ class SafetensorsOnly:
         except SafetensorError as error:
             raise OSError(damaged_weights(name, error)) from error
         model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"]])
-        # A model that has yet to learn may come from one that had none.
-        if name is not None and not model.unfit_tensors and model.can_generate() and not has_own_settings:
+        saved_by = model.config.architectures or ()
+        # A checkpoint of the model without its head has none.
+        translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)
+        if name is not None and model.can_generate() and translates and not has_own_settings:
             check_generation_config(name, settings)
             check_settings_of(name, model)
         return (model, report) if output_loading_info else model

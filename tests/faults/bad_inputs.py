@@ -245,7 +245,10 @@ def by_hand(folder: Path) -> list[str]:
             lengths = {"max_length": most + 2, "max_new_tokens": None, "num_return_sequences": 1}
             stop = [lambda ids, scores, most=most: torch.full((len(ids),), ids.shape[1] > most)]
             output = model.generate(torch.tensor([source]), stopping_criteria=stop, **lengths)
-        found.append(words.decode(output[0].tolist(), skip_special_tokens=True))
+        ids, ends = output[0].tolist()[1:], settings.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        length = next((place for place, word in enumerate(ids) if word in ends), len(ids))
+        found.append(words.decode(ids[:length], skip_special_tokens=True))
     return unbroken(found, "")
 
 
