@@ -62,3 +62,20 @@ def test_under_autocast(model):
     assert output.loss.dtype == torch.float32
     [embedding] = [name for name, weight in model.named_parameters() if weight is model.lm_head.weight]
     assert (actual[embedding] - exact[embedding]).norm() < 0.1 * exact[embedding].norm()
+
+
+@pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings")
+def test_lora_on_the_head(model):
+    """The adapter's weights count in the loss, and they are what is trained."""
+    peft = pytest.importorskip("peft")
+    before = model(**training_batch()).loss
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["lm_head"], init_lora_weights=False)).train()
+    states = []
+    model.lm_head.register_forward_pre_hook(lambda module, inputs: states.append(inputs[0].detach()))
+    output, trained = gradients(adapted)
+    assert [name.split(".")[-3] for name in trained] == ["lora_A", "lora_B"]
+    assert all(gradient.any() for gradient in trained.values())
+    weight = model.lm_head.base_layer.weight + model.lm_head.get_delta_weight("default")
+    bias = model._logits_bias()
+    torch.testing.assert_close(output.logits, states[0] @ weight.t() + (0 if bias is None else bias))
+    assert abs(output.loss - before) > 1e-4
