@@ -391,7 +391,7 @@ def read(kind: type[R], path: Path) -> R:
             found = _UPGRADES.get((kind.KIND, step), dict)(found)
         return decode(kind, {**{name: found[name] for name in found if name != "kind"}, "version": VERSION})
     except ValueError as error:
-        raise ValueError(f"{path} {error}; {remedy}") from error
+        raise ValueError(f"{path} {error!s:.500}; {remedy}") from error
 
 
 def write(record: Record, path: Path) -> None:
