@@ -405,13 +405,15 @@ def read(kind: type[R], path: Path) -> R:
         raise ValueError(f"{path} is a record of the kind {found['kind']!r:.80}, not {kind.KIND!r}; {remedy}")
     version = found.get("version", 1)
     if version not in range(1, VERSION + 1):
-        raise ValueError(f"{path} is of version {version!r:.80}; this release reads up to {VERSION}: upgrade it")
+        raise ValueError(
+            f"{path} is of version {version!r:.80}; this release reads versions up to {VERSION}: upgrade it"
+        )
     try:
         for step in range(version, VERSION):
             found = _UPGRADES.get((kind.KIND, step), dict)(found)
         return decode(kind, {**{name: found[name] for name in found if name != "kind"}, "version": VERSION})
     except ValueError as error:
-        raise ValueError(f"{path} {error}; {remedy}") from error
+        raise ValueError(f"{path} {error!s:.500}; {remedy}") from error
 
 
 def write(record: Record, path: Path) -> None:

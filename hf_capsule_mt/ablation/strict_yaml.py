@@ -73,7 +73,7 @@ def check_mapping(value: Any, where: str, kinds: Mapping[str, type], required: C
     check_kind(value, where, dict)
     for key, item in value.items():
         if key not in kinds:
-            raise ValueError(f"{where} has {key!r}; allowed are {', '.join(map(repr, kinds))}")
+            raise ValueError(f"{where} has {key!r:.200}; allowed are {', '.join(map(repr, kinds))}")
         check_kind(item, f"{where}.{key}", kinds[key])
     for key in required:
         if key not in value:
@@ -99,4 +99,4 @@ def check_kind(value: Any, where: str, kind: type) -> None:
     """Raise a ValueError unless `value` is of type `kind`."""
     allowed = (int, float) if kind is float else kind
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{where} is {value!r}; it must be {_NAMES[kind]}")
+        raise ValueError(f"{where} is {value!r:.200}; it must be {_NAMES[kind]}")

@@ -153,10 +153,11 @@ def decode_words(
     ends = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
     rows = []
     for row in generated.tolist():
-        # Behind its end a row is filled with ends, and the word where decoding starts may be one.
-        length = next((place for place, word in enumerate(row[1:], start=1) if word in ends), len(row))
+        # The first word is where decoding starts; behind its end a row is filled with ends.
+        words = row[1:]
+        length = next((place for place, word in enumerate(words) if word in ends), len(words))
         # Transformers fills up with -1 where it knows no end.
-        rows.append([word for word in row[:length] if word >= 0])
+        rows.append([word for word in words[:length] if word >= 0])
     return tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
