@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-_SMALL_PRODUCT = 1 << 21
+_SMALL_PRODUCT = 1 << 23
 """Multiplications below which a call of oneDNN costs more than it saves."""
 
 
