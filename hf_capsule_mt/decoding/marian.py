@@ -241,7 +241,7 @@ class MarianDecoding:
         return new
 
     def _make_room(self) -> None:
-        """Make slots at first, then move those that are read to the front, or double them where that gains too few."""
+        """Make slots at first, then move those that are read to the front, or make more where that gains too few."""
         if not self.caches:
             keys = self.source[0][0]
             shape = self.sentences, 2, keys.shape[1], _FIRST_STEPS * self.num_beams, keys.shape[3]
@@ -257,10 +257,12 @@ class MarianDecoding:
             self.begins -= self.first
             self.first, self.slots = 0, used
         else:
-            self.caches = [torch.cat([cache, torch.zeros_like(cache)], dim=3) for cache in self.caches]
+            more = self.num_beams * max(_FIRST_STEPS, self._room() // self.num_beams // 2)
+            for layer, cache in enumerate(self.caches):
+                # One after the other, so that only one is there twice.
+                self.caches[layer] = F.pad(cache, (0, 0, 0, more))
             if self.strangers is not None:
-                more = torch.full_like(self.strangers, -torch.inf)
-                self.strangers = torch.cat([self.strangers, more], dim=2)
+                self.strangers = F.pad(self.strangers, (0, more), value=-torch.inf)
 
 
 def _source_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:

@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, Pre
 
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.records import Decoders
 
 from .memory import peak_of_live_tensors
@@ -30,8 +31,6 @@ from .speed import (
 Decoder = Callable[[Batch, int], object]
 
 GENERATE = "generate()"
-ENGINES: dict[str, Callable] = {"float32": generate}
-"""What is given to `generate()` as `custom_generate`, by the precision."""
 _CTRANSLATE2_PRECISIONS = ("float32", "int8")
 
 
@@ -44,8 +43,8 @@ def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     """
     found: dict[str, Decoder] = {GENERATE: partial(_generate, model, num_beams, None)}
     if _is_known_to_the_engine(model):
-        for precision, engine in ENGINES.items():
-            found[f"engine {precision}"] = partial(_generate, model, num_beams, engine)
+        for precision in PRECISIONS:
+            found[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
     if model.device.type == "cpu" and find_spec("ctranslate2") is not None and (plain := _as_plain(model)) is not None:
         for precision in _CTRANSLATE2_PRECISIONS:
             found[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
@@ -87,9 +86,13 @@ def _run(decoder: Decoder, new_tokens: int, batch: Batch) -> object:
     return decoder(batch, new_tokens)
 
 
-def _generate(model: PreTrainedModel, num_beams: int, engine: Callable | None, batch: Batch, new_tokens: int) -> Tensor:
-    options = {} if engine is None else {"custom_generate": engine}
-    return decode(model, batch, new_tokens, num_beams, **options)
+def _generate(model: PreTrainedModel, num_beams: int, precision: str | None, batch: Batch, new_tokens: int) -> Tensor:
+    """Decode by the engine in a precision, which reads the sources too; by the model alone without one."""
+    if precision is None:
+        return decode(model, batch, new_tokens, num_beams)
+    encoded = engine_of(model, precision).encode(**batch)
+    engine = partial(generate, dtype=precision)
+    return decode(model, batch, new_tokens, num_beams, custom_generate=engine, encoder_outputs=encoded)
 
 
 def _is_known_to_the_engine(model: PreTrainedModel) -> bool:

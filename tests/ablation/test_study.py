@@ -165,7 +165,7 @@ def test_files_that_are_none(tmp_path, text, message):
         ("train.max_steps", "many", "two: plain, seed 1: train: argument --max_steps.*: invalid int value: 'many'"),
         ("train.save_minutes", -1, "train: save_minutes is -1.0; it must be more than 0"),
         ("train.label_smoothing_factor", 0.1, "label_smoothing_factor is 0.1: with it the Trainer drops"),
-        ("translate.beams", 5, "two: translate has the option 'beams'; allowed are device, dtype"),
+        ("translate.beams", 5, "two: translate has the option 'beams'; allowed are device, documents, dtype"),
         ("translate.model", "x", "two: translate has the option 'model'"),
         ("translate.num_beams", "five", "argument --num_beams: invalid int value: 'five'"),
         ("evaluate.lowercase", False, "two: evaluate has lowercase: false, which no option can say"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.cli.benchmark import main
+from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation.decoders_report import decoders_page
 from hf_capsule_mt.records import SpeedRecord, read
 
@@ -67,7 +68,7 @@ def test_decoders_and_the_page_of_their_records(tmp_path, capsys, monkeypatch):
     main([*rows, "--config_overrides", "d_model=16", *QUICK, "--device", "cpu", "--output_file", str(record_file)])
     output = capsys.readouterr().out
     table = [cells(line) for line in output.splitlines() if line.startswith("|")]
-    decoders = ["plain generate()", "generate()", "engine float32"]
+    decoders = ["plain generate()", "generate()", *(f"engine {dtype}" for dtype in PRECISIONS)]
     assert table[0] == ["weights of", "reference, sentences/s", *decoders]
     assert [row[0] for row in table[2:4]] == ["linear-combination", "capsnmt"]
     record = read(SpeedRecord, record_file)

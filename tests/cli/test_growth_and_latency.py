@@ -6,6 +6,7 @@ import pytest
 from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt.cli import growth, latency
+from hf_capsule_mt.decoding.products import PRECISIONS
 
 SMALL = ["--size", "tiny", "--config_overrides", "d_model=16"]
 
@@ -40,9 +41,8 @@ def test_latency(files, tmp_path, capsys, monkeypatch):
     latency.main([*files, *references, "--size", "tiny", "--output_file", str(tmp_path / "latency.json")])
     lines = capsys.readouterr().out.splitlines()
     rows = ["transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8))]
-    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2:10]] == [
-        name for row in rows for name in (row, f"{row}, engine float32")
-    ]
+    names = [name for row in rows for name in (row, *(f"{row}, engine {dtype}" for dtype in PRECISIONS))]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in lines[2 : 2 + len(names)]] == names
     assert "Means over 2 sentences (6 source tokens, 7 written)" in lines[-1]
     record = json.loads((tmp_path / "latency.json").read_text())
     assert record["settings"]["vocab_size"] == len(tiny_tokenizer())

@@ -6,9 +6,11 @@ from test_speed import CPU, WORKLOAD, small_config
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation import decoders
 from hf_capsule_mt.evaluation.decoders import GENERATE, compare_decoders, ctranslate2_decoder
 
+ENGINES = [f"engine {dtype}" for dtype in PRECISIONS]
 BATCH = {"input_ids": torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 0, 0]])}
 BATCH["attention_mask"] = (BATCH["input_ids"] != 0).long()
 
@@ -19,7 +21,7 @@ def test_all_write_the_same(num_beams):
     model = tiny_model()
     assert model.config.pad_token_id == 0
     found = decoders.decoders(model, num_beams)
-    assert list(found) == [GENERATE, "engine float32", "CTranslate2 float32", "CTranslate2 int8"]
+    assert list(found) == [GENERATE, *ENGINES, "CTranslate2 float32", "CTranslate2 int8"]
     words = found[GENERATE](BATCH, 6)
     assert words.shape == (2, 7)
     assert len(set(words.flatten().tolist())) > 2
@@ -37,7 +39,7 @@ def test_those_of_every_family(monkeypatch):
     ):
         config = preset_config(method, "tiny", d_model=16, vocab_size=40)
         found = compare_decoders(config, WORKLOAD, CPU, memory_length=4)
-        assert list(found.rates) == list(dict.fromkeys([first, GENERATE, "engine float32"]))
+        assert list(found.rates) == list(dict.fromkeys([first, GENERATE, *ENGINES]))
         assert all(len(rates) == WORKLOAD.rounds and min(rates) > 0 for rates in found.rates.values())
         assert found.memory.keys() == found.rates.keys()
         assert min(found.memory.values()) > 0

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from hf_capsule_mt import preset_config
+from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation import decoders
 from hf_capsule_mt.evaluation.latency import measure_latency
 
@@ -26,11 +27,15 @@ def test_turns(monkeypatch):
 
     monkeypatch.setattr(decoders, "decode", watched)
     times = measure_latency(CONFIGS, SENTENCES, **OPTIONS)
-    assert list(times) == [name for row in CONFIGS for name in (row, f"{row}, engine float32")]
+    assert list(times) == [
+        name for row in CONFIGS for name in (row, *(f"{row}, engine {dtype}" for dtype in PRECISIONS))
+    ]
     assert all(len(found) == 4 and min(found) > 0 for found in times.values())
-    turns = [(capsules, engine) for capsules in (2, 4) for engine in (False, True)]
+    turns = [(capsules, engine) for capsules in (2, 4) for engine in (False, *[True] * len(PRECISIONS))]
     rounds = [(*turn, [words], new, 2) for words, new in SENTENCES * 2 for turn in turns]
-    assert seen == rounds[:4] * 3 + rounds, "three times the first sentence to warm up, then all of them twice"
+    assert seen == rounds[: len(turns)] * 3 + rounds, (
+        "three times the first sentence to warm up, then all of them twice"
+    )
 
 
 @pytest.mark.parametrize("change", [{"rounds": 0}, {"num_beams": 0}])
