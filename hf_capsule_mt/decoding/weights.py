@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..modeling.layers.linear import GateLinear, UnitGainLinear
+from ..modeling.layers.linear import GateLinear, Linear, UnitGainLinear
 from .products import Make, Map
 
-_LINEAR = (nn.Linear, UnitGainLinear, GateLinear)
+_LINEAR = (nn.Linear, Linear, UnitGainLinear, GateLinear)
 _RECORDING_HOOKS = "transformers.utils.output_capturing"
 
 
@@ -87,7 +87,8 @@ def check_plain(*modules: nn.Module, kind: type[nn.Module]) -> None:
         UnsupportedModelError: if one does not.
     """
     for module in modules:
-        if type(module) is not kind:
+        # Another way to the same products.
+        if type(module) is not kind and (type(module), kind) != (Linear, nn.Linear):
             raise UnsupportedModelError(f"a {type(module).__name__} stands where the engine knows {kind.__name__}")
         if not all(map(_only_listens, _hooks(module))):
             raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")

@@ -27,9 +27,8 @@ def test_turns(monkeypatch):
 
     monkeypatch.setattr(decoders, "decode", watched)
     times = measure_latency(CONFIGS, SENTENCES, **OPTIONS)
-    assert list(times) == [
-        name for row in CONFIGS for name in (row, *(f"{row}, engine {dtype}" for dtype in PRECISIONS))
-    ]
+    names = [name for row in CONFIGS for name in (row, *(f"{row}, engine {dtype}" for dtype in PRECISIONS))]
+    assert list(times) == names
     assert all(len(found) == 4 and min(found) > 0 for found in times.values())
     turns = [(capsules, engine) for capsules in (2, 4) for engine in (False, *[True] * len(PRECISIONS))]
     rounds = [(*turn, [words], new, 2) for words, new in SENTENCES * 2 for turn in turns]
