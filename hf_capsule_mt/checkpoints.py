@@ -1,5 +1,6 @@
 """Checkpoints on disk: listing, checking and loading, with errors that explain what is wrong."""
 
+import copy
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -191,7 +192,9 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     for word, index in tokenizer.get_vocab().items():
         if words.setdefault(index, word) != word:
             raise ValueError(f"{words[index]!r:.80} and {word!r:.80} are both word {index}, so it decodes by chance")
-    tokenizer.decode(tokenizer("a", truncation=True)["input_ids"], skip_special_tokens=True)
+    # A tokenizer keeps how it was called last, and would be saved with it.
+    called = copy.deepcopy(tokenizer)
+    called.decode(called("a", truncation=True)["input_ids"], skip_special_tokens=True)
 
 
 def load_weights(

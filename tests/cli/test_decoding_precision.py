@@ -27,7 +27,8 @@ def _load(args):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Checkpoints of a model that the engine decodes, and of one that it does not."""
-    other = T5ForConditionalGeneration(T5Config(vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+    sizes = {"vocab_size": 40, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    other = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
     found = {}
     for name, model in {"known": tiny_model(), "other": other}.items():
         found[name] = str(tmp_path_factory.mktemp(name))

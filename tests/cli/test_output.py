@@ -16,13 +16,12 @@ def test_write_json(tmp_path):
 
 def test_a_record_is_not_replaced_by_half_of_another(tmp_path, monkeypatch):
     write_json(tmp_path / "record.json", {"first": 1})
-    write_bytes = Path.write_bytes
 
-    def write_half(path, data):
-        write_bytes(path, data[: len(data) // 2])
+    def fail(written, path):
+        assert json.loads(Path(written).read_text()) == {"second": 2}
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", write_half)
+    monkeypatch.setattr("hf_capsule_mt.files.os.replace", fail)
     with pytest.raises(OSError, match="no space"):
         write_json(tmp_path / "record.json", {"second": 2})
     assert json.loads((tmp_path / "record.json").read_text()) == {"first": 1}

