@@ -20,7 +20,7 @@ from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_
 from hf_capsule_mt.files import replace_text
 
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
-RUN = [sys.executable, "-m", "hf_capsule_mt"]
+RUN = [sys.executable, "-m", "hf_capsule_mt_command"]
 
 
 def has_main(module):

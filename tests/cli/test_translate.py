@@ -103,7 +103,7 @@ def test_standard_input_to_standard_output(checkpoint, source, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piped", [True, False], ids=["pipes", "files"])
+@pytest.mark.parametrize("piped", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["pipes", "files"])
 def test_two_processes(checkpoint, source, tmp_path, expected, piped):
     target = tmp_path / "out.de"
     # On CPUs it is --multi_gpu that starts the processes.

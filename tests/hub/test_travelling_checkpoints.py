@@ -181,7 +181,7 @@ found["logits"] = model(**batch).logits.tolist()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("separate_vocabs", [False, True])
+@pytest.mark.parametrize("separate_vocabs", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_an_opus_mt_checkpoint_all_the_way(tmp_path, separate_vocabs):
     """Warm start, two updates by the Trainer, its checkpoint elsewhere."""
     (tmp_path / "opus").mkdir()

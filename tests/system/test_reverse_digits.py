@@ -15,7 +15,7 @@ MODELS = {
     # The hybrid of all that is recurrent.
     "rnmt-gdr": [*SMALL, "guided_capsule_dim=32", "sentence_aggregation=capsule"],
 }
-UPDATES = {"gdr": "700", "rnmt-gdr": "500"}
+UPDATES = {"gdr": "650", "rnmt-gdr": "380"}
 SCHEDULE = ["--max_tokens_per_batch", "768", "--learning_rate", "3e-3", "--max_steps"]
 
 

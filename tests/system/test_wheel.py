@@ -13,7 +13,6 @@ import yaml
 from tiny_study import SMALL, study_of_two
 
 from hf_capsule_mt import __version__
-from hf_capsule_mt.ablation.study import LAUNCHER
 from hf_capsule_mt.quickstart.corpus import read_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +66,8 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
     def command(*words):
         return call(bin_folder / "hf-capsule-mt", *words, cwd=empty_folder)
 
-    where = "import hf_capsule_mt as p, hf_capsule_mt_command as c; print(p.__file__); print(c.__file__)"
+    names = "('hf_capsule_mt', 'hf_capsule_mt_command')"
+    where = f"from importlib.util import find_spec; [print(find_spec(name).origin) for name in {names}]"
     files = call(bin_folder / "python", "-c", where, cwd=empty_folder).split()
     assert all(Path(file).is_relative_to(bin_folder.parent) for file in files)
     assert (Path(files[0]).parent / "py.typed").is_file()
@@ -99,9 +99,8 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
 
 def two_rows():
     """A study of as few commands as can be."""
-    # As a module: the command `accelerate` lies beside another Python, where its package is borrowed from.
-    launcher = LAUNCHER.replace("accelerate launch", "python -m accelerate.commands.launch")
-    study = study_of_two(".") | {"tokenizer": "tokenizer", "launcher": launcher}
+    # The command `accelerate` lies beside another Python, where its package is borrowed from.
+    study = study_of_two(".") | {"tokenizer": "tokenizer", "launcher": "python"}
     del study["train_tokenizer"], study["average_checkpoints"], study["distill"]
     study["train"] |= {"max_steps": 2, "warmup_steps": 1, "save_strategy": "no"}
     study["rows"][1] = {"name": "routed", "method": "em-routing", "config": SMALL}
