@@ -146,7 +146,7 @@ def stop_at(monkeypatch, update):
     "options",
     [
         {},
-        {"max_tokens_per_batch": 30, "gradient_accumulation_steps": 2},
+        pytest.param({"max_tokens_per_batch": 30, "gradient_accumulation_steps": 2}, marks=pytest.mark.exhaustive),
         {"max_tokens_per_batch": 0, "per_device_train_batch_size": 8},
         {"predict_with_generate": True, **EVALUATED, "eval_steps": 5},
     ],

@@ -74,19 +74,11 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
     assert command("--version") == f"hf-capsule-mt {__version__}\n"
     assert call(bin_folder / "python", "-m", "hf_capsule_mt", "--help", cwd=empty_folder) == command("--help")
 
-    train_files = ["--train_file", "train.en", "train.de"]
-    command("train_tokenizer", *train_files, "--vocab_size", "300", "--output_dir", "tokenizer")
-    model = ["--method", "em-routing", "--size", "tiny", "--config_overrides", *TINY, "--tokenizer_name", "tokenizer"]
-    command("train", *model, *train_files, *FEW, "--output_dir", "run", "--report_to", "none")
+    command_of_each = "import json, sys, hf_capsule_mt_command as c; [*map(c.main, json.loads(sys.argv[1]))]"
+    call(bin_folder / "python", "-c", command_of_each, json.dumps(commands()), cwd=empty_folder)
     # Of a template, which is no Python.
     assert (empty_folder / "run" / "README.md").is_file()
-    command("average_checkpoints", "--run_dir", "run", "--last", "2", "--output_dir", "average")
-    decoding = ["--input_file", "test.en", "--device", "cpu"]
-    short = ["--num_beams", "1", "--max_new_tokens", "8"]
-    command("translate", "--model", "average", *decoding, *short, "--output_file", "out.de")
-    command("evaluate", "--hypotheses", "out.de", "--references", "test.de", "--output_file", "scores.json")
     assert json.loads((empty_folder / "scores.json").read_text())["scores"].keys() >= {"bleu", "chrf"}
-    command("analyze", "--model", "average", *decoding, "--references", "test.de", "--output_dir", "report")
     assert (empty_folder / "report" / "index.html").is_file()
 
     (empty_folder / "two.yaml").write_text(yaml.safe_dump(two_rows()))
@@ -94,6 +86,22 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
     assert table.count("== plain, seed 1: done") == table.count("== routed, seed 1: done") == 1
     assert sorted(path.name for path in empty_folder.glob("runs/records/*.json")) == [
         f"two_{row}_{record}.json" for row in ("plain", "routed") for record in ("run_record", "test", "trainer_state")
+    ]
+
+
+def commands():
+    """From a tokenizer to a report; one process imports once what they need."""
+    train_files = ["--train_file", "train.en", "train.de"]
+    model = ["--method", "em-routing", "--size", "tiny", "--config_overrides", *TINY, "--tokenizer_name", "tokenizer"]
+    decoding = ["--input_file", "test.en", "--device", "cpu"]
+    short = ["--num_beams", "1", "--max_new_tokens", "8"]
+    return [
+        ["train_tokenizer", *train_files, "--vocab_size", "300", "--output_dir", "tokenizer"],
+        ["train", *model, *train_files, *FEW, "--output_dir", "run", "--report_to", "none"],
+        ["average_checkpoints", "--run_dir", "run", "--last", "2", "--output_dir", "average"],
+        ["translate", "--model", "average", *decoding, *short, "--output_file", "out.de"],
+        ["evaluate", "--hypotheses", "out.de", "--references", "test.de", "--output_file", "scores.json"],
+        ["analyze", "--model", "average", *decoding, "--references", "test.de", "--output_dir", "report"],
     ]
 
 
