@@ -31,8 +31,8 @@ from .rows import masks_together, together
 from .vocabulary import Vocabulary
 from .weights import Norm, check_plain, norm, product, with_products
 
-_FIRST_STEPS = 32
-"""Steps that there are slots for at first; their number is doubled when they are used up."""
+_STEPS = 32
+"""Steps that there are slots for at first, and how many more there are when these are used up."""
 
 
 class MarianAdapter:
@@ -244,7 +244,7 @@ class MarianDecoding:
         """Make slots at first, then move those that are read to the front, or make more where that gains too few."""
         if not self.caches:
             keys = self.source[0][0]
-            shape = self.sentences, 2, keys.shape[1], _FIRST_STEPS * self.num_beams, keys.shape[3]
+            shape = self.sentences, 2, keys.shape[1], _STEPS * self.num_beams, keys.shape[3]
             self.caches = [keys.new_zeros(shape) for _ in self.source]
             if self.num_beams > 1:
                 self.strangers = keys.new_full((self.sentences, self.num_beams, shape[3]), -torch.inf)
@@ -257,7 +257,7 @@ class MarianDecoding:
             self.begins -= self.first
             self.first, self.slots = 0, used
         else:
-            more = self.num_beams * max(_FIRST_STEPS, self._room() // self.num_beams // 2)
+            more = self.num_beams * _STEPS
             for layer, cache in enumerate(self.caches):
                 # One after the other, so that only one is there twice.
                 self.caches[layer] = F.pad(cache, (0, 0, 0, more))
