@@ -125,7 +125,9 @@ def test_an_interruption(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["--help"], ["train_tokenizer", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], pytest.param(["train_tokenizer", "--help"], marks=pytest.mark.exhaustive)]
+)
 def test_nobody_reads(words):
     reader, writer = os.pipe()
     os.close(reader)

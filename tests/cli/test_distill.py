@@ -136,6 +136,7 @@ def test_not_twice_at_once(corpus, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_several_processes(corpus, tmp_path):
     output = [tmp_path / "out.en", tmp_path / "out.de"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]

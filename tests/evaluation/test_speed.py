@@ -59,6 +59,7 @@ def test_memory_is_measured_on_long_sentences():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_guided_routing_adds_less_than_a_quarter_to_the_memory_of_an_update():
     """At B = 8, S = T = 128 and the size of `base`, the vocabulary apart: what is added is more of a smaller whole."""
     config = preset_config("gdr", "base", vocab_size=4000)

@@ -163,7 +163,7 @@ def stop_at(monkeypatch, update):
     [
         pytest.param({**STREAM, "shuffle_buffer": 20, "gradient_accumulation_steps": 2}, marks=pytest.mark.exhaustive),
         {**STREAM, "shuffle_buffer": 20, "dataloader_num_workers": 1, "bpe_dropout": 0.3, "tokenizer_name": "bpe"},
-        {"bpe_dropout": 0.3, "tokenizer_name": "bpe"},
+        pytest.param({"bpe_dropout": 0.3, "tokenizer_name": "bpe"}, marks=pytest.mark.exhaustive),
     ],
     ids=["stream", "stream_bpe_dropout", "bpe_dropout"],
 )
