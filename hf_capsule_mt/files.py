@@ -14,6 +14,9 @@ from filelock import FileLock, Timeout
 
 from .json_fields import encode
 
+# That which checkpoints carry.
+from .modeling.weight_hashes import hash_file as hash_file
+
 # The Trainer sends no file whose name begins so to the Hub.
 LOCK = "_lock"
 """Name of the file in a folder that the process which works there holds locked."""
@@ -153,13 +156,4 @@ def hash_text(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
         digest.update(line.encode() + b"\n")
-    return digest.hexdigest()
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
     return digest.hexdigest()

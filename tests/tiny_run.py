@@ -6,6 +6,7 @@ import random
 from tiny_marian import WORDS, tiny_tokenizer
 
 from hf_capsule_mt.configuration import METHODS, method_config_class
+from hf_capsule_mt.training.trainer import TranslationTrainer
 
 SMALL = [
     "d_model=16",
@@ -65,3 +66,15 @@ def arguments(corpus, output_dir, *config_overrides, **options):
         if value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words
+
+
+def stop_at(monkeypatch, update):
+    """The next run dies after `update` updates, before the next one."""
+    training_step = TranslationTrainer.training_step
+
+    def step(self, *args, **kwargs):
+        if self.state.global_step == update:
+            raise KeyboardInterrupt
+        return training_step(self, *args, **kwargs)
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", step)

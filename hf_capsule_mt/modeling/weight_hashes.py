@@ -26,13 +26,14 @@ class HashedWeights:
 
 def write_hashes(folder: Path) -> None:
     """Write the SHA-256 of every file of weights in a folder to `weights.sha256` beside them."""
-    lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.glob("*.safetensors"))]
+    lines = [f"{hash_file(file)}  {file.name}\n" for file in sorted(folder.glob("*.safetensors"))]
     (folder / WEIGHTS_HASHES).write_text("".join(lines), encoding="utf-8")
 
 
-def _sha256(file: Path) -> str:
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
     digest = hashlib.sha256()
-    with open(file, "rb") as opened:
-        while chunk := opened.read(1 << 20):
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

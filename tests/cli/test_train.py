@@ -10,7 +10,7 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file, save_file
 from tiny_marian import marian_tokenizer, save_tiny_marian
-from tiny_run import SMALL, arguments, files, small, write_corpus
+from tiny_run import SMALL, arguments, files, small, stop_at, write_corpus
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, MarianConfig, MarianMTModel
 
 from hf_capsule_mt import METHODS, environment
@@ -128,18 +128,6 @@ def test_tensorboard(run):
 def test_progress_bars(corpus, tmp_path, capsys):
     main(arguments(corpus, tmp_path))
     assert "2/2 [" in capsys.readouterr().err
-
-
-def stop_at(monkeypatch, update):
-    """The next run dies after `update` updates, before the next one."""
-    training_step = TranslationTrainer.training_step
-
-    def step(self, *args, **kwargs):
-        if self.state.global_step == update:
-            raise KeyboardInterrupt
-        return training_step(self, *args, **kwargs)
-
-    monkeypatch.setattr(TranslationTrainer, "training_step", step)
 
 
 @pytest.mark.parametrize(

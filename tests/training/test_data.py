@@ -9,7 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from tiny_run import SMALL, arguments, files, write_corpus
+from tiny_run import SMALL, arguments, files, stop_at, write_corpus
 from transformers import set_seed
 
 from hf_capsule_mt.checkpoints import load_tokenizer
@@ -144,18 +144,6 @@ def test_weights_mix_corpora(trainer_of):
     assert list(trainer_of(options).train_dataset) == mixed
     with pytest.raises(ValueError, match="train_file_weights has 2 weights, but train_file 1 corpora; give each one"):
         trainer_of({"train_file": ["part-*.tsv"], "train_file_weights": [1, 1]})
-
-
-def stop_at(monkeypatch, update):
-    """The next run dies after `update` updates, before the next one."""
-    training_step = TranslationTrainer.training_step
-
-    def step(self, *args, **kwargs):
-        if self.state.global_step == update:
-            raise KeyboardInterrupt
-        return training_step(self, *args, **kwargs)
-
-    monkeypatch.setattr(TranslationTrainer, "training_step", step)
 
 
 @pytest.mark.parametrize(
