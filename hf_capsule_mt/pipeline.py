@@ -21,6 +21,7 @@ from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
 from .documents import Segment, cut_document, language_code
+from .modeling.source_limits import check_words, positions, source_limit
 
 logger = logging.get_logger(__name__)
 
@@ -160,7 +161,8 @@ class TranslationPipeline(ChunkPipeline):
         segments = [Segment("", inputs, "")]
         if documents:
             language = documents if isinstance(documents, str) else language_code(src_lang or languages[0])
-            segments = cut_document(inputs, language, lambda text: self._fits(self._encode(text, *languages, False)))
+            limit = source_limit(self.model.config, self.tokenizer)
+            segments = cut_document(inputs, language, lambda text: self._length(text, *languages) <= limit)
         for number, segment in enumerate(segments, 1):
             encoding = self._encode(segment.text, *languages, truncation)
             self._check_length(encoding)
@@ -168,39 +170,27 @@ class TranslationPipeline(ChunkPipeline):
 
     def _encode(self, text: str, source: str | None, target: str | None, truncation: bool | str) -> BatchEncoding:
         options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
-        if truncation and self._positions() is not None:
-            options["max_length"] = min(self._positions(), self.tokenizer.model_max_length)
+        if truncation and positions(self.model.config) is not None:
+            options["max_length"] = source_limit(self.model.config, self.tokenizer)
         if self._takes_languages():
             encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
         else:
             encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
         # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
-        self._check_words(encoding["input_ids"])
+        largest = max(encoding["input_ids"].flatten().tolist(), default=0)
+        check_words(largest, self.model, "name that which the model was trained with as tokenizer=...")
         return encoding
 
-    def _positions(self) -> int | None:
-        return getattr(self.model.config, "max_position_embeddings", None)
-
-    def _fits(self, encoding: BatchEncoding) -> bool:
-        limit = min(self._positions() or self.tokenizer.model_max_length, self.tokenizer.model_max_length)
-        return encoding["input_ids"].shape[1] <= limit
+    def _length(self, text: str, source: str | None, target: str | None) -> int:
+        return self._encode(text, source, target, truncation=False)["input_ids"].shape[1]
 
     def _check_length(self, encoding: BatchEncoding) -> None:
-        length, limit = encoding["input_ids"].shape[1], self._positions()
+        length, limit = encoding["input_ids"].shape[1], positions(self.model.config)
         if limit is not None and length > limit:
             raise ValueError(
                 f"a text has {length} tokens, and {type(self.model).__name__} reads at most {limit} at a time; "
                 "translate it as a document, sentence by sentence, with documents=True, or cut it with truncation=True"
-            )
-
-    def _check_words(self, input_ids: Tensor) -> None:
-        """Raise a ValueError unless the model has an embedding for each word."""
-        num_words = self.model.get_input_embeddings().weight.shape[0]
-        if input_ids.numel() and input_ids.max() >= num_words:
-            raise ValueError(
-                f"the tokenizer makes a word {int(input_ids.max())}, and the model {self.model.name_or_path} has "
-                f"{num_words}: it is another model's; name that which the model was trained with as tokenizer=..."
             )
 
     def _takes_languages(self) -> bool:

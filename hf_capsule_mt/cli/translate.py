@@ -36,11 +36,11 @@ from hf_capsule_mt.evaluation.partial_output import PartialOutput
 from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     encode_lines,
-    source_limit,
     translate_batches,
     translate_lines,
 )
 from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.modeling.source_limits import source_limit
 
 from . import decoding
 from .arrivals import arrivals

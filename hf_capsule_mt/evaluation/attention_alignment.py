@@ -5,9 +5,11 @@ from collections.abc import Callable, Container, Sequence
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.modeling.source_limits import source_limit
+
 from .alignment import Alignment
 from .teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
-from .translator import batch_by_tokens, encode_lines, source_limit, tokenize_targets
+from .translator import batch_by_tokens, encode_lines, tokenize_targets
 
 
 def align_by_attention(

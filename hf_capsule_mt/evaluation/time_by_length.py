@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.modeling.source_limits import positions
 from hf_capsule_mt.records import Environment, Measurement, TimeByLengthRecord, TimeByLengthSettings
 
 from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
@@ -126,11 +127,11 @@ def report(record: TimeByLengthRecord) -> str:
 def _check(configs: Mapping[str, PreTrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:
     check_numbers({"batch_size": batch_size, "rounds": rounds, "lengths": min(lengths)})
     for row, config in configs.items():
-        positions = getattr(config, "max_position_embeddings", None)
+        most = positions(config)
         # The start token takes one too.
-        if positions is not None and positions <= max(lengths):
+        if most is not None and most <= max(lengths):
             raise ValueError(
-                f"{row} has {positions} positions, too few for {max(lengths)} words and a start token; give it "
+                f"{row} has {most} positions, too few for {max(lengths)} words and a start token; give it "
                 f"max_position_embeddings={max(lengths) + 1}"
             )
 

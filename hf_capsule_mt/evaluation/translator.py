@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import NewTokenLimits, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.modeling.source_limits import check_words, positions, source_limit
 
 from .teacher_forcing import evaluating, pad_rows
 
@@ -53,11 +54,6 @@ def translate_lines(
         if on_batch is not None:
             on_batch(batch)
     return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
-
-
-def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The longest source, in tokens, that model and tokenizer take."""
-    return min(tokenizer.model_max_length, _positions(config) or tokenizer.model_max_length)
 
 
 def encode_lines(
@@ -191,7 +187,7 @@ def generate_batches(
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]
-            _check_words(sources, model)
+            check_words(max(map(max, sources)), model, "put the right one beside the weights")
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             source = _source(model, sources, dtype if fast else None)
             yield batch, _generate(model, source, torch.tensor(limits), **generate_options, **fast)
@@ -224,24 +220,11 @@ def _generate(
     )
 
 
-def _check_words(sources: Sequence[Sequence[int]], model: PreTrainedModel) -> None:
-    largest, num_words = max(map(max, sources)), model.get_input_embeddings().weight.shape[0]
-    if largest >= num_words:
-        raise ValueError(
-            f"the tokenizer makes a word {largest}, and the model {model.name_or_path} has {num_words}: it is another "
-            "model's; put the right one beside the weights"
-        )
-
-
-def _positions(config: PreTrainedConfig) -> int | None:
-    return getattr(config, "max_position_embeddings", None)
-
-
 def _new_tokens_limit(model: PreTrainedModel, max_new_tokens: int | None) -> int | float:
-    positions = _positions(model.config)
+    most = positions(model.config)
     # The start token takes a position too.
-    if max_new_tokens is not None and positions is not None and max_new_tokens >= positions:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}; the model's positions allow {positions - 1} at most")
+    if max_new_tokens is not None and most is not None and max_new_tokens >= most:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; the model's positions allow {most - 1} at most")
     generation = model.generation_config
-    limits = [limit - 1 for limit in (positions, generation.max_length) if limit is not None]
+    limits = [limit - 1 for limit in (most, generation.max_length) if limit is not None]
     return min([*limits, generation.max_new_tokens or float("inf")], default=float("inf"))

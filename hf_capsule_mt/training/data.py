@@ -13,6 +13,7 @@ from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.modeling.source_limits import positions
 from hf_capsule_mt.records import PairCounts, ReadReport
 
 from .arguments import DataArguments, TranslationTrainingArguments
@@ -185,12 +186,12 @@ def _check_budget(pairs: "Dataset", max_tokens: int) -> None:
 
 
 def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: TranslationTrainingArguments) -> None:
-    positions = getattr(config, "max_position_embeddings", None)
+    most = positions(config)
     lengths = {
         "max_source_length": data_args.max_source_length,
         "max_target_length": data_args.max_target_length,
         "generation_max_length": args.generation_max_length or 0,
     }
     for name, length in lengths.items():
-        if positions is not None and length > positions:
-            raise ValueError(f"{name} is {length}, but the model has {positions} positions; lower it to that")
+        if most is not None and length > most:
+            raise ValueError(f"{name} is {length}, but the model has {most} positions; lower it to that")

@@ -1,0 +1,23 @@
+"""What a model can read: sources of a length, and words that it has."""
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+
+def positions(config: PreTrainedConfig) -> int | None:
+    """Return the most tokens that a model has positions for; None if it needs none."""
+    return getattr(config, "max_position_embeddings", None)
+
+
+def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the length of the longest source, in tokens, that model and tokenizer take."""
+    return min(tokenizer.model_max_length, positions(config) or tokenizer.model_max_length)
+
+
+def check_words(largest: int, model: PreTrainedModel, remedy: str) -> None:
+    """Raise a ValueError, with a `remedy`, unless the model has an embedding for the `largest` word of a source."""
+    num_words = model.get_input_embeddings().weight.shape[0]
+    if largest >= num_words:
+        raise ValueError(
+            f"the tokenizer makes a word {largest}, and the model {model.name_or_path} has {num_words}: it is another "
+            f"model's; {remedy}"
+        )
