@@ -1,6 +1,7 @@
 """Settings every test runs under. Pytest puts this folder on sys.path, hence `from reference import ...`."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -21,6 +22,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def pytest_collection_modifyitems(items):
     """Start the longest, which train, first: a process with nothing left to do takes over short ones at the end."""
     items.sort(key=lambda item: item.path.parent.name != "system")
+
+
+def pytest_collection_finish():
+    """Every Trainer that ends collects garbage, and would look through all that was imported."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
