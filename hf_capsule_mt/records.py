@@ -279,6 +279,31 @@ class SpeedRecord(Record):
 
 
 @dataclass(frozen=True)
+class FileDecoder:
+    """A decoder that translated a whole file: its seconds in each round, and its score."""
+
+    seconds: list[float]
+    bleu: Score
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileDecodingRecord(Record):
+    """Decoders of trained models that took turns on a whole file."""
+
+    KIND: ClassVar[str] = "file decoding"
+    COMMAND: ClassVar[str] = "python benchmarks/trained.py"
+
+    num_beams: int
+    clock: str
+    """"cpu": time of the process on a processor. "wall": time that passed."""
+    test: list[DataFile]
+    """Sources and references."""
+    models: dict[str, dict[str, FileDecoder]]
+    """By row and by the decoder's name."""
+    environment: Environment
+
+
+@dataclass(frozen=True)
 class Measurement:
     """Time that one model took for sentences of one length."""
 

@@ -45,7 +45,7 @@ def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     if _is_known_to_the_engine(model):
         for precision in PRECISIONS:
             found[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
-    if model.device.type == "cpu" and find_spec("ctranslate2") is not None and (plain := _as_plain(model)) is not None:
+    if model.device.type == "cpu" and find_spec("ctranslate2") is not None and (plain := as_plain(model)) is not None:
         for precision in _CTRANSLATE2_PRECISIONS:
             found[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
     return found
@@ -103,8 +103,8 @@ def _is_known_to_the_engine(model: PreTrainedModel) -> bool:
     return True
 
 
-def _as_plain(model: PreTrainedModel) -> MarianMTModel | None:
-    """The model as Marian has it; None if it has weights that Marian has not, or too few."""
+def as_plain(model: PreTrainedModel) -> MarianMTModel | None:
+    """Return the model as Marian has it; None if it has weights that Marian has not, or too few."""
     if not isinstance(model.config, MarianConfig):
         return None
     plain = MarianMTModel(plain_config(model.config)).eval()
@@ -123,11 +123,7 @@ def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) ->
         num_beams: 1 for greedy search.
         precision: float32 or int8, to which CTranslate2 converts the weights.
     """
-    import ctranslate2
-
-    with TemporaryDirectory() as folder:
-        _ctranslate2_spec(model).save(folder)
-        translator = ctranslate2.Translator(folder, compute_type=precision, intra_threads=torch.get_num_threads())
+    translator = ctranslate2_translator(model, precision)
 
     def run(batch: Batch, new_tokens: int) -> list[list[int]]:
         lengths = batch["attention_mask"].sum(1).tolist()
@@ -142,6 +138,15 @@ def ctranslate2_decoder(model: MarianMTModel, num_beams: int, precision: str) ->
         return [[int(word) for word in result.hypotheses[0]] for result in results]
 
     return run
+
+
+def ctranslate2_translator(model: MarianMTModel, precision: str) -> Any:
+    """Return CTranslate2's translator of a model; its words are the numbers of the model's, as text."""
+    import ctranslate2
+
+    with TemporaryDirectory() as folder:
+        _ctranslate2_spec(model).save(folder)
+        return ctranslate2.Translator(folder, compute_type=precision, intra_threads=torch.get_num_threads())
 
 
 def _ctranslate2_spec(model: MarianMTModel) -> Any:
