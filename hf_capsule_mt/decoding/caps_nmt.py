@@ -65,7 +65,7 @@ class CapsNMTDecoding:
         # The hidden and the cell state of every layer.
         self.states = sentence_state.new_zeros(rows, len(adapter.layers), 2, width)
 
-    def reserve(self, steps: int) -> None:
+    def reserve(self, steps: int, left: int) -> None:
         """Do nothing: a step needs no room; see [`Decoding.reserve`]."""
 
     def step(self, words: Tensor) -> Tensor:

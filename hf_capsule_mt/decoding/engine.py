@@ -1,6 +1,6 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -76,7 +76,7 @@ class Engine:
         return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
-        self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Tensor
+        self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Sequence[int]
     ) -> list[Translation]:
         """Translate sentences.
 
@@ -84,7 +84,7 @@ class Engine:
             encoded: output of the encoder.
             attention_mask: of the sources, `[sentences, source]`.
             settings: how to search.
-            limits: of the new tokens of every sentence, `[sentences]`, on a CPU.
+            limits: of the new tokens of every sentence.
 
         Returns:
             The translations, on a CPU.
@@ -136,7 +136,7 @@ class Engine:
         words = pad_sequence(rows, batch_first=True, padding_value=settings.pad)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
-        limits = torch.tensor([source.limit for source in sources])
+        limits = [source.limit for source in sources]
         with torch.inference_mode():
             decoding = self._adapter.begin(encoded, mask, settings.num_beams)
             new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)

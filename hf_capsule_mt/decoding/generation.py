@@ -165,15 +165,15 @@ def _settings(
     processors: LogitsProcessorList,
     criteria: StoppingCriteriaList,
     config: GenerationConfig,
-) -> tuple[Settings, Tensor]:
+) -> tuple[Settings, list[int]]:
     """The settings of the search, and the limits to the new tokens of every sentence."""
     sentences = input_ids.shape[0] // config.num_beams
     max_length = _max_length(criteria, config)
-    limits = torch.full((sentences,), max_length - 1)
+    limits = [max_length - 1] * sentences
     for criterion in criteria:
         if type(criterion) is NewTokenLimits:
-            limits = torch.minimum(limits, criterion.limits.cpu())
-    if int(limits.min()) < 1:
+            limits = list(map(min, limits, criterion.limits.tolist()))
+    if min(limits) < 1:
         raise UnsupportedError("there are no new tokens to write")
     start = input_ids[:, 0].unique()
     if len(start) > 1:

@@ -149,9 +149,9 @@ class MarianDecoding:
         # Words that were read: a number, or `[sentences]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
 
-    def reserve(self, steps: int) -> None:
+    def reserve(self, steps: int, left: int) -> None:
         """Make room for so many steps; see [`Decoding.reserve`]."""
-        self.targets.reserve(steps)
+        self.targets.reserve(steps, left)
         if steps > 1:
             self._have_a_position_each()
 

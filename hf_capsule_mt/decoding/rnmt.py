@@ -80,7 +80,7 @@ class RNMTDecoding:
         self.states = start.repeat_interleave(num_beams, dim=0)
         self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, mask)
 
-    def reserve(self, steps: int) -> None:
+    def reserve(self, steps: int, left: int) -> None:
         """Do nothing: a step needs no room; see [`Decoding.reserve`]."""
 
     def step(self, words: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ out after every step. On other devices, which would have to be waited for, it is
 the same operations on tensors of the same shapes, in the same memory.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -32,8 +32,11 @@ class Decoding(Protocol):
     tensors where they are.
     """
 
-    def reserve(self, steps: int) -> None:
-        """Make room for as many steps, all of which are made before any other method but `reorder` is called."""
+    def reserve(self, steps: int, left: int) -> None:
+        """Make room for as many steps, all of which are made before any other method but `reorder` is called.
+
+        So many are left until all these sentences are at their limits.
+        """
 
     def step(self, words: Tensor) -> Tensor:
         """Read the next words `[sentences, beams]`; return what predicts those after, `[sentences * beams, d]`."""
@@ -118,7 +121,7 @@ class Search:
         decoding: of the sentences, before the first word.
         vocabulary: the model's output projection.
         settings: how to search.
-        limits: of the new tokens of every sentence, `[sentences]`, on a CPU.
+        limits: of the new tokens of every sentence.
         index: of the first sentence; the others follow.
     """
 
@@ -132,7 +135,7 @@ class Search:
     """What of it makes the translation of a sentence."""
 
     def __init__(
-        self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor, index: int = 0
+        self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int], index: int = 0
     ) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
         self.device = vocabulary.device
@@ -143,9 +146,9 @@ class Search:
         self.sentences = torch.arange(index, index + len(limits), device=self.device)
         # The column of the start token, and the last that a sentence can fill.
         self.begins = torch.zeros_like(self.sentences)
-        ends = limits.clamp(max=settings.max_length - 1)
-        self.ends = ends.to(self.device)
-        shape = len(limits), settings.num_beams, int(ends.max()) + 1
+        ends = [min(limit, settings.max_length - 1) for limit in limits]
+        self.ends = torch.tensor(ends, device=self.device)
+        shape = len(ends), settings.num_beams, max(ends) + 1
         self.words = torch.full(shape, settings.filling, device=self.device)
         self.words[:, :, 0] = settings.start
         self.latest = self.words[:, :, 0].clone()
@@ -161,8 +164,9 @@ class Search:
 
     def advance(self) -> list[tuple[int, Translation]]:
         """Write words up to the next look; return the indices of sentences that leave, and translations on a CPU."""
-        steps = min(self.steps_to_a_look, self.words.shape[2] - self.column)
-        self.decoding.reserve(steps)
+        left = self.words.shape[2] - self.column
+        steps = min(self.steps_to_a_look, left)
+        self.decoding.reserve(steps, left)
         for _ in range(steps):
             self._find_constraints()
             self.write()
@@ -410,7 +414,7 @@ class BeamSearch(Search):
 
 
 def begin_search(
-    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor, index: int = 0
+    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int], index: int = 0
 ) -> Search:
     """Return a search for translations; the arguments are those of [`Search`]."""
     kind = GreedySearch if settings.num_beams == 1 else BeamSearch

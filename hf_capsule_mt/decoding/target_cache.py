@@ -13,7 +13,7 @@ from .rows import moved_rows
 _STEPS = 32
 """Steps that there are slots for at first, and how many more there are when too few are free again."""
 _WORTHWHILE = 4
-"""Slots are freed once they are one in so many."""
+"""Slots are freed once they are one in so many, or all that are still to come."""
 
 
 class TargetCache:
@@ -44,10 +44,10 @@ class TargetCache:
         self._strangers: Tensor | None = None
         self._itself = like.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
 
-    def reserve(self, steps: int) -> None:
+    def reserve(self, steps: int, left: int) -> None:
         """Make room for so many steps; see [`Decoding.reserve`]."""
         count = steps * self.num_beams
-        self._make_room(count)
+        self._make_room(count, left * self.num_beams)
         self.read = slice(0, self._slots + count)
         if steps == 1:
             self.new = slice(self._slots, self._slots + count)
@@ -98,28 +98,28 @@ class TargetCache:
             self._strangers = self._itself.new_full(shape, -torch.inf)
             self._strangers[:, :, : self._slots] = 0
 
-    def _make_room(self, count: int) -> None:
-        """Let so many slots follow those that are taken."""
+    def _make_room(self, count: int, left: int) -> None:
+        """Let `count` slots follow those that are taken, of `left` that are still to come."""
+        more = max(count, min(left, _STEPS * self.num_beams))
         if not self.layers:
-            shape = self.sentences, 2, self._heads, max(count, _STEPS * self.num_beams), self._width
+            shape = self.sentences, 2, self._heads, more, self._width
             self.layers = [self._itself.new_zeros(shape) for _ in range(self.num_layers)]
             if self.num_beams > 1:
                 self._hide_what_is_not_written()
-        elif self._slots + count > self.layers[0].shape[3] and not self._frees(count):
-            more = max(count, _STEPS * self.num_beams)
+        elif self._slots + count > self.layers[0].shape[3] and not self._frees(count, left):
             for index, layer in enumerate(self.layers):
                 # One after the other, so that only one is there twice.
                 self.layers[index] = F.pad(layer, (0, 0, 0, more))
             if self._strangers is not None:
                 self._strangers = F.pad(self._strangers, (0, more), value=-torch.inf)
 
-    def _frees(self, count: int) -> bool:
+    def _frees(self, count: int, left: int) -> bool:
         """Move the slots that beams attend to to the front; return False if that would free too few."""
         if self._strangers is None:
             return False
         attended = self._strangers[:, :, : self._slots].amax(1) == 0
         taken = int(attended.sum(1).max())
-        if self._slots - taken < max(count, self._slots // _WORTHWHILE):
+        if self._slots - taken < max(count, min(left, self._slots // _WORTHWHILE)):
             return False
         slots = attended.int().argsort(dim=1, descending=True, stable=True)[:, :taken]
         for layer in self.layers:
