@@ -172,7 +172,7 @@ def _settings(
     limits = [max_length - 1] * sentences
     for criterion in criteria:
         if type(criterion) is NewTokenLimits:
-            limits = list(map(min, limits, criterion.limits.tolist()))
+            limits = list(map(min, limits, criterion.limits.expand(sentences).tolist()))
     if min(limits) < 1:
         raise UnsupportedError("there are no new tokens to write")
     start = input_ids[:, 0].unique()

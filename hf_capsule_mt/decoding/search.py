@@ -357,7 +357,7 @@ class BeamSearch(Search):
         else:
             running = candidates.scores + ending * _NEVER
             chosen = running.topk(beams).indices
-            scores, parents, words = (t.gather(1, chosen) for t in candidates._replace(scores=running))
+            scores, parents, words = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.words))
         self.scores.copy_(scores)
         self.latest.copy_(words)
         so_far = self.words[:, :, : self.column] if self.looks else self.words
