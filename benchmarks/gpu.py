@@ -1,4 +1,4 @@
-"""The pieces of benchmarks/gpu.sh: tests, speed and memory of every method, and the Multi30k study, on a GPU.
+"""The pieces of benchmarks/gpu.sh: tests, speed and memory of every method, decoders, and the Multi30k study, on a GPU.
 
 Each piece is one command of less than ten minutes. What it prints is NAME.md in --output_dir, and marks it as done;
 what it measured is a record in its folder `records`. The same command goes on after a kill.
@@ -46,11 +46,14 @@ class Piece:
 
 def pieces(args: argparse.Namespace) -> list[Piece]:
     """Return the pieces in their order."""
-    tests = ("pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", str(ROOT / "tests" / "evaluation"))
+    folders = (str(ROOT / "tests" / name) for name in ("evaluation", "decoding"))
+    tests = ("pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *folders)
     sizes = ("tiny",) if args.quick else ("tiny", "base", "big")
     tables = [_table(args, family, size) for size in sizes for family in _FAMILIES]
     growth = [_growth(args, size) for size in sizes]
-    return [Piece("tests", "pytest and hypothesis", tests), *tables, *growth, _study(args)]
+    sentences = (1,) if args.quick else (1, 32, 256)
+    decoders = [_decoders(args, size, count) for size in sizes[:2] for count in sentences]
+    return [Piece("tests", "pytest and hypothesis", tests), *tables, *growth, *decoders, _study(args)]
 
 
 def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
@@ -67,6 +70,14 @@ def _growth(args: argparse.Namespace, size: str) -> Piece:
     options = ["--lengths", *lengths, "--fit_from", lengths[0]]
     workload = {"rounds": 1 if args.quick else 3, "batch_size": 1 if args.quick else 32}
     return _measure(args, "growth", f"growth_{size}", size, _CAPSNMT, options, workload)
+
+
+def _decoders(args: argparse.Namespace, size: str, sentences: int) -> Piece:
+    """Decoding by `generate()` and by the engine in its precisions, so many sentences at a time, and its memory."""
+    tokens, rounds = (1, 1) if args.quick else (24, 7)
+    methods = ("transformer",) if args.quick else ("transformer", "em-routing")
+    workload = {"rounds": rounds, "batch_size": sentences, "new_tokens": tokens, "memory_length": 4 * tokens}
+    return _measure(args, "benchmark", f"decoders_{size}_{sentences}", size, methods, ["--decoders"], workload)
 
 
 def _measure(

@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.decoding.families import ADAPTERS
+from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.weights import verify_weights
 
@@ -164,7 +165,7 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
             f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
             "without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
         ) from error
-    if of_engine and not (device.type == "cpu" and type(model) in ADAPTERS):
+    if of_engine and not (args.dtype in precisions_on(device) and type(model) in ADAPTERS):
         if args.dtype == "int8":
             raise ValueError(
                 f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "

@@ -65,6 +65,9 @@ class CapsNMTDecoding:
         # The hidden and the cell state of every layer.
         self.states = sentence_state.new_zeros(rows, len(adapter.layers), 2, width)
 
+    def reserve(self, steps: int, left: int) -> None:
+        """Do nothing: a step needs no room; see [`Decoding.reserve`]."""
+
     def step(self, words: Tensor) -> Tensor:
         """Read the next words; see [`Decoding.step`]."""
         read = F.embedding(words.reshape(-1), self.adapter.words) * self.adapter.scale
@@ -74,12 +77,12 @@ class CapsNMTDecoding:
             hidden, cell = _lstm(gates, layer_input, before)
             states += [hidden, cell]
             layer_input = normalise(layer_input + hidden)
-        self.states = torch.stack(states, dim=1).view_as(self.states)
+        self.states.copy_(torch.stack(states, dim=1).view_as(self.states))
         return layer_input
 
     def reorder(self, parents: Tensor) -> None:
         """Let beams go on from others; see [`Decoding.reorder`]."""
-        self.states = reordered(self.states, parents)
+        self.states.copy_(reordered(self.states, parents))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Go on with some sentences; see [`Decoding.select`]."""

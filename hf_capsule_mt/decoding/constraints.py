@@ -15,6 +15,8 @@ _NEVER_IDLE = (
     hf.InfNanRemoveLogitsProcessor,
     hf.LogitNormalization,
 )
+# They read the words so far in Python.
+_ON_THE_HOST = (hf.NoRepeatNGramLogitsProcessor,)
 # At which lengths of the sentences so far, the start included, words are forced.
 _FORCING: dict[type, Callable[[LogitsProcessor, int], bool]] = {
     hf.ForcedBOSTokenLogitsProcessor: lambda processor, length: length == 1,
@@ -41,13 +43,15 @@ class Constraints:
     Args:
         processors: as `generate()` makes them.
         vocabulary: the number of words.
+        device: where they are scored.
 
     Raises:
-        ValueError: if one is of a class whose behaviour is not known here; the message is its name.
+        ValueError: if one is of a class whose behaviour is not known here, or makes another device than a CPU wait at
+            every word; the message is its name.
     """
 
-    def __init__(self, processors: Sequence[LogitsProcessor], vocabulary: int) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, processors: Sequence[LogitsProcessor], vocabulary: int, device: torch.device) -> None:
+        self._vocabulary, self._device = vocabulary, device
         self._all = LogitsProcessorList(processors)
         self._suppressing: list[tuple[Tensor, Callable[[int], bool]]] = []
         self._acting: list[Callable[[int], bool]] = []
@@ -59,14 +63,14 @@ class Constraints:
         """Whether more than suppressing happens to the word after `length` others, the start included."""
         return any(acts(length) for acts in self._acting)
 
-    def suppressed(self, length: int, device: torch.device) -> Tensor | None:
+    def suppressed(self, length: int) -> Tensor | None:
         """Return the words that cannot follow `length` others; None if there are none."""
         now = tuple(acts(length) for _, acts in self._suppressing)
         if now not in self._suppressed:
-            words = [words.to(device) for (words, _), acts in zip(self._suppressing, now) if acts]
+            words = [words for (words, _), acts in zip(self._suppressing, now) if acts]
             known = torch.cat(words).unique() if words else torch.empty(0)
             known = known[known < self._vocabulary]
-            self._suppressed[now] = known if len(known) else None
+            self._suppressed[now] = known.to(self._device) if len(known) else None
         return self._suppressed[now]
 
     def __call__(self, prefixes: Tensor, scores: Tensor) -> Tensor:
@@ -75,9 +79,11 @@ class Constraints:
 
     def _sort(self, processor: LogitsProcessor) -> None:
         kind = type(processor)
+        if kind in _ON_THE_HOST and self._device.type != "cpu":
+            raise ValueError(f"the logits processor {kind.__name__} on {self._device}")
         if kind in _SUPPRESSING:
             name, acts = _SUPPRESSING[kind]
-            words = torch.as_tensor(getattr(processor, name)).flatten()
+            words = torch.as_tensor(getattr(processor, name)).flatten().cpu()
             self._suppressing.append((words, lambda length: acts(processor, length)))
         elif kind in _FORCING:
             self._acting.append(lambda length: _FORCING[kind](processor, length))

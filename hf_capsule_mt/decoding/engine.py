@@ -1,6 +1,6 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import torch
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from .families import ADAPTERS
-from .products import PRECISIONS
+from .products import PRECISIONS, precisions_on
 from .search import Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
 from .weights import Fingerprint, UnsupportedModelError, with_products
@@ -22,12 +22,13 @@ class Engine:
     Weights that change later need a new engine: this one refuses to go on.
 
     Args:
-        model: a [`MarianMTModel`], or a translation model of this package, in float32, on a CPU and in evaluation mode.
-        dtype: precision of the products, "float32", "bfloat16" or "int8"; all else is float32.
+        model: a [`MarianMTModel`], or a translation model of this package, in float32, in evaluation mode, on a CPU or
+            a CUDA device.
+        dtype: precision of the products, "float32", "bfloat16" or, on a CPU, "int8"; all else is float32.
 
     Raises:
         UnsupportedModelError: if the model is of another class or dtype, or something in it has been replaced.
-        ValueError: if there is no such precision.
+        ValueError: if there is no such precision, or not on the device.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
@@ -36,8 +37,11 @@ class Engine:
         if type(model) not in ADAPTERS:
             known = ", ".join(kind.__name__ for kind in ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
-        if model.device.type != "cpu":
-            raise UnsupportedModelError(f"the model is on {model.device}; the engine decodes on a CPU")
+        there = precisions_on(model.device)
+        if not there:
+            raise UnsupportedModelError(f"the model is on {model.device}; the engine decodes on a CPU or a CUDA device")
+        if dtype not in there:
+            raise ValueError(f"dtype is {dtype!r}; for a model on {model.device} it must be one of {', '.join(there)}")
         kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
         if len(kinds) > 1 or model.dtype != torch.float32:
             found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
@@ -51,6 +55,11 @@ class Engine:
     def vocabulary(self) -> int:
         """The number of words that can be written."""
         return self._adapter.vocabulary.size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the engine decodes."""
+        return self._adapter.vocabulary.device
 
     def is_of(self, model: PreTrainedModel) -> bool:
         """Whether this is a snapshot of `model` as it is."""
@@ -67,7 +76,7 @@ class Engine:
         return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
-        self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Tensor
+        self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Sequence[int]
     ) -> list[Translation]:
         """Translate sentences.
 
@@ -75,7 +84,10 @@ class Engine:
             encoded: output of the encoder.
             attention_mask: of the sources, `[sentences, source]`.
             settings: how to search.
-            limits: of the new tokens of every sentence, `[sentences]`.
+            limits: of the new tokens of every sentence.
+
+        Returns:
+            The translations, on a CPU.
 
         Raises:
             RuntimeError: if the weights of the model have changed.
@@ -98,7 +110,7 @@ class Engine:
             room: source tokens in the batch, padding included.
 
         Yields:
-            The index of a sentence with its translation, as they finish.
+            The index of a sentence with its translation, on a CPU, as they finish.
 
         Raises:
             RuntimeError: if the weights of the model have changed.
@@ -121,8 +133,10 @@ class Engine:
         """Return the search, or a new one if nothing is left of it, with sentences more."""
         rows = [torch.tensor(source.ids) for source in sources]
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-        encoded = self.encode(pad_sequence(rows, batch_first=True, padding_value=settings.pad), mask)
-        limits = torch.tensor([source.limit for source in sources])
+        words = pad_sequence(rows, batch_first=True, padding_value=settings.pad)
+        mask = mask.to(self.device)
+        encoded = self.encode(words.to(self.device), mask)
+        limits = [source.limit for source in sources]
         with torch.inference_mode():
             decoding = self._adapter.begin(encoded, mask, settings.num_beams)
             new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)

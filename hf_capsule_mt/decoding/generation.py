@@ -68,7 +68,7 @@ def generate(
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
     encoded, mask = _once_a_sentence(model_kwargs, len(limits), settings.num_beams)
     translations = engine.translate(encoded, mask, settings, limits)
-    return stacked(translations, settings.filling)
+    return stacked(translations, settings.filling).to(input_ids.device)
 
 
 def translate_stream(
@@ -165,27 +165,27 @@ def _settings(
     processors: LogitsProcessorList,
     criteria: StoppingCriteriaList,
     config: GenerationConfig,
-) -> tuple[Settings, Tensor]:
+) -> tuple[Settings, list[int]]:
     """The settings of the search, and the limits to the new tokens of every sentence."""
     sentences = input_ids.shape[0] // config.num_beams
     max_length = _max_length(criteria, config)
-    limits = torch.full((sentences,), max_length - 1, device=input_ids.device)
+    limits = [max_length - 1] * sentences
     for criterion in criteria:
         if type(criterion) is NewTokenLimits:
-            limits = torch.minimum(limits, criterion.limits.to(limits.device))
-    if int(limits.min()) < 1:
+            limits = list(map(min, limits, criterion.limits.expand(sentences).tolist()))
+    if min(limits) < 1:
         raise UnsupportedError("there are no new tokens to write")
     start = input_ids[:, 0].unique()
     if len(start) > 1:
         raise UnsupportedError("the translations begin with different tokens")
     try:
-        constraints = Constraints(processors, engine.vocabulary)
+        constraints = Constraints(processors, engine.vocabulary, engine.device)
     except ValueError as error:
         raise UnsupportedError(str(error)) from None
     return Settings(
         constraints=constraints,
         start=int(start),
-        eos=config._eos_token_tensor.to(input_ids.device),
+        eos=config._eos_token_tensor.cpu(),
         pad=int(config._pad_token_tensor),
         max_length=max_length,
         num_beams=config.num_beams,

@@ -42,7 +42,7 @@ def int8_map(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], T
     Returns:
         The map; None where the machine has no implementation, which is logged as a warning, once.
     """
-    if weight.device.type != "cpu" or not _implementations():
+    if not _implementations():
         _warn()
         return None
     engines = [_fastest(weight.shape[1] >= _WIDTH, many) for many in (False, True)]

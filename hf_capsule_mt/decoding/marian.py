@@ -1,7 +1,7 @@
 """Marian's decoder, and what this package puts into it: routed heads, aggregated layers, guided routing.
 
-The keys and values of the source are computed once and read by all beams of a sentence. Those of the target are written
-once, to a slot for each step and beam, and never moved: beams differ in the slots that they attend to, their ancestors.
+The keys and values of the source are computed once and read by all beams of a sentence; for those of the target see
+target_cache.py.
 """
 
 import torch
@@ -27,12 +27,10 @@ from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 from .guided_routing import Guide
 from .layer_aggregation import layer_aggregation
 from .products import Make, Map
-from .rows import masks_together, together
+from .rows import masks_together, moved_rows, together
+from .target_cache import TargetCache
 from .vocabulary import Vocabulary
 from .weights import Norm, check_plain, norm, product, with_products
-
-_STEPS = 32
-"""Steps that there are slots for at first, and how many more there are when these are used up."""
 
 
 class MarianAdapter:
@@ -98,13 +96,13 @@ class DecoderLayer:
         keys, values = keys_and_values.permute(2, 0, 3, 1, 4).contiguous()
         return keys, values
 
-    def attend_to_self(self, hidden: Tensor, cache: Tensor, new: slice, read: slice, mask: Tensor | None) -> Tensor:
-        """Write keys and values to the slots `new` of the cache, and attend to the slots `read`."""
-        sentences = cache.shape[0]
-        projected = self.own_projections(hidden).view(sentences, -1, 3, self.heads, cache.shape[-1])
+    def attend_to_self(self, hidden: Tensor, targets: TargetCache, layer: int, mask: Tensor | None) -> Tensor:
+        """Write keys and values to the new slots of a layer of the cache, and attend to those that are read."""
+        cache = targets.layers[layer][: targets.sentences]
+        projected = self.own_projections(hidden).view(len(cache), -1, 3, self.heads, cache.shape[-1])
         query, *_ = projected = projected.permute(2, 0, 3, 1, 4)
-        cache[:, :, :, new] = projected[1:].transpose(0, 1)
-        seen = cache[:, :, :, read]
+        cache[:, :, :, targets.new] = projected[1:].transpose(0, 1)
+        seen = cache[:, :, :, targets.read]
         attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask)
         attended = self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
         return self.own_norm(attended.add_(hidden))
@@ -140,58 +138,54 @@ class MarianDecoding:
         states = encoded.last_hidden_state
         self.adapter, self.num_beams, self.sentences = adapter, num_beams, states.shape[0]
         self.source = [layer.read_source(states) for layer in adapter.layers]
-        self.mask = None if mask is None or bool(mask.all()) else mask.bool()
+        # Whether it hides nothing is known at once on a CPU alone.
+        hides = mask is not None and not (mask.device.type == "cpu" and bool(mask.all()))
+        self.mask = mask.bool() if hides else None
         self.source_mask = _source_mask(self.mask, states)
         self.guided = None
         if adapter.guide is not None:
             self.guided = adapter.guide.begin(encoded, mask)
-        # Keys and values of the target, a row for every sentence and more: those that left, and those to come.
-        self.caches: list[Tensor] = []
-        # Which slots a beam does not attend to: all but its ancestors, itself included. None where it attends to all.
-        self.strangers: Tensor | None = None
-        self.itself = states.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
-        # The slots that are read go from the start of the oldest sentence to the newest step.
-        self.first, self.slots = 0, 0
-        # The slots at which the sentences began; None if all of them at the first.
-        self.begins: Tensor | None = None
+        self.targets = TargetCache(len(adapter.layers), self.source[0][0], num_beams)
+        # Words that were read: a number, or `[sentences]`, which is counted up, for several steps that are the same.
+        self.position: int | Tensor = 0
+
+    def reserve(self, steps: int, left: int) -> None:
+        """Make room for so many steps; see [`Decoding.reserve`]."""
+        self.targets.reserve(steps, left)
+        if steps > 1:
+            self._have_a_position_each()
 
     def step(self, words: Tensor) -> Tensor:
         """Read the next words; see [`Decoding.step`]."""
-        adapter = self.adapter
-        positions = self._positions()
-        new = self._new_slots()
-        read = slice(self.first, new.stop)
-        own_mask = None if self.strangers is None else self.strangers[:, None, :, read]
-        embedded = F.embedding(words.reshape(-1), adapter.words)
-        hidden = torch.add(positions, embedded, alpha=adapter.scale)
+        adapter, targets = self.adapter, self.targets
+        hidden = self._embed(words.reshape(-1))
+        own_mask = targets.begin_step()
         outputs = []
-        for layer, cache, (keys, values) in zip(adapter.layers, self.caches, self.source):
-            hidden = layer.attend_to_self(hidden, cache[: self.sentences], new, read, own_mask)
+        for index, (layer, (keys, values)) in enumerate(zip(adapter.layers, self.source)):
+            hidden = layer.attend_to_self(hidden, targets, index, own_mask)
             hidden = layer.attend_to_source(hidden, keys, values, self.source_mask)
             outputs.append(hidden)
         if adapter.aggregation is not None:
             hidden = adapter.aggregation(outputs)
         if self.guided is not None:
             hidden = self.guided.route(hidden.view(self.sentences, self.num_beams, -1)).flatten(0, 1)
+        targets.end_step()
+        self.position += 1
         return hidden
 
     def reorder(self, parents: Tensor) -> None:
         """Let beams go on from others; see [`Decoding.reorder`]."""
-        strangers = self.strangers[:, :, self.first : self.slots]
-        strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, strangers.shape[2])))
+        self.targets.reorder(parents)
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Go on with some sentences; see [`Decoding.select`]."""
         self.sentences = len(rows)
         for index, (keys, values) in enumerate(self.source):
-            self.source[index] = tuple(_moved(tensor, rows, moved)[: len(rows)] for tensor in (keys, values))
-        for cache in self.caches:
-            _moved(cache[:, :, :, self.first : self.slots], rows, moved)
-        for name in ("mask", "source_mask", "strangers", "begins"):
-            if getattr(self, name) is not None:
+            self.source[index] = tuple(moved_rows(tensor, rows, moved)[: len(rows)] for tensor in (keys, values))
+        self.targets.select(rows, moved)
+        for name in ("mask", "source_mask", "position"):
+            if isinstance(getattr(self, name), Tensor):
                 setattr(self, name, getattr(self, name)[rows])
-        if self.begins is not None:
-            self.first = int(self.begins.min())
         if self.guided is not None:
             self.guided.select(rows)
 
@@ -199,70 +193,28 @@ class MarianDecoding:
         """Go on with other sentences too; see [`Decoding.admit`]."""
         shapes = tuple((decoding.sentences, decoding.source[0][0].shape[2]) for decoding in (self, new))
         self.mask, words = masks_together(self.mask, new.mask, shapes)
-        self.source_mask = _source_mask(self.mask, self.itself)
+        self.source_mask = _source_mask(self.mask, self.adapter.words)
         for index, (first, second) in enumerate(zip(self.source, new.source)):
             self.source[index] = tuple(together(*pair, 2, words) for pair in zip(first, second))
         if self.guided is not None:
             self.guided.admit(new.guided)
-        self._admit_targets(new.sentences)
+        self._have_a_position_each()
+        self.position = torch.cat([self.position, self.position.new_zeros(new.sentences)])
+        self.targets.admit(new.sentences)
+        self.sentences += new.sentences
 
-    def _admit_targets(self, count: int) -> None:
-        """Let so many sentences begin with the next slot, which attend to none before."""
-        if self.begins is None:
-            self.begins = torch.zeros(self.sentences, dtype=torch.long, device=self.itself.device)
-        if self.strangers is None:
-            self.strangers = self.itself.new_zeros(self.sentences, 1, self._room())
-        strangers = self.strangers.new_full((count, *self.strangers.shape[1:]), -torch.inf)
-        self.strangers = torch.cat([self.strangers, strangers])
-        self.begins = torch.cat([self.begins, self.begins.new_full((count,), self.slots)])
-        self.sentences += count
-        if self.sentences > len(self.caches[0]):
-            # More than are needed now, since sources that follow are often shorter, so that there will be more of them.
-            missing = self.sentences * 3 // 2 - len(self.caches[0])
-            self.caches = [torch.cat([cache, cache.new_zeros(missing, *cache.shape[1:])]) for cache in self.caches]
+    def _embed(self, words: Tensor) -> Tensor:
+        """The embeddings `[sentences * beams, d]` of words at their positions."""
+        positions, embedded = self.adapter.positions, F.embedding(words, self.adapter.words)
+        if isinstance(self.position, int):
+            return torch.add(positions[self.position], embedded, alpha=self.adapter.scale)
+        # Sentences that are finished may be at none.
+        each = positions[self.position.clamp(max=len(positions) - 1)].repeat_interleave(self.num_beams, dim=0)
+        return torch.add(each, embedded, alpha=self.adapter.scale)
 
-    def _positions(self) -> Tensor:
-        """The embeddings of the next positions, `[d]` or `[sentences * beams, d]`."""
-        if self.begins is None:
-            return self.adapter.positions[self.slots // self.num_beams]
-        steps = (self.slots - self.begins).div(self.num_beams, rounding_mode="floor")
-        return self.adapter.positions[steps].repeat_interleave(self.num_beams, dim=0)
-
-    def _room(self) -> int:
-        return self.caches[0].shape[3] if self.caches else 0
-
-    def _new_slots(self) -> slice:
-        if self.slots + self.num_beams > self._room():
-            self._make_room()
-        new = slice(self.slots, self.slots + self.num_beams)
-        if self.strangers is not None:
-            self.strangers[:, :, new] = self.itself
-        self.slots = new.stop
-        return new
-
-    def _make_room(self) -> None:
-        """Make slots at first, then move those that are read to the front, or make more where that gains too few."""
-        if not self.caches:
-            keys = self.source[0][0]
-            shape = self.sentences, 2, keys.shape[1], _STEPS * self.num_beams, keys.shape[3]
-            self.caches = [keys.new_zeros(shape) for _ in self.source]
-            if self.num_beams > 1:
-                self.strangers = keys.new_full((self.sentences, self.num_beams, shape[3]), -torch.inf)
-        elif 4 * self.first >= self.slots:
-            used, read = self.slots - self.first, slice(self.first, self.slots)
-            for cache in self.caches:
-                # A copy, since the slots may overlap.
-                cache[: self.sentences, :, :, :used] = cache[: self.sentences, :, :, read].clone()
-            self.strangers[:, :, :used] = self.strangers[:, :, read].clone()
-            self.begins -= self.first
-            self.first, self.slots = 0, used
-        else:
-            more = self.num_beams * _STEPS
-            for layer, cache in enumerate(self.caches):
-                # One after the other, so that only one is there twice.
-                self.caches[layer] = F.pad(cache, (0, 0, 0, more))
-            if self.strangers is not None:
-                self.strangers = F.pad(self.strangers, (0, more), value=-torch.inf)
+    def _have_a_position_each(self) -> None:
+        if isinstance(self.position, int):
+            self.position = torch.full((self.sentences,), self.position, device=self.adapter.words.device)
 
 
 def _source_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
@@ -270,13 +222,6 @@ def _source_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
     if mask is None:
         return None
     return like.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(like.dtype).min)[:, None, None]
-
-
-def _moved(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
-    """Put the rows that stand elsewhere now where they belong; return the tensor."""
-    if len(moved):
-        tensor[moved] = tensor[rows[moved]]
-    return tensor
 
 
 ADAPTERS = {MarianMTModel: MarianAdapter, CapsuleAggregatedMarianForConditionalGeneration: MarianAdapter}

@@ -62,6 +62,11 @@ PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "in
 """How products are made for an engine of a `dtype`."""
 
 
+def precisions_on(device: torch.device) -> list[str]:
+    """Return the precisions of engines on a device; none where there are no engines."""
+    return [name for name in PRECISIONS if device.type == "cpu" or (device.type == "cuda" and name != "int8")]
+
+
 def _packed(weight: Tensor) -> Tensor | None:
     """The weight as oneDNN wants it; None where it cannot be had."""
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):

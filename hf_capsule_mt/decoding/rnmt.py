@@ -80,6 +80,9 @@ class RNMTDecoding:
         self.states = start.repeat_interleave(num_beams, dim=0)
         self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, mask)
 
+    def reserve(self, steps: int, left: int) -> None:
+        """Do nothing: a step needs no room; see [`Decoding.reserve`]."""
+
     def step(self, words: Tensor) -> Tensor:
         """Read the next words; see [`Decoding.step`]."""
         adapter, beams = self.adapter, self.num_beams
@@ -88,14 +91,15 @@ class RNMTDecoding:
             read = (read.view(-1, beams, read.shape[1]) + self.sentence_state.unsqueeze(1)).flatten(0, 1)
         between = _gru(adapter.from_words(read), self.states, adapter.first)
         context = self._attend(adapter.query(between))
-        self.states = after = _gru(adapter.from_context(context), between, adapter.second)
+        after = _gru(adapter.from_context(context), between, adapter.second)
+        self.states.copy_(after)
         if self.guided is not None:
             after = self.guided.route(after.view(-1, beams, after.shape[1])).flatten(0, 1)
         return adapter.readout(torch.cat([read, after, context], dim=-1)).tanh_()
 
     def reorder(self, parents: Tensor) -> None:
         """Let beams go on from others; see [`Decoding.reorder`]."""
-        self.states = reordered(self.states, parents)
+        self.states.copy_(reordered(self.states, parents))
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
         """Go on with some sentences; see [`Decoding.select`]."""

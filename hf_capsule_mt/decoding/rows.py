@@ -39,6 +39,13 @@ def masks_together(
     return None if bool(mask.all()) else mask, words
 
 
+def moved_rows(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
+    """Put the rows that stand elsewhere now, `rows[moved]`, at the places `moved`; return the tensor."""
+    if len(moved):
+        tensor[moved] = tensor[rows[moved]]
+    return tensor
+
+
 def _resized(tensor: Tensor, dimension: int, size: int) -> Tensor:
     if tensor.shape[dimension] == size:
         return tensor

@@ -1,8 +1,11 @@
 """Greedy search and beam search, step by step as `generate()` has them, over any model.
 
-Every sentence ends by itself: once nothing can change what it returns, its rows leave the batch.
+Every sentence ends by itself: once nothing can change what it returns, its rows leave the batch. On a CPU that is found
+out after every step. On other devices, which would have to be waited for, it is after several, and until then a step is
+the same operations on tensors of the same shapes, in the same memory.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -18,10 +21,22 @@ _NEVER = -1e9
 """The score of what cannot be chosen."""
 _DROPPED = 16
 """Rows leave once one sentence in so many is finished."""
+_STEPS_TO_A_LOOK = {"cpu": 1, "cuda": 8}
+"""Steps from one look at what is finished to the next, by the kind of device."""
 
 
 class Decoding(Protocol):
-    """Sentences that a model is decoding, with the same number of beams each."""
+    """Sentences that a model is decoding, with the same number of beams each.
+
+    Between two calls of the other methods every step is the same operations, if several are reserved: they change
+    tensors where they are.
+    """
+
+    def reserve(self, steps: int, left: int) -> None:
+        """Make room for as many steps, all of which are made before any other method but `reorder` is called.
+
+        So many are left until all these sentences are at their limits.
+        """
 
     def step(self, words: Tensor) -> Tensor:
         """Read the next words `[sentences, beams]`; return what predicts those after, `[sentences * beams, d]`."""
@@ -43,7 +58,7 @@ class Settings:
     Attributes:
         constraints: on the words.
         start: the token that every translation begins with.
-        eos: the tokens that end one, `[1 or more]`.
+        eos: the tokens that end one, `[1 or more]`, on a CPU.
         pad: what follows a finished translation in greedy search.
         max_length: of a translation, the start token included.
         num_beams: 1 for greedy search.
@@ -99,37 +114,48 @@ class NewTokenLimits(StoppingCriteria):
 class Search:
     """Parts that greedy search and beam search share: the words so far, and the rows that are left of the batch.
 
-    All sentences write their next word to the same column, whenever they began.
+    All sentences write their next word to the same column, whenever they began. Which one it is, the host counts, and a
+    tensor, so that the host need not tell the device.
 
     Args:
         decoding: of the sentences, before the first word.
         vocabulary: the model's output projection.
         settings: how to search.
-        limits: of the new tokens of every sentence, `[sentences]`; none is longer than `settings.max_length` allows.
+        limits: of the new tokens of every sentence.
         index: of the first sentence; the others follow.
     """
 
-    _ROWS: tuple[str, ...] = ("sentences", "words", "begins", "ends", "done")
+    _ROWS: tuple[str, ...] = ("sentences", "words", "latest", "begins", "ends", "done")
     """What has a row for every sentence."""
     _WORDS: tuple[str, ...] = ("words",)
     """What of it has the columns of the words."""
     _COLUMNS: tuple[str, ...] = ("begins", "ends")
     """What of it are numbers of columns."""
+    _RESULT: tuple[str, ...]
+    """What of it makes the translation of a sentence."""
 
     def __init__(
-        self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor, index: int = 0
+        self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int], index: int = 0
     ) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
-        self.device = limits.device
+        self.device = vocabulary.device
+        self.eos = settings.eos.to(self.device)
+        self.steps_to_a_look = _STEPS_TO_A_LOOK[self.device.type]
+        # Where looking costs nothing, what changes nothing is left out.
+        self.looks = self.steps_to_a_look == 1
         self.sentences = torch.arange(index, index + len(limits), device=self.device)
         # The column of the start token, and the last that a sentence can fill.
         self.begins = torch.zeros_like(self.sentences)
-        self.ends = limits.clamp(max=settings.max_length - 1)
-        shape = len(limits), settings.num_beams, int(self.ends.max()) + 1
+        ends = [min(limit, settings.max_length - 1) for limit in limits]
+        self.ends = torch.tensor(ends, device=self.device)
+        shape = len(ends), settings.num_beams, max(ends) + 1
         self.words = torch.full(shape, settings.filling, device=self.device)
         self.words[:, :, 0] = settings.start
-        self.column = 1
+        self.latest = self.words[:, :, 0].clone()
+        self.column, self.place = 1, torch.ones(1, dtype=torch.long, device=self.device)
         self.done = torch.zeros(len(limits), dtype=torch.bool, device=self.device)
+        self.suppressed: Tensor | None = None
+        self.needs_all_scores = False
         # The sentences that began at the same column have as many words.
         self.groups: dict[int, Tensor | slice] = {0: slice(None)}
 
@@ -137,12 +163,21 @@ class Search:
         return len(self.sentences)
 
     def advance(self) -> list[tuple[int, Translation]]:
-        """Write the next word of every sentence; return the indices and the translations of those that leave."""
-        hidden = self.decoding.step(self.words[:, :, self.column - 1])
-        self._extend(hidden)
-        self.column += 1
-        self.done |= self.ends < self.column
+        """Write words up to the next look; return the indices of sentences that leave, and translations on a CPU."""
+        left = self.words.shape[2] - self.column
+        steps = min(self.steps_to_a_look, left)
+        self.decoding.reserve(steps, left)
+        for _ in range(steps):
+            self._find_constraints()
+            self.write()
+            self.column += 1
         return self._leave()
+
+    def write(self) -> None:
+        """Write the next word of every sentence."""
+        self._extend(self.decoding.step(self.latest))
+        self.place += 1
+        self.done |= self.ends < self.place
 
     def admit(self, new: "Search") -> None:
         """Go on with the sentences of another search too, which has not begun."""
@@ -157,38 +192,40 @@ class Search:
 
     @property
     def lengths(self) -> int | Tensor:
-        """Words of the sentences so far, the start included: a number if all have as many, else `[sentences, 1]`."""
-        if len(self.groups) == 1:
+        """Words of the sentences so far, the start included: a number where all have as many, or `[sentences, 1]`."""
+        if self.looks and len(self.groups) == 1:
             return self.column - next(iter(self.groups))
-        return (self.column - self.begins).unsqueeze(-1)
+        return (self.place - self.begins).unsqueeze(-1)
 
     def _extend(self, hidden: Tensor) -> None:
         raise NotImplementedError
 
-    def _translation(self, row: int) -> Translation:
+    def _translation(self, begin: int, *parts: Tensor) -> Translation:
+        """The translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
         raise NotImplementedError
 
     def _scores(self, hidden: Tensor) -> Tensor:
         """What constraints are for: logits of greedy search, log-probabilities of beam search; `[rows, vocabulary]`."""
         raise NotImplementedError
 
-    def _constrained(self, hidden: Tensor) -> Tensor | None:
-        """The scores of all words after the constraints; None if these do no more than suppress the same words."""
+    def _find_constraints(self) -> None:
+        """Find what constrains the next words: a few that are suppressed, or more, for which all scores are needed."""
         constraints = self.settings.constraints
         lengths = [self.column - begin for begin in self.groups]
+        suppressed = [constraints.suppressed(length) for length in lengths]
+        self.suppressed = suppressed[0]
         # The same tensor for the same words.
-        suppressed = {id(constraints.suppressed(length, self.device)) for length in lengths}
-        if len(suppressed) == 1 and not any(map(constraints.need_all_scores, lengths)):
-            return None
+        same = all(words is self.suppressed for words in suppressed)
+        self.needs_all_scores = not same or any(map(constraints.need_all_scores, lengths))
+
+    def _constrained(self, hidden: Tensor) -> Tensor:
+        """The scores of all words after the constraints."""
         scores = self._scores(hidden).view(*self.words.shape[:2], -1)
         for begin, rows in self.groups.items():
             prefixes, of_group = self.words[rows, :, begin : self.column], scores[rows]
-            found = constraints(prefixes.flatten(0, 1), of_group.flatten(0, 1))
+            found = self.settings.constraints(prefixes.flatten(0, 1), of_group.flatten(0, 1))
             scores[rows] = found.view_as(of_group)
         return scores.flatten(0, 1)
-
-    def _suppressed(self) -> Tensor | None:
-        return self.settings.constraints.suppressed(self.column - next(iter(self.groups)), self.device)
 
     def _keep(self, rows: Tensor) -> None:
         for name in self._ROWS:
@@ -212,23 +249,29 @@ class Search:
         for name in self._COLUMNS:
             setattr(self, name, getattr(self, name) + columns)
         self.column += columns
+        self.place += columns
 
     def _leave(self) -> list[tuple[int, Translation]]:
-        finished = self.done.nonzero().flatten().tolist()
+        finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
         count, left = len(self.sentences), len(self.sentences) - len(finished)
         if not finished or (left and len(finished) * _DROPPED < count):
             return []
-        translations = [(int(self.sentences[row]), self._translation(row)) for row in finished]
-        rows, moved = _fill(set(finished), count)
-        rows = torch.tensor(rows, dtype=torch.long, device=self.device)
+        translations = self._translations(finished)
+        rows, moved = (torch.tensor(places, dtype=torch.long, device=self.device) for places in _fill(finished, count))
         self._keep(rows)
         if left:
-            self.decoding.select(rows, torch.tensor(moved, dtype=torch.long, device=self.device))
+            self.decoding.select(rows, moved)
         return translations
 
+    def _translations(self, rows: list[int]) -> list[tuple[int, Translation]]:
+        places = torch.tensor(rows, device=self.device)
+        parts = [getattr(self, name)[places].cpu() for name in ("sentences", "begins", *self._RESULT)]
+        return [(int(sentence), self._translation(int(begin), *rest)) for sentence, begin, *rest in zip(*parts)]
 
-def _fill(finished: set[int], count: int) -> tuple[list[int], list[int]]:
+
+def _fill(finished: Collection[int], count: int) -> tuple[list[int], list[int]]:
     """The rows that are left, the last ones in the places of those that are finished; and these places."""
+    finished = set(finished)
     left = count - len(finished)
     last = [row for row in range(left, count) if row not in finished]
     moved = [row for row in range(left) if row in finished]
@@ -239,19 +282,23 @@ def _fill(finished: set[int], count: int) -> tuple[list[int], list[int]]:
 class GreedySearch(Search):
     """The best next word, always."""
 
+    _RESULT = ("words", "ends")
+
     def _extend(self, hidden: Tensor) -> None:
-        scores = self._constrained(hidden)
-        words = self.vocabulary.best_word(hidden, self._suppressed()) if scores is None else scores.argmax(-1)
+        if self.needs_all_scores:
+            words = self._constrained(hidden).argmax(-1)
+        else:
+            words = self.vocabulary.best_word(hidden, self.suppressed)
         words = words.masked_fill(self.done, self.settings.pad)
-        self.words[:, 0, self.column] = words
-        self.done |= torch.isin(words, self.settings.eos)
+        self.latest.copy_(words.unsqueeze(-1))
+        self.words.index_copy_(2, self.place, self.latest.unsqueeze(-1))
+        self.done |= torch.isin(words, self.eos)
 
     def _scores(self, hidden: Tensor) -> Tensor:
         return self.vocabulary.scores(hidden).float()
 
-    def _translation(self, row: int) -> Translation:
-        begin, last = int(self.begins[row]), min(self.column - 1, int(self.ends[row]))
-        words = self.words[row, :, begin : last + 1]
+    def _translation(self, begin: int, words: Tensor, end: Tensor) -> Translation:
+        words = words[:, begin : min(self.column - 1, int(end)) + 1]
         ends = torch.isin(words[0, 1:], self.settings.eos).nonzero().flatten()
         length = int(ends[0]) + 2 if len(ends) else words.shape[1]
         return Translation(words[:, :length].clone(), None)
@@ -263,6 +310,7 @@ class BeamSearch(Search):
     _ROWS = (*Search._ROWS, "scores", "found", "found_scores", "found_ends", "complete", "can_improve")
     _WORDS = (*Search._WORDS, "found")
     _COLUMNS = (*Search._COLUMNS, "found_ends")
+    _RESULT = ("found", "found_scores", "found_ends")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -278,18 +326,16 @@ class BeamSearch(Search):
         self.can_improve = torch.ones_like(self.done)
         self.num_candidates = max(2, 1 + len(self.settings.eos)) * beams
         self.first = torch.arange(self.num_candidates, device=self.device) < beams
-        # On a CPU, where looking costs nothing, what changes nothing is left out.
-        self.looks = self.device.type == "cpu"
         self.any_complete = not self.looks
 
     def _extend(self, hidden: Tensor) -> None:
         candidates = self._candidates(hidden)
-        ending = torch.isin(candidates.words, self.settings.eos) | (self.ends <= self.column).unsqueeze(-1)
+        ending = torch.isin(candidates.words, self.eos) | (self.ends <= self.place).unsqueeze(-1)
         any_ending = not self.looks or bool(ending.any())
         words = None
         if any_ending:
             words = self.words.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.words.shape[2]))
-            words[:, :, self.column] = candidates.words
+            words.index_copy_(2, self.place, candidates.words.unsqueeze(-1))
             self._collect(candidates, ending, words)
         self._go_on(candidates, ending if any_ending else None)
         if any_ending or self.any_complete:
@@ -299,10 +345,9 @@ class BeamSearch(Search):
         return self.vocabulary.scores(hidden).float().log_softmax(-1)
 
     def _candidates(self, hidden: Tensor) -> Candidates:
-        scores = self._constrained(hidden)
-        if scores is None:
-            return self.vocabulary.best(hidden, self.scores, self.num_candidates, self._suppressed())
-        return best_of(scores, self.scores, self.num_candidates)
+        if self.needs_all_scores:
+            return best_of(self._constrained(hidden), self.scores, self.num_candidates)
+        return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed)
 
     def _go_on(self, candidates: Candidates, ending: Tensor | None) -> None:
         """Continue the best candidates that do not end."""
@@ -312,11 +357,12 @@ class BeamSearch(Search):
         else:
             running = candidates.scores + ending * _NEVER
             chosen = running.topk(beams).indices
-            scores, parents, words = (t.gather(1, chosen) for t in candidates._replace(scores=running))
-        self.scores = scores
-        so_far = self.words[:, :, : self.column]
-        so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, self.column)))
-        self.words[:, :, self.column] = words
+            scores, parents, words = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.words))
+        self.scores.copy_(scores)
+        self.latest.copy_(words)
+        so_far = self.words[:, :, : self.column] if self.looks else self.words
+        so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, so_far.shape[2])))
+        self.words.index_copy_(2, self.place, self.latest.unsqueeze(-1))
         self.decoding.reorder(parents)
 
     def _collect(self, candidates: Candidates, ending: Tensor, words: Tensor) -> None:
@@ -329,12 +375,13 @@ class BeamSearch(Search):
             closed = closed | self.complete.all(-1)
         scores = scores + closed.unsqueeze(-1) * _NEVER + ~ending * _NEVER
         merged = torch.cat([self.found_scores, scores], dim=1)
-        self.found_scores, chosen = merged.topk(self.scores.shape[1])
-        self.complete = torch.cat([self.complete, ending], dim=1).gather(1, chosen)
-        ends = torch.full_like(candidates.words, self.column + 1)
-        self.found_ends = torch.cat([self.found_ends, ends], dim=1).gather(1, chosen)
+        found_scores, chosen = merged.topk(self.scores.shape[1])
+        self.found_scores.copy_(found_scores)
+        self.complete.copy_(torch.cat([self.complete, ending], dim=1).gather(1, chosen))
+        ends = (self.place + 1).expand_as(candidates.words)
+        self.found_ends.copy_(torch.cat([self.found_ends, ends], dim=1).gather(1, chosen))
         places = chosen.unsqueeze(-1).expand(-1, -1, words.shape[2])
-        self.found = torch.cat([self.found, words], dim=1).gather(1, places)
+        self.found.copy_(torch.cat([self.found, words], dim=1).gather(1, places))
         self.any_complete = not self.looks or bool(self.complete.all(-1).any())
 
     def _judge(self) -> None:
@@ -344,7 +391,7 @@ class BeamSearch(Search):
         lengths = settings.max_length - 1 if reaches_end else self.lengths
         best = self.scores[:, :1] / self._penalty(lengths)
         worst = self.found_scores.amin(1, keepdim=True).where(self.complete, _NEVER)
-        self.can_improve = self.can_improve & (best > worst).any(-1)
+        self.can_improve &= (best > worst).any(-1)
         self.done |= ~self.can_improve
         if settings.early_stopping is True:
             self.done |= self.complete.all(-1)
@@ -356,18 +403,18 @@ class BeamSearch(Search):
         # As Python computes it.
         return lengths.double().pow(self.settings.length_penalty).float()
 
-    def _translation(self, row: int) -> Translation:
-        number, begin = self.settings.num_return_sequences, int(self.begins[row])
-        ends = self.found_ends[row, :number]
-        sequences = self.found[row, :number, begin : int(ends.max())].clone()
-        places = torch.arange(begin, begin + sequences.shape[1], device=self.device)
+    def _translation(self, begin: int, found: Tensor, scores: Tensor, ends: Tensor) -> Translation:
+        number = self.settings.num_return_sequences
+        ends = ends[:number]
+        sequences = found[:number, begin : int(ends.max())].clone()
+        places = torch.arange(begin, begin + sequences.shape[1])
         # Beyond its end a translation has the words of none.
         sequences.masked_fill_(places >= ends.unsqueeze(-1), self.settings.filling)
-        return Translation(sequences, self.found_scores[row, :number].clone())
+        return Translation(sequences, scores[:number].clone())
 
 
 def begin_search(
-    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Tensor, index: int = 0
+    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int], index: int = 0
 ) -> Search:
     """Return a search for translations; the arguments are those of [`Search`]."""
     kind = GreedySearch if settings.num_beams == 1 else BeamSearch

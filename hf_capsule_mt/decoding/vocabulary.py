@@ -54,6 +54,11 @@ class Vocabulary:
         self._product = joined([(weight, bias), filling], make)
         self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
 
+    @property
+    def device(self) -> torch.device:
+        """Where the words are scored."""
+        return self._places.device
+
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` of all words by hidden states `[rows, d]`."""
         return self._product(hidden)[:, : self.size]
@@ -104,7 +109,7 @@ class Vocabulary:
     def _reduce(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Maxima of the groups `[rows, groups]`, and the logarithms of the sums of exponentials `[rows, 1]`."""
         maxima, sums = [], []
-        rows = max(1, _CHUNK // scores.shape[1])
+        rows = max(1, _CHUNK // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
         memory = torch.empty_like(scores[:rows])
         for part in scores.split(rows):
             of_groups = self._groups_of(part).amax(1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,8 @@ def with_products(module: nn.Module, make: Make) -> nn.Module:
     return copied
 
 
-class Norm(NamedTuple):
+@dataclass(frozen=True)
+class Norm:
     """A copy of a LayerNorm."""
 
     weight: Tensor

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, Pre
 
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.records import Decoders
 
 from .memory import peak_of_live_tensors
@@ -43,7 +43,7 @@ def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     """
     found: dict[str, Decoder] = {GENERATE: partial(_generate, model, num_beams, None)}
     if _is_known_to_the_engine(model):
-        for precision in PRECISIONS:
+        for precision in precisions_on(model.device):
             found[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
     if model.device.type == "cpu" and find_spec("ctranslate2") is not None and (plain := as_plain(model)) is not None:
         for precision in _CTRANSLATE2_PRECISIONS:

@@ -27,10 +27,17 @@ def test_every_piece(tmp_path, capsys):
     options = ["--device", "cpu", "--quick", "--output_dir", str(tmp_path)]
     assert GPU["main"](options, run_here) == 0
     names = {path.stem for path in tmp_path.glob("*.md")}
-    assert names == {"tests", "growth_tiny", "multi30k", *(f"speed_tiny_{name}" for name in GPU["_FAMILIES"])}
+    assert names == {
+        "tests",
+        "growth_tiny",
+        "decoders_tiny_1",
+        "multi30k",
+        *(f"speed_tiny_{name}" for name in GPU["_FAMILIES"]),
+    }
     for record in (tmp_path / "records").glob("*.json"):
         assert json.loads(record.read_text())["environment"]["device"]
     assert "transformer" in (tmp_path / "speed_tiny_layers.md").read_text()
+    assert "engine bfloat16" in (tmp_path / "decoders_tiny_1.md").read_text()
     capsys.readouterr()
 
     def never(*arguments):
@@ -54,7 +61,7 @@ def test_a_piece_that_failed_is_not_done(tmp_path, capsys):
 def test_the_script_lists_its_pieces():
     """Every size and method, without importing more than Python has."""
     listed = subprocess.run([SCRIPT, "--list"], capture_output=True, text=True, check=True, env={**os.environ})
-    assert listed.stdout.count("needs") == 1 + 3 * 4 + 3 + 1
+    assert listed.stdout.count("needs") == 1 + 3 * 4 + 3 + 2 * 3 + 1
     methods = {method for family in GPU["_FAMILIES"].values() for method in family} | set(GPU["_CAPSNMT"])
     from hf_capsule_mt.configuration import METHODS
 

@@ -5,7 +5,7 @@ import argparse
 import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
 
 from hf_capsule_mt.cli import decoding
 from hf_capsule_mt.decoding import Engine
@@ -63,3 +63,17 @@ def test_int8_is_the_engines_alone(folders):
         _args("--model", folders["known"], "--engine", "transformers", "--dtype", "int8")
     with pytest.raises(ValueError, match="T5ForConditionalGeneration on cpu; give float32 or bfloat16"):
         _load(_args("--model", folders["other"], "--dtype", "int8"))
+
+
+def test_a_gpu_has_no_int8(folders, monkeypatch):
+    moved = []
+    monkeypatch.setattr(PreTrainedModel, "to", lambda model, where: moved.append(where) or model)
+    state = decoding.process_state("cpu")
+    args = _args("--model", folders["known"], "--dtype", "bfloat16")
+    args.device = "cuda"
+    # The engine's own precision.
+    assert decoding.load(args, state)[0].dtype == torch.float32
+    assert moved == [torch.device("cuda")]
+    args.dtype = "int8"
+    with pytest.raises(ValueError, match=r"int8 is for .* on a CPU, but .* on cuda; give float32 or bfloat16"):
+        decoding.load(args, state)

@@ -20,7 +20,7 @@ def check_agreement(model, source, calls, **options):
     scores = None
     if options.get("num_beams", 1) > 1:
         scores = torch.cat([translation.scores for translation in calls[-1]])
-        torch.testing.assert_close(scores, expected.sequences_scores, atol=TOLERANCE, rtol=1e-6)
+        torch.testing.assert_close(scores, expected.sequences_scores.cpu(), atol=TOLERANCE, rtol=1e-6)
     if not torch.equal(found, expected.sequences):
         _check_ties(found, expected, scores)
     eos = model.generation_config.eos_token_id
@@ -32,6 +32,6 @@ def _check_ties(found, expected, scores):
     width = max(found.shape[1], expected.sequences.shape[1])
     rows = [torch.nn.functional.pad(rows, (0, width - rows.shape[1])) for rows in (found, expected.sequences)]
     for row in (rows[0] != rows[1]).any(1).nonzero().flatten().tolist():
-        margin = (scores[row] - expected.sequences_scores[row]).abs().item()
+        margin = abs(scores[row].item() - expected.sequences_scores[row].item())
         print(f"row {row} differs by {margin}: {rows[0][row].tolist()} {rows[1][row].tolist()}")
         assert margin < 1e-6, f"row {row} differs, and it is no tie"

@@ -27,15 +27,16 @@ def check_stream(model, count, room, **options):
     assert sorted(found) == list(range(count))
     criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor(limits))])
     scored = {"return_dict_in_generate": True, "output_scores": True}
+    source = {name: value.to(model.device) for name, value in source.items()}
     expected = model.generate(**source, **options, **scored, stopping_criteria=criteria, max_new_tokens=LONGEST + 1)
     number = options.get("num_return_sequences", 1)
     filling = {model.config.pad_token_id, model.config.eos_token_id}
-    for index, sequences in enumerate(expected.sequences.split(number)):
+    for index, sequences in enumerate(expected.sequences.cpu().split(number)):
         width = found[index].sequences.shape[1]
         assert torch.equal(found[index].sequences, sequences[:, :width]), index
         assert set(sequences[:, width:].flatten().tolist()) <= filling
         if options["num_beams"] > 1:
-            scores = expected.sequences_scores[index * number : (index + 1) * number]
+            scores = expected.sequences_scores.cpu()[index * number : (index + 1) * number]
             torch.testing.assert_close(found[index].scores, scores, atol=1e-4, rtol=1e-6)
 
 

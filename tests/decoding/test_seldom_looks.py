@@ -1,0 +1,265 @@
+"""Steps without a look at the device, as on a GPU: nothing waits for it, nothing moves, and the tokens are the same."""
+
+import sys
+
+import pytest
+import torch
+from agreement import check_agreement
+from ending_models import LONGEST, VOCABULARY, ending, sources
+from test_streams import check_stream
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import NoRepeatNGramLogitsProcessor
+
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, products
+from hf_capsule_mt.decoding import search as search_module
+from hf_capsule_mt.decoding.constraints import Constraints
+from hf_capsule_mt.decoding.families import ADAPTERS
+from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.search import Settings, begin_search
+
+KINDS = ("marian", "marian/em_routing", "marian/gdr", "recurrent/rnmt", "recurrent/capsule", "recurrent/hybrid")
+SEARCHES = {
+    "greedy": {},
+    "beams": {"num_beams": 4},
+    "early": {"num_beams": 4, "early_stopping": True, "length_penalty": 0.6},
+    "never": {"num_beams": 4, "early_stopping": "never", "num_return_sequences": 2},
+}
+STEPS = 5
+# Ways to read a tensor on the host, for which a GPU is waited.
+READING = {
+    "tolist",
+    "item",
+    "cpu",
+    "numpy",
+    "nonzero",
+    "unique",
+    "equal",
+    "__bool__",
+    "__int__",
+    "__index__",
+    "__float__",
+}
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture
+def seldom(monkeypatch):
+    """Look on a CPU as seldom as on a GPU, and multiply as there."""
+    monkeypatch.setitem(search_module._STEPS_TO_A_LOOK, "cpu", STEPS)
+    monkeypatch.setattr(products, "_packed", lambda weight: None)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("name", KINDS)
+def test_the_tokens_are_those_of_generate(name, search, seldom, engine_calls):
+    model = ending(name)
+    for count, limit in ((12, LONGEST), (3, 1), (5, STEPS + 1)):
+        check_agreement(model, sources(count, seed=count), engine_calls, max_new_tokens=limit, **SEARCHES[search])
+
+
+@pytest.mark.parametrize("name", ["marian/gdr", "recurrent/hybrid"])
+def test_a_stream(name, seldom):
+    check_stream(ending(name), 24, 48, num_beams=3, begin_suppress_tokens=[7, 9], min_new_tokens=3)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_more_steps_than_there_is_room_for_at_first(num_beams, seldom, engine_calls):
+    options = {"num_beams": num_beams, "min_new_tokens": 35, "max_new_tokens": 39}
+    check_agreement(ending("marian"), sources(4), engine_calls, **options)
+
+
+def _search(name, num_beams, dtype="float32", device="cpu"):
+    """A search of which no sentence has begun; the sources are read on a CPU."""
+    model, source = ending(name), sources(6)
+    with torch.no_grad():
+        encoded = model.get_encoder()(**source)
+        encoded = type(encoded)(**{key: value.to(device) for key, value in encoded.items()})
+        adapter = ADAPTERS[type(model)](model.to(device), PRECISIONS[dtype])
+        decoding = adapter.begin(encoded, source["attention_mask"].to(device), num_beams)
+    constraints = Constraints([], VOCABULARY, torch.device(device))
+    # No word ends a sentence.
+    eos = torch.tensor([VOCABULARY])
+    settings = Settings(constraints, start=2, eos=eos, pad=0, max_length=40, num_beams=num_beams)
+    return begin_search(decoding, adapter.vocabulary, settings, [30] * 6)
+
+
+class _Reads(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__name__ in READING:
+            self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_host_reads_once_in_several_steps(name, num_beams, seldom):
+    search = _search(name, num_beams)
+    with torch.inference_mode(), _Reads() as reads:
+        for look in range(1, 5):
+            assert not search.advance()
+            assert search.column == 1 + look * STEPS
+    assert reads.names == ["tolist"] * 4
+
+
+@pytest.fixture
+def meta(monkeypatch):
+    """A device without numbers, which none of them can be read from."""
+
+    class NoAutocast:
+        def __init__(self, *arguments, **settings): ...
+        def __enter__(self): ...
+        def __exit__(self, *error): ...
+
+    monkeypatch.setitem(search_module._STEPS_TO_A_LOOK, "meta", STEPS)
+    # What models ask of autocast is not known there.
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: False)
+    monkeypatch.setattr(torch, "autocast", NoAutocast)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hf_capsule_mt.decoding.") and hasattr(module, "check_plain"):
+            monkeypatch.setattr(module, "check_plain", lambda *modules, kind: None)
+    return "meta"
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_step_reads_no_number(name, num_beams, meta):
+    search = _search(name, num_beams, "bfloat16", meta)
+    search.decoding.reserve(STEPS, 30)
+    with torch.inference_mode():
+        for _ in range(STEPS):
+            search.write()
+    assert search.words.is_meta
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        search._leave()
+
+
+class _Operations(TorchDispatchMode):
+    """Notes every operation with the shapes, and what is changed of the search with its place in memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        self.found.append((str(func), *(tuple(tensor.shape) for tensor in tensors)))
+        return func(*args, **(kwargs or {}))
+
+
+def _places(*objects):
+    return {
+        (type(each), name): value.data_ptr()
+        for each in objects
+        for name, value in vars(each).items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_between_looks_are_the_same_operations_in_the_same_memory(name, num_beams, seldom):
+    search, steps = _search(name, num_beams), []
+    with torch.no_grad():
+        search.advance()
+        search.decoding.reserve(STEPS, 20)
+        before = _places(search, search.decoding, *filter(None, [getattr(search.decoding, "targets", None)]))
+        for _ in range(STEPS):
+            with _Operations() as operations:
+                search.write()
+            steps.append(operations.found)
+    assert all(step == steps[0] for step in steps)
+    assert len(steps[0]) > 50
+    assert before == _places(search, search.decoding, *filter(None, [getattr(search.decoding, "targets", None)]))
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_compiler_takes_a_whole_step(name, num_beams, seldom):
+    torch._dynamo.reset()
+    graphs, (plain, compiled) = [], (_search(name, num_beams) for _ in range(2))
+
+    def keep(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    writes = {plain: plain.write, compiled: torch.compile(compiled.write, fullgraph=True, backend=keep)}
+    with torch.no_grad():
+        for search, write in writes.items():
+            search.decoding.reserve(STEPS, 30)
+            for _ in range(STEPS):
+                write()
+    assert len(graphs) == 1
+    assert torch.equal(plain.words, compiled.words)
+    assert len(plain.words.unique()) > 2
+
+
+def test_what_a_gpu_has_no_engine_for(monkeypatch, engine_calls):
+    model = ending("marian")
+    with pytest.raises(ValueError, match="NoRepeatNGramLogitsProcessor on cuda"):
+        Constraints([NoRepeatNGramLogitsProcessor(2)], VOCABULARY, torch.device("cuda"))
+    monkeypatch.setattr(Engine, "device", torch.device("cuda"))
+    options = {"num_beams": 2, "no_repeat_ngram_size": 2, "max_new_tokens": 9}
+    expected = model.generate(**sources(4), **options)
+    assert torch.equal(model.generate(**sources(4), **options, custom_generate=generate), expected)
+    assert not engine_calls
+    monkeypatch.setattr(type(model), "device", torch.device("cuda", 1))
+    with pytest.raises(ValueError, match="'int8'; for a model on cuda:1 it must be one of float32, bfloat16"):
+        Engine(model, "int8")
+    monkeypatch.setattr(type(model), "device", torch.device("meta"))
+    with pytest.raises(UnsupportedModelError, match="on meta; the engine decodes on a CPU or a CUDA device"):
+        Engine(model)
+
+
+def _on_cuda(name, count=24):
+    return ending(name).to("cuda"), {key: value.to("cuda") for key, value in sources(count).items()}
+
+
+@pytest.mark.cuda
+@needs_cuda
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("name", KINDS)
+def test_float32_on_cuda(name, search, engine_calls):
+    model, source = _on_cuda(name)
+    check_agreement(model, source, engine_calls, max_new_tokens=LONGEST, **SEARCHES[search])
+
+
+@pytest.mark.cuda
+@needs_cuda
+@pytest.mark.parametrize("name", KINDS)
+def test_bfloat16_on_cuda(name, engine_calls):
+    model, source = _on_cuda(name)
+    for dtype in ("float32", "bfloat16"):
+        model.generate(**source, num_beams=3, max_new_tokens=10, custom_generate=generate, dtype=dtype)
+    exact, found = (torch.stack([translation.scores[0] for translation in call]) for call in engine_calls)
+    assert 0 < (exact - found).abs().median() < 0.05
+
+
+@pytest.mark.cuda
+@needs_cuda
+@pytest.mark.parametrize("name", KINDS)
+def test_a_step_as_a_cuda_graph(name):
+    expected, found = (_search(name, 4, device="cuda") for _ in range(2))
+    with torch.inference_mode():
+        for search in (expected, found):
+            search.decoding.reserve(8, 30)
+            search.write()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found.write()
+        for _ in range(7):
+            expected.write()
+            graph.replay()
+    assert torch.equal(expected.words, found.words)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_a_stream_on_cuda():
+    check_stream(ending("marian/gdr").to("cuda"), 24, 48, num_beams=3, min_new_tokens=3)
