@@ -18,6 +18,8 @@ _ALIGNMENT = 16
 """The number of groups is a multiple of it."""
 _CHUNK = 1 << 18
 """Scores that are read several times while a core's cache holds them."""
+_LARGEST = 7 << 20
+"""Scores that are made at a time: for tensors of 32 MiB and more the C library asks for new memory every time."""
 
 
 class Candidates(NamedTuple):
@@ -81,6 +83,15 @@ class Vocabulary:
             count: K.
             suppressed: words whose probability counts, but which cannot be chosen.
         """
+        beams = before.shape[1]
+        sentences = max(1, _LARGEST // (beams * self._places.shape[0] * self._num_groups))
+        if len(before) <= sentences or self.device.type != "cpu":
+            return self._best(hidden, before, count, suppressed)
+        parts = zip(hidden.split(sentences * beams), before.split(sentences))
+        found = [self._best(*part, count, suppressed) for part in parts]
+        return Candidates(*map(torch.cat, zip(*found)))
+
+    def _best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
         scores = self._product(hidden)
         maxima, log_sums = self._reduce(scores)
         if suppressed is not None:
