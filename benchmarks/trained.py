@@ -21,7 +21,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.decoding.products import PRECISIONS
-from hf_capsule_mt.evaluation.decoders import as_plain, ctranslate2_translator
+from hf_capsule_mt.evaluation.decoders import ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.evaluation.speed import clock, seconds
 from hf_capsule_mt.evaluation.translator import translate_lines
@@ -74,15 +74,16 @@ def file_decoders(
     )
     found: dict[str, Callable[[list[str]], list[str]]]
     found = {f"engine {precision}": partial(translate, dtype=precision) for precision in PRECISIONS}
-    if (plain := as_plain(model)) is not None:
+    if (plain := for_ctranslate2(model)) is not None:
+        longest = plain.config.max_position_embeddings - 1
         for precision in ("float32", "int8"):
             translator = ctranslate2_translator(plain, precision)
-            found[f"CTranslate2 {precision}"] = partial(translate_file, translator, tokenizer, num_beams)
+            found[f"CTranslate2 {precision}"] = partial(translate_file, translator, tokenizer, num_beams, longest)
     return found
 
 
 def translate_file(
-    translator: "Translator", tokenizer: PreTrainedTokenizerBase, num_beams: int, lines: list[str]
+    translator: "Translator", tokenizer: PreTrainedTokenizerBase, num_beams: int, longest: int, lines: list[str]
 ) -> list[str]:
     """Translate by CTranslate2's `translate_file`."""
     with TemporaryDirectory() as folder:
@@ -92,6 +93,7 @@ def translate_file(
             str(source),
             str(target),
             beam_size=num_beams,
+            max_decoding_length=longest,
             max_batch_size=TOKENS_PER_BATCH,
             batch_type="tokens",
             read_batch_size=100 * TOKENS_PER_BATCH,

@@ -45,7 +45,7 @@ def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
     if _is_known_to_the_engine(model):
         for precision in precisions_on(model.device):
             found[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
-    if model.device.type == "cpu" and find_spec("ctranslate2") is not None and (plain := as_plain(model)) is not None:
+    if (plain := for_ctranslate2(model)) is not None:
         for precision in _CTRANSLATE2_PRECISIONS:
             found[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
     return found
@@ -103,9 +103,9 @@ def _is_known_to_the_engine(model: PreTrainedModel) -> bool:
     return True
 
 
-def as_plain(model: PreTrainedModel) -> MarianMTModel | None:
-    """Return the model as Marian has it; None if it has weights that Marian has not, or too few."""
-    if not isinstance(model.config, MarianConfig):
+def for_ctranslate2(model: PreTrainedModel) -> MarianMTModel | None:
+    """Return the model as Marian has it; None if it has other weights, is not on a CPU, or there is no CTranslate2."""
+    if not isinstance(model.config, MarianConfig) or model.device.type != "cpu" or find_spec("ctranslate2") is None:
         return None
     plain = MarianMTModel(plain_config(model.config)).eval()
     weights = model.state_dict()

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from hf_capsule_mt.markdown import table_in_markdown
-from hf_capsule_mt.records import Rates, SpeedRecord, read
+from hf_capsule_mt.records import FileDecodingRecord, Rates, SpeedRecord, read
 from hf_capsule_mt.templates import render
 
 from .decoders import GENERATE
@@ -14,8 +14,8 @@ from .speed import MEDIAN_LENGTH
 def decoders_page(page: Path) -> str:
     """Return a page rendered from its template, which lies beside it as PAGE.jinja.
 
-    The template has `speed(name)` and `memory(name)`, the tables of the record of that name in the folder `records`
-    beside the page; `ratio(name, row, decoder, reference)`, times as fast as another decoder; and
+    The template has `speed(name)`, `memory(name)` and `on_file(name)`, the tables of the record of that name in the
+    folder `records` beside the page; `ratio(name, row, decoder, reference)`, times as fast as another decoder; and
     `has(name, row, decoder)`, whether that was measured.
     """
     folder = page.parent / "records"
@@ -35,6 +35,7 @@ def decoders_page(page: Path) -> str:
         page.with_name(f"{page.name}.jinja"),
         speed=lambda name: decoders_report(record(name)),
         memory=lambda name: memory_report(record(name)),
+        on_file=lambda name: file_report(read(FileDecodingRecord, folder / f"{name}.json")),
         ratio=ratio,
         has=has,
     )
@@ -62,6 +63,20 @@ def memory_report(record: SpeedRecord) -> str:
     return (
         f"{table_in_markdown(rows)}\n\nThe most bytes of tensors at one time, weights apart: {settings.batch_size} "
         f"sources of {length} tokens, {settings.num_beams} beams, {length} tokens written."
+    )
+
+
+def file_report(record: FileDecodingRecord) -> str:
+    """Return the table of decoders of trained models on a whole file."""
+    rows = [["weights of", "decoder", "BLEU", "seconds"]]
+    for row, found in record.models.items():
+        for name, decoder in found.items():
+            rows.append([row, name, f"{decoder.bleu.score:.2f}", f"{median(decoder.seconds):.1f}"])
+    time = "time of the process on a processor" if record.clock == "cpu" else "time that passed"
+    rounds = len(next(iter(next(iter(record.models.values())).values())).seconds)
+    return (
+        f"{table_in_markdown(rows)}\n\n{record.num_beams} beams; medians of {rounds} round(s) of {time}, in which the "
+        f"decoders take turns. {record.environment}."
     )
 
 
