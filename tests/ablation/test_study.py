@@ -120,6 +120,8 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("figures", {"f": {"rows": ["*"], "x": "y"}}, "figures.f lacks 'test', which must be text"),
         ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t"}}, "figures.f.test is 't'; allowed are 'test'"),
         ("cost", {"gpus": 8}, "cost lacks 'gpu'"),
+        ("rows.0.name", "a" * 5000, f"the name '{'a' * 79} must be up to 100 letters, digits and"),
+        ("rows.0.name", "{a}" * 1700, r"rows\[0\].name is '({a}){26}{ ?; by its grid"),
     ],
 )
 def test_mistakes_of_structure(tmp_path, study, key, value, message):

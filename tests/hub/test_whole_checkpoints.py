@@ -202,3 +202,13 @@ def test_two_words_of_one_number(ours):  # noqa: F811
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"are both word 4, so it decodes by chance"):
         load_tokenizer(ours)
+
+
+def test_a_tokenizer_that_makes_nothing_of_a_text(ours):  # noqa: F811
+    """It would be translated as if it were blank."""
+    file = ours / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["post_processor"]["single"] = []
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"the tokenizer in {ours} cannot be loaded: it makes no words of a text"):
+        load_tokenizer(ours)
