@@ -194,7 +194,10 @@ def _check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
             raise ValueError(f"{words[index]!r:.80} and {word!r:.80} are both word {index}, so it decodes by chance")
     # A tokenizer keeps how it was called last, and would be saved with it.
     called = copy.deepcopy(tokenizer)
-    called.decode(called("a", truncation=True)["input_ids"], skip_special_tokens=True)
+    ids = called("a", truncation=True)["input_ids"]
+    if not ids:
+        raise ValueError("it makes no words of a text")
+    called.decode(ids, skip_special_tokens=True)
 
 
 def load_weights(

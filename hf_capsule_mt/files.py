@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -20,6 +21,10 @@ from .modeling.weight_hashes import hash_file as hash_file
 # The Trainer sends no file whose name begins so to the Hub.
 LOCK = "_lock"
 """Name of the file in a folder that the process which works there holds locked."""
+GRACE = 5
+"""Seconds that a process which was killed may need to die, and its lock with it."""
+
+_held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -96,21 +101,28 @@ def new_folder(path: Path) -> Iterator[Path]:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder, which is made if need be; the lock ends with the block, and with the process.
 
-    A folder that is made here, and empty at the end, is removed.
+    A block within another of the same folder and thread adds nothing. A folder that is made here, and empty at the
+    end, is removed.
 
     Raises:
-        BlockingIOError: if another process holds the lock.
+        BlockingIOError: if another process, or thread, holds the lock, and does so for [`GRACE`] more.
     """
+    place = folder.resolve()
+    if place in _held.get():
+        yield
+        return
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=GRACE)
     except Timeout as error:
         raise BlockingIOError(f"another process works in {folder}; wait for it, or name another folder") from error
+    outer = _held.set(_held.get() | {place})
     try:
         yield
     finally:
+        _held.reset(outer)
         # While it is held: who opened the file before looks whether it is still there.
         with suppress(OSError):
             (folder / LOCK).unlink()

@@ -429,7 +429,7 @@ def read(kind: type[R], path: Path) -> R:
     if found.get("kind", kind.KIND) != kind.KIND:
         raise ValueError(f"{path} is a record of the kind {found['kind']!r:.80}, not {kind.KIND!r}; {remedy}")
     version = found.get("version", 1)
-    if version not in range(1, VERSION + 1):
+    if type(version) is not int or version not in range(1, VERSION + 1):
         raise ValueError(
             f"{path} is of version {version!r:.80}; this release reads versions up to {VERSION}: upgrade it"
         )

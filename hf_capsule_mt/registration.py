@@ -1,5 +1,7 @@
 """Registration with Transformers: our models in its Auto classes, and the translation pipeline."""
 
+from typing import Any
+
 import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -33,11 +35,21 @@ class _TaskAliases(dict):
         raise KeyError(task)
 
 
+class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
+    """Notes in a model which tensors the checkpoint lacked, as models of this package do; the pipeline refuses it."""
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()) | frozenset(report["missing_keys"])
+        return model
+
+
 def register_translation() -> None:
     """Give `pipeline()` the task "translation" again, which Transformers 5 took away; leave one that is there alone."""
     if "translation" in PIPELINE_REGISTRY.supported_tasks:
         return
     # Newer versions refuse the name before they ask the registry.
     getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
-    PIPELINE_REGISTRY.register_pipeline("translation", TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text")
+    PIPELINE_REGISTRY.register_pipeline("translation", TranslationPipeline, pt_model=_ReportingSeq2SeqLM, type="text")
     PIPELINE_REGISTRY.task_aliases = _TaskAliases(PIPELINE_REGISTRY.task_aliases)

@@ -112,6 +112,7 @@ def nested(found, place):
         ("colour", "red", "has colour, of which nothing is known"),
         ("kind", "speed", "is a record of the kind 'speed', not 'run'; give a record that hf-capsule-mt train wrote"),
         ("version", 3, "is of version 3; this release reads versions up to 2"),
+        ("version", 1.0, "is of version 1.0; this release reads versions up to 2"),
     ],
 )
 def test_fields_that_are_wrong(place, value, message, tmp_path):

@@ -1,8 +1,10 @@
 """Hashes are those of the files, and a folder has one lock."""
 
 import hashlib
+from threading import Timer
 
 import pytest
+from filelock import FileLock
 
 from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked
 
@@ -16,13 +18,28 @@ def test_hashes(tmp_path):
 def test_a_folder_has_one_lock(tmp_path):
     folder = tmp_path / "new" / "folder"
     with locked(folder):
-        with pytest.raises(BlockingIOError, match=f"another process works in {folder}; wait"), locked(folder):
+        with locked(folder.parent / "." / "folder"):
             pass
+        with pytest.raises(TimeoutError):
+            FileLock(folder / LOCK).acquire(timeout=0)
         assert [file.name for file in folder.iterdir()] == [LOCK]
     assert not folder.exists()
     with locked(folder):
         (folder / "result").touch()
     assert [file.name for file in folder.iterdir()] == ["result"]
+
+
+def test_the_lock_of_another(tmp_path, monkeypatch):
+    """It is waited for as long as a killed process may need to die."""
+    other = FileLock(tmp_path / LOCK, thread_local=False)
+    with other:
+        monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+        with pytest.raises(BlockingIOError, match=f"another process works in {tmp_path}; wait"), locked(tmp_path):
+            pass
+        monkeypatch.setattr("hf_capsule_mt.files.GRACE", 60)
+        Timer(0.2, other.release).start()
+        with locked(tmp_path):
+            assert not other.is_locked
 
 
 def test_an_error_ends_the_lock(tmp_path):

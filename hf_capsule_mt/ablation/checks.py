@@ -32,7 +32,7 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     if "bleu" not in metrics:
         raise ValueError(f"{study.name}: evaluate.metrics is {metrics}; the tables need bleu among them")
     for row in study.rows:
-        where = f"{study.name}: the row {row.name!r}"
+        where = f"{study.name}: the row {row.name!r:.80}"
         _check_options(row.train, where, parsers["train"], SET_HERE["train"])
         _check_config(row, where)
     for name, figure in study.figures.items():
@@ -74,7 +74,7 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     distilled = any(step.command == "distill" and step.product.exists() for step in job.steps)
     if not trained_first and not distilled:
         raise FileNotFoundError(
-            f"the row {job.row.name!r} has the teacher {teacher.name!r}, whose model is not in "
+            f"the row {job.row.name!r:.80} has the teacher {teacher.name!r:.80}, whose model is not in "
             f"{plan.model(teacher, teacher.seeds[0])}; put it there, train that row too, or name a model as the teacher"
         )
 
@@ -83,7 +83,7 @@ def _check_options(options: Mapping[str, Any], where: str, parser: argparse.Argu
     allowed = sorted({action.dest for action in parser._actions} - {"help"} - set_here)
     for name, value in options.items():
         if name not in allowed:
-            raise ValueError(f"{where} has the option {name!r}; allowed are {', '.join(allowed)}")
+            raise ValueError(f"{where} has the option {name!r:.80}; allowed are {', '.join(allowed)}")
         if value is False and not isinstance(parser, HfArgumentParser):
             raise ValueError(f"{where} has {name}: false, which no option can say; leave {name} out")
 
@@ -98,15 +98,15 @@ def _check_config(row: Row, where: str) -> None:
 def _check_figure(study: Study, figure: Figure, where: str) -> None:
     names = [row.name for row in study.rows]
     if figure.baseline is not None and figure.baseline not in names:
-        raise ValueError(f"{where}.baseline is {figure.baseline!r}; the rows are {', '.join(names)}")
+        raise ValueError(f"{where}.baseline is {figure.baseline!r:.80}; the rows are {', '.join(names)}")
     for pattern in figure.rows:
         rows = [row for row in study.rows if fnmatchcase(row.name, pattern)]
         if not rows:
-            raise ValueError(f"{where}.rows has {pattern!r}; the rows are {', '.join(names)}")
+            raise ValueError(f"{where}.rows has {pattern!r:.80}; the rows are {', '.join(names)}")
         for row in rows:
             for axis, name in (("x", figure.x), ("series", figure.series)):
                 if name is not None and not hasattr(preset_config(row.method, row.size), name):
-                    raise ValueError(f"{where}.{axis} is {name!r}, which {row.method} has not, of {row.name!r}")
+                    raise ValueError(f"{where}.{axis} is {name!r:.80}, which {row.method} has not, of {row.name!r:.80}")
 
 
 def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None:

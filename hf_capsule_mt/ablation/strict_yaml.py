@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} comes twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r:.80} comes twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -77,7 +77,7 @@ def check_mapping(value: Any, where: str, kinds: Mapping[str, type], required: C
         check_kind(item, f"{where}.{key}", kinds[key])
     for key in required:
         if key not in value:
-            raise ValueError(f"{where} lacks {key!r}, which must be {_NAMES[kinds[key]]}")
+            raise ValueError(f"{where} lacks {key!r:.80}, which must be {_NAMES[kinds[key]]}")
     return value
 
 

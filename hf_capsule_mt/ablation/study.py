@@ -31,6 +31,7 @@ SECTIONS = ("train_tokenizer", "distill", "train", "average_checkpoints", "trans
 LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
 
 # Fields of `Study` that the file gives as they are, where it gives them.
+_LONGEST_NAME = 100
 _AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
 _STUDY = {
     **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
@@ -163,7 +164,7 @@ def read_study(path: Path) -> Study:
         cost = Cost(**check_mapping(found["cost"], f"{where}: cost", _COST, ("gpus", "gpu")))
     names = [row.name for row in rows]
     if found.get("baseline", names[0]) not in names:
-        raise ValueError(f"{where}: baseline is {found['baseline']!r}; the rows are {', '.join(names)}")
+        raise ValueError(f"{where}: baseline is {found['baseline']!r:.80}; the rows are {', '.join(names)}")
     return Study(
         name=path.stem,
         title=found["title"],
@@ -182,7 +183,7 @@ def read_study(path: Path) -> Study:
 def _data(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     check_mapping(data, where, _DATA)
     if ("train_file" in data) == ("dataset_name" in data):
-        raise ValueError(f"{where} is {data!r}; it must have either train_file or dataset_name")
+        raise ValueError(f"{where} is {data!r:.80}; it must have either train_file or dataset_name")
     for name in ("train_file", "validation_file"):
         if name in data:
             check_list(data[name], f"{where}.{name}", str)
@@ -198,7 +199,7 @@ def _test(name: str, value: Any, where: str) -> Test:
         return Test(name, split=value)
     files = check_list(value, where, str)
     if len(files) < 2:
-        raise ValueError(f"{where} is {value!r}; it must be a split, or a source file and its references")
+        raise ValueError(f"{where} is {value!r:.80}; it must be a split, or a source file and its references")
     return Test(name, files[0], tuple(files[1:]))
 
 
@@ -210,7 +211,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     named = {name for _, name, _, _ in Formatter().parse(item["name"]) if name is not None}
     if named != set(grid):
         fields = " and ".join(f"{{{name}}}" for name in sorted(grid)) or "nothing in braces"
-        raise ValueError(f"{where}.name is {item['name']!r}; by its grid, it must have {fields} in it")
+        raise ValueError(f"{where}.name is {item['name']!r:.80}; by its grid, it must have {fields} in it")
     seeds = check_list(item.get("seeds", study.get("seeds", [1])), f"{where}.seeds", int)
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}.seeds is {seeds}; they must differ")
@@ -236,8 +237,10 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
 
 def _check_name(name: Any, where: str) -> None:
     # Names of rows and tests are parts of names of files.
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.=+-]*", name):
-        raise ValueError(f"{where}: the name {name!r} must be letters, digits and any of _ . = + -")
+    if not isinstance(name, str) or not re.fullmatch(rf"\w[\w.=+-]{{0,{_LONGEST_NAME - 1}}}", name):
+        raise ValueError(
+            f"{where}: the name {name!r:.80} must be up to {_LONGEST_NAME} letters, digits and any of _ . = + -"
+        )
 
 
 def _check_rows(rows: Sequence[Row], where: str) -> None:
@@ -246,13 +249,13 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{where}: rows has {name!r} twice; the names must differ")
+            raise ValueError(f"{where}: rows has {name!r:.80} twice; the names must differ")
     teachers = {row.name: row.teacher for row in rows}
     for name in names:
         seen, teacher = [name], teachers[name]
         while teacher in teachers:
             if teacher in seen:
-                raise ValueError(f"{where}: the row {name!r} learns from itself: {' <- '.join([*seen, teacher])}")
+                raise ValueError(f"{where}: the row {name!r:.80} learns from itself: {' <- '.join([*seen, teacher])}")
             seen.append(teacher)
             teacher = teachers[teacher]
 
@@ -264,5 +267,7 @@ def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> M
         check_mapping(figure, f"{where}.{name}", _FIGURE, ("rows", "x", "test"))
         check_list(figure["rows"], f"{where}.{name}.rows", str)
         if figure["test"] not in names:
-            raise ValueError(f"{where}.{name}.test is {figure['test']!r}; allowed are {', '.join(map(repr, names))}")
+            raise ValueError(
+                f"{where}.{name}.test is {figure['test']!r:.80}; allowed are {', '.join(map(repr, names))}"
+            )
     return {name: Figure(**figure) for name, figure in figures.items()}

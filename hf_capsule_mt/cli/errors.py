@@ -17,8 +17,9 @@ class Interrupted(SystemExit, KeyboardInterrupt):
 def report_user_errors() -> Iterator[None]:
     """End a command on a ValueError or an OSError with `error: ...` and exit status 2.
 
-    The traceback is logged at DEBUG level. If the reader of the output has gone, the command ends without a message.
-    Ctrl-C ends it with one line and exit status 130.
+    If another process of the command has died, the line says so, and the exit status is 1. The traceback is logged at
+    DEBUG level. If the reader of the output has gone, the command ends without a message. Ctrl-C ends it with one line
+    and exit status 130.
     """
     try:
         try:
@@ -33,6 +34,19 @@ def report_user_errors() -> Iterator[None]:
         print("interrupted", file=sys.stderr)
         raise Interrupted(130) from error
     except (ValueError, OSError) as error:
-        logger.debug("traceback", exc_info=True)
-        print(f"error: {error}", file=sys.stderr)
+        _say(error)
         raise SystemExit(2) from error
+    except RuntimeError as error:
+        # It imports PyTorch, which whoever raises this error has done.
+        from .processes import death_of_another
+
+        message = death_of_another(error)
+        if message is None:
+            raise
+        _say(message)
+        raise SystemExit(1) from error
+
+
+def _say(error: object) -> None:
+    logger.debug("traceback", exc_info=True)
+    print(f"error: {error}", file=sys.stderr)

@@ -38,6 +38,20 @@ def meet(*, cpu: bool) -> PartialState:
     return state
 
 
+def death_of_another(error: RuntimeError) -> str | None:
+    """Return what there is to say of an error that PyTorch raises when another process has died; None of others."""
+    message = str(error)
+    is_of_group = isinstance(error, torch.distributed.DistError) or "/gloo/" in message
+    if not is_of_group and not message.startswith("DataLoader worker"):
+        return None
+    # Without the place in the source, and what a reader of the source might do.
+    reason = re.sub(r"^\[[^]]*\] ", "", message).partition("\n")[0].partition(". ")[0]
+    return (
+        f"another process of this command has died, or does not answer ({reason}); see what it printed, and start all "
+        "again: train goes on with --resume_from_checkpoint last, other commands by themselves"
+    )
+
+
 def warn_if_alone(module: str) -> None:
     """Warn if `accelerate launch` was asked for several processes and started this one alone.
 

@@ -23,7 +23,6 @@ from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 from transformers import HfArgumentParser, set_seed
 
@@ -34,7 +33,7 @@ from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, Tran
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
 from hf_capsule_mt.training.resuming import check_same_model, find_checkpoint
-from hf_capsule_mt.training.run_identity import check_no_other_run, remove_run, settings_of
+from hf_capsule_mt.training.run_identity import check_no_other_run, settings_of
 from hf_capsule_mt.training.run_recorder import RunRecorder
 from hf_capsule_mt.training.stopping import STATUS, StopOnSigterm
 from hf_capsule_mt.training.trainer import TranslationTrainer
@@ -68,25 +67,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     warn_if_alone("hf_capsule_mt.cli.train")
     args.check_with(data_args)
     check_output_folder(Path(args.output_dir))
-    # The first process writes for all.
+    settings = settings_of([model_args, data_args, args])
+    # As the trainer does, but before data is read and until the record is written.
     with locked(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
-        settings = settings_of([model_args, data_args, args])
-        _check_folder(args, settings)
+        if args.resume_from_checkpoint is not None:
+            args.resume_from_checkpoint = find_checkpoint(args.resume_from_checkpoint, args)
+        if args.process_index == 0:
+            check_no_other_run(args, settings, args.resume_from_checkpoint)
         recorder, trainer = _prepare(model_args, data_args, args, sys.argv[1:] if argv is None else argv)
         trainer.identity.settings = settings
         _train(trainer, recorder)
     leave_group_at_exit()
-
-
-def _check_folder(args: TranslationTrainingArguments, settings: dict[str, Any]) -> None:
-    """Find the checkpoint to go on from, and check that the output folder holds no other run."""
-    folder = Path(args.output_dir)
-    if args.resume_from_checkpoint is not None:
-        args.resume_from_checkpoint = str(find_checkpoint(args.resume_from_checkpoint, args))
-        if Path(args.resume_from_checkpoint).resolve().parent == folder.resolve():
-            return
-    if args.process_index == 0 and not args.overwrite_output_dir:
-        check_no_other_run(folder, settings)
 
 
 def _prepare(
@@ -108,8 +99,6 @@ def _prepare(
 def _train(trainer: TranslationTrainer, recorder: RunRecorder) -> None:
     """Train, and save and push what comes out."""
     args = trainer.args
-    if trainer.is_world_process_zero() and args.overwrite_output_dir:
-        remove_run(Path(args.output_dir), args.resume_from_checkpoint)
     with StopOnSigterm(trainer.accelerator) as stop:
         trainer.add_callback(stop)
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)

@@ -4,6 +4,7 @@ model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.gen
 """
 
 from .engine import Engine
+from .finite_scores import FiniteScores
 from .generation import engine_of, generate, release, translate_stream
 from .search import NewTokenLimits
 from .stream import Source
@@ -11,6 +12,7 @@ from .weights import UnsupportedError, UnsupportedModelError, only_listens
 
 __all__ = [
     "Engine",
+    "FiniteScores",
     "NewTokenLimits",
     "Source",
     "UnsupportedError",

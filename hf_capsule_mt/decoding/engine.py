@@ -11,7 +11,7 @@ from transformers.utils import ModelOutput
 
 from .families import ADAPTERS
 from .products import PRECISIONS, precisions_on
-from .search import Search, Settings, Translation, begin_search, finish
+from .search import Decoding, Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
 from .weights import Fingerprint, UnsupportedModelError, with_products
 
@@ -48,6 +48,7 @@ class Engine:
             raise UnsupportedModelError(f"the weights are {found}; the engine needs float32 on one device")
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
+        self._name, self._dtype = model.name_or_path, dtype
         with torch.no_grad():
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
@@ -91,12 +92,13 @@ class Engine:
 
         Raises:
             RuntimeError: if the weights of the model have changed.
-            ValueError: if the model is in training mode.
+            ValueError: if the model is in training mode, or overflows.
         """
         self._check()
         with torch.inference_mode():
-            decoding = self._adapter.begin(encoded, attention_mask, settings.num_beams)
+            decoding = self._begin(encoded, attention_mask, settings)
             translations = finish(begin_search(decoding, self._adapter.vocabulary, settings, limits))
+        self._check_scores()
         return [_copied(translation) for translation in translations]
 
     def stream(self, sources: Iterable[Source], settings: Settings, room: int) -> Iterator[tuple[int, Translation]]:
@@ -114,7 +116,7 @@ class Engine:
 
         Raises:
             RuntimeError: if the weights of the model have changed.
-            ValueError: if the model is in training mode.
+            ValueError: if the model is in training mode, or overflows.
         """
         arrivals, search = Arrivals(sources, room), None
         while True:
@@ -125,6 +127,8 @@ class Engine:
                 return
             with torch.inference_mode():
                 finished = search.advance()
+            if finished:
+                self._check_scores()
             for number, translation in finished:
                 arrivals.leave(number)
                 yield number, _copied(translation)
@@ -138,12 +142,21 @@ class Engine:
         encoded = self.encode(words.to(self.device), mask)
         limits = [source.limit for source in sources]
         with torch.inference_mode():
-            decoding = self._adapter.begin(encoded, mask, settings.num_beams)
+            decoding = self._begin(encoded, mask, settings)
             new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)
             if not search:
                 return new
             search.admit(new)
         return search
+
+    def _begin(self, encoded: ModelOutput, mask: Tensor | None, settings: Settings) -> Decoding:
+        for tensor in encoded.values():
+            if isinstance(tensor, Tensor) and tensor.is_floating_point():
+                self._adapter.vocabulary.seen.add(tensor)
+        return self._adapter.begin(encoded, mask, settings.num_beams)
+
+    def _check_scores(self) -> None:
+        self._adapter.vocabulary.seen.check(self._name, self._dtype)
 
     def _check(self) -> None:
         if not self._fingerprint.is_unchanged():

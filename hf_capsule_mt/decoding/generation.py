@@ -14,6 +14,7 @@ from transformers.utils import ModelOutput
 
 from .constraints import Constraints
 from .engine import Engine
+from .finite_scores import FiniteScores
 from .search import NewTokenLimits, Settings, Translation, stacked
 from .stream import Source
 from .weights import UnsupportedError, UnsupportedModelError
@@ -56,7 +57,8 @@ def generate(
         **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
 
     Raises:
-        ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation.
+        ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation, or
+            the scores of words are not finite.
     """
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
@@ -222,13 +224,24 @@ def _once_a_sentence(
     return encoded, mask
 
 
-def _transformers(model: PreTrainedModel, input_ids: Tensor, config: GenerationConfig, **kwargs: Any) -> Any:
+def _transformers(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    config: GenerationConfig,
+    logits_processor: LogitsProcessorList | None,
+    **kwargs: Any,
+) -> Any:
     mode = config.get_generation_mode(None)
     if mode not in _SLOW:
         raise ValueError(
             f"custom_generate is called in the mode {mode.value!r}, which it cannot do; call generate() without it"
         )
-    return getattr(type(model), _SLOW[mode])(model, input_ids, generation_config=config, **kwargs)
+    scores = FiniteScores(model)
+    processors = LogitsProcessorList([*(logits_processor or ()), scores])
+    search = getattr(type(model), _SLOW[mode])
+    found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
+    scores.check()
+    return found
 
 
 @cache

@@ -49,7 +49,17 @@ def int8_map(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], T
     packed = {engine: _pack(weight.t(), bias, engine) for engine in dict.fromkeys(engines)}
     few, many = (packed[engine] for engine in engines)
     multiply, reduce_range = torch.ops.quantized.linear_dynamic, _reduces_range()
-    return lambda inputs: multiply(inputs, few if inputs.shape[0] < _LIMIT else many, reduce_range)
+
+    def multiplied(inputs: Tensor) -> Tensor:
+        try:
+            return multiply(inputs, few if inputs.shape[0] < _LIMIT else many, reduce_range)
+        except RuntimeError:
+            if inputs.isfinite().all():
+                raise
+            # What is no number has no range.
+            return inputs.new_full((inputs.shape[0], weight.shape[1]), torch.nan)
+
+    return multiplied
 
 
 def _pack(weight: Tensor, bias: Tensor | None, engine: str) -> Any:

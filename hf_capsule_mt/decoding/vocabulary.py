@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .finite_scores import FiniteSum
 from .products import Make, Product
 from .weights import joined
 
@@ -55,6 +56,8 @@ class Vocabulary:
         filling = weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf)
         self._product = joined([(weight, bias), filling], make)
         self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
+        self.seen = FiniteSum(weight.device)
+        """Of hidden states, and of what is compared to choose words."""
 
     @property
     def device(self) -> torch.device:
@@ -63,16 +66,19 @@ class Vocabulary:
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` of all words by hidden states `[rows, d]`."""
-        return self._product(hidden)[:, : self.size]
+        scores = self._product(hidden)[:, : self.size]
+        self._note(hidden, scores.amax(-1))
+        return scores
 
     def best_word(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
         """Return the best word `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`."""
         scores = self._product(hidden)
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)
-        groups = self._groups_of(scores).amax(1).argmax(-1, keepdim=True)
+        largest, groups = self._groups_of(scores).amax(1).max(-1, keepdim=True)
+        self._note(hidden, largest)
         members = groups + self._places
-        return members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True)).squeeze(1)
+        return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
 
     def best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
         """Return the best continuations.
@@ -94,6 +100,7 @@ class Vocabulary:
     def _best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
         scores = self._product(hidden)
         maxima, log_sums = self._reduce(scores)
+        self._note(hidden, log_sums)
         if suppressed is not None:
             self._suppress(scores, maxima, suppressed)
         sentences, beams = before.shape
@@ -109,7 +116,16 @@ class Vocabulary:
         values = values + before.gather(1, rows).unsqueeze(-1)
         best, chosen = values.flatten(1).topk(count)
         of_group = chosen.div(self._per_group, rounding_mode="floor")
-        return Candidates(best, rows.gather(1, of_group), words.flatten(1).gather(1, chosen))
+        return Candidates(best, rows.gather(1, of_group), self._known(words.flatten(1).gather(1, chosen)))
+
+    def _known(self, words: Tensor) -> Tensor:
+        # Where scores are not finite, what fills up the groups may be chosen.
+        return words.clamp(max=self.size - 1)
+
+    def _note(self, hidden: Tensor, best: Tensor) -> None:
+        # A product in int8 makes numbers of what is none.
+        self.seen.add(hidden)
+        self.seen.add(best)
 
     def _groups_of(self, scores: Tensor) -> Tensor:
         return scores.view(scores.shape[0], self._per_group, self._num_groups)

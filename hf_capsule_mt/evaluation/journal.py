@@ -1,7 +1,7 @@
 """Finished batches of a window of lines beside an output file, from which an interrupted run continues.
 
 Process r appends to `OUT.partial.r.jsonl`. Each run begins with a line, the header, that says which window it
-translates and how; then comes a line for every batch.
+translates and how; then comes a line for every batch. A run without a finished batch leaves nothing.
 """
 
 import glob
@@ -18,19 +18,25 @@ class Journal:
     """Appends one process's translations, a batch at a time."""
 
     def __init__(self, output_file: Path, process: int, header: Mapping[str, Any]) -> None:
-        self._file = open_to_append(Path(f"{output_file}.partial.{process}.jsonl"))
-        # An interrupted run may have left half a line.
-        self._file.write("\n")
-        self._append({"header": header})
+        self._path = Path(f"{output_file}.partial.{process}.jsonl")
+        self._file = open_to_append(self._path)
+        self._header: Mapping[str, Any] | None = header
 
     def __enter__(self) -> "Journal":
         return self
 
     def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._file.close()
+        if self._path.is_file() and self._path.stat().st_size == 0:
+            self._path.unlink()
 
     def append(self, translations: Mapping[int, str]) -> None:
         """Keep a batch's translations by index."""
+        if self._header is not None:
+            # An interrupted run may have left half a line.
+            self._file.write("\n")
+            self._append({"header": self._header})
+            self._header = None
         self._append(translations)
 
     def _append(self, entry: Mapping) -> None:

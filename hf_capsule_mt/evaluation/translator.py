@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
+from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
 
 from hf_capsule_mt.data.segments import unbroken
-from hf_capsule_mt.decoding import NewTokenLimits, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.modeling.source_limits import check_words, positions, source_limit
 
 from .teacher_forcing import evaluating, pad_rows
@@ -180,7 +180,8 @@ def generate_batches(
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
-        ValueError: if `max_new_tokens` exceeds the model's positions, or a word is not in its vocabulary.
+        ValueError: if `max_new_tokens` exceeds the model's positions, a word is not in its vocabulary, or its scores of
+            words are not finite.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
     fast = {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
@@ -209,15 +210,20 @@ def _generate(
     model: PreTrainedModel, source: Mapping[str, Any], limits: torch.Tensor, **generate_options: Any
 ) -> torch.Tensor:
     """Return token ids `[batch, length]` for sources and limits `[batch]` of new tokens."""
-    return model.generate(
+    # The engine looks at the scores by itself.
+    checks = LogitsProcessorList([] if "custom_generate" in generate_options else [FiniteScores(model)])
+    words = model.generate(
         **source,
         stopping_criteria=StoppingCriteriaList([NewTokenLimits(limits.to(model.device))]),
         # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
         max_length=int(limits.max()) + 2,
         max_new_tokens=None,
         # One translation a line, whatever the settings of the checkpoint say.
-        **{"num_return_sequences": 1, "return_dict_in_generate": False, **generate_options},
+        **{"num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": checks, **generate_options},
     )
+    for check in checks:
+        check.check()
+    return words
 
 
 def _new_tokens_limit(model: PreTrainedModel, max_new_tokens: int | None) -> int | float:

@@ -5,6 +5,7 @@ from numbers import Real
 from typing import Any
 
 from transformers import GenerationConfig
+from transformers.generation import GenerationMode
 
 from ..configuration.checks import check_choice, check_positive_integer
 
@@ -17,6 +18,10 @@ _SWITCHES = ("do_sample", "use_cache", "remove_invalid_values", "renormalize_log
 _TOKENS = (
     *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
     *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"),
+)
+_MODES = (
+    *(GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE),
+    *(GenerationMode.BEAM_SEARCH, GenerationMode.BEAM_SAMPLE),
 )
 _ONE_TOKEN = ("pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id")
 
@@ -47,7 +52,18 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
     for name in ("output_hidden_states", "output_attentions", "output_scores", "output_logits"):
         check_choice(name, given.get(name), (None, True, False))
     check_choice("early_stopping", given.get("early_stopping"), (None, True, False, "never"))
+    penalty_alpha = given.get("penalty_alpha", 0)
+    _check(_is_number(penalty_alpha), "penalty_alpha", penalty_alpha, "finite numbers")
     _check_tokens(given, num_words)
+    _check_mode(settings)
+
+
+def _check_mode(settings: GenerationConfig) -> None:
+    mode = settings.get_generation_mode()
+    if mode not in _MODES:
+        # The code of others is elsewhere, or needs another model.
+        known = ", ".join(mode.value for mode in _MODES)
+        raise ValueError(f"its values ask for {mode.value}; allowed are those that ask for {known}")
 
 
 def _check_tokens(given: dict[str, Any], num_words: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
@@ -212,6 +213,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 f"label_smoothing_factor is {self.label_smoothing_factor}: with it the Trainer drops the model's own "
                 "loss; set label_smoothing in the model's configuration instead (--label_smoothing)"
             )
+        if self.use_cpu:
+            # By itself the Trainer gives its limit to processes on GPUs alone.
+            PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
         super().__post_init__()
         # Pinned memory without an accelerator does nothing but warn, every time a loader is made.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()

@@ -39,7 +39,11 @@ LAST = "last"
 """In place of a checkpoint: the newest whole one of the run in the output folder."""
 
 
-def find_checkpoint(value: str, args: TrainingArguments) -> Path:
+class FoundCheckpoint(str):
+    """The folder of a checkpoint that [`find_checkpoint`] has found, and need not check again."""
+
+
+def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoint:
     """Return the checkpoint that `resume_from_checkpoint` names, [`LAST`] or a folder, after a check of its state.
 
     Raises:
@@ -47,7 +51,9 @@ def find_checkpoint(value: str, args: TrainingArguments) -> Path:
         ValueError: if it was not saved to its end, is the folder of a run, or its updates had other batches; if a file
             of its state is missing, unless `args.ignore_missing_state`; or there is no last checkpoint.
     """
-    checkpoint = _last(args) if value == LAST else _named(value)
+    if isinstance(value, FoundCheckpoint):
+        return value
+    checkpoint = _last(args) if value == LAST else _named(str(value))
     check_same_batches(checkpoint, batches_of(args), args)
     processes = _batches_in(checkpoint).get("processes", args.world_size)
     missing = [] if args.ignore_missing_state else missing_state(checkpoint, processes)
@@ -64,7 +70,7 @@ def find_checkpoint(value: str, args: TrainingArguments) -> Path:
         )
     for file in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
         _check_whole(file)
-    return checkpoint
+    return FoundCheckpoint(checkpoint)
 
 
 def _last(args: TrainingArguments) -> Path:

@@ -68,14 +68,17 @@ def settings_of(arguments: Sequence[Any]) -> dict[str, Any]:
     return json.loads(json.dumps(found, default=str))
 
 
-def check_no_other_run(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Check that a folder holds no run: neither checkpoints nor what a finished run leaves.
+def check_no_other_run(args: TrainingArguments, settings: Mapping[str, Any], checkpoint: str | None) -> None:
+    """Check that the output folder holds neither checkpoints of a run nor what a finished one leaves.
+
+    It may, if `checkpoint`, from which the run goes on, is one of them, or `args.overwrite_output_dir` gives them up.
 
     Raises:
         ValueError: if it does; the message names the `settings` that differ from those of the run in the folder.
     """
+    folder = Path(args.output_dir)
     found = files_of_run(folder)
-    if not found:
+    if not found or args.overwrite_output_dir or _is_in(folder, checkpoint):
         return
     there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)
     raise ValueError(
@@ -89,15 +92,17 @@ def files_of_run(folder: Path) -> list[Path]:
     return [*checkpoints(folder), *sorted(file for pattern in _LEFT for file in folder.glob(pattern))]
 
 
-def remove_run(folder: Path, kept: str | None = None) -> None:
-    """Delete the checkpoints and results of a run, which is to be replaced by one that goes on from `kept`."""
-    if kept is not None and Path(kept).resolve().parent == folder.resolve():
-        return
-    for path in files_of_run(folder):
+def remove_run(folder: Path, checkpoint: str | None) -> None:
+    """Delete the checkpoints and results of a run, unless `checkpoint`, from which another goes on, is one of them."""
+    for path in [] if _is_in(folder, checkpoint) else files_of_run(folder):
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _is_in(folder: Path, checkpoint: str | None) -> bool:
+    return checkpoint is not None and Path(checkpoint).resolve().parent == folder.resolve()
 
 
 def _settings_in(checkpoint: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Sized
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
 from hf_capsule_mt.data.rows import fast_rows, longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
+from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
 from hf_capsule_mt.trainer_state import read_trainer_state
 
@@ -38,7 +40,7 @@ from .divergence import DivergenceCheck, check_weights
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .resuming import LAST, batches_of, check_same_batches, find_checkpoint
-from .run_identity import RunIdentity
+from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
 from .saving import begin_saving, explained_saving
 from .sharding import embeddings_in_one_group
@@ -137,6 +139,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         super().__init__(model=model, args=args, **kwargs)
         self.recorder = recorder
         self.identity = RunIdentity()
+        self.identity.settings = settings_of([self.args])
+        self._has_folder = False
         self._divergence = DivergenceCheck()
         self.add_callback(self.identity)
         self._resumed_from = self._stream_state = None
@@ -154,21 +158,40 @@ class TranslationTrainer(Seq2SeqTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Train as the Trainer does, and be sure to go on with the state and the batches of `resume_from_checkpoint`.
 
+        Meanwhile it holds the lock of the output folder.
+
         Raises:
+            BlockingIOError: if another process works in that folder.
             DivergenceError: if the loss, the gradient or a weight is not finite.
             OSError: if a checkpoint cannot be saved, or a file of the one to go on from is damaged.
-            ValueError: if that one lacks a part of its state, or its run had other batches.
+            ValueError: if that one lacks a part of its state, or its run had other batches; or the folder holds another
+                run.
         """
+        with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
+            checkpoint = self._go_on_from(resume_from_checkpoint)
+            self._take_folder(checkpoint)
+            return super().train(checkpoint, **kwargs)
+
+    def _go_on_from(self, resume_from_checkpoint: str | bool | None) -> str | None:
+        """Return the checkpoint, after the checks of it, whose run this will be."""
         if isinstance(self.train_dataset, Sized):
             self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset))
-        if resume_from_checkpoint:
-            named = LAST if resume_from_checkpoint is True else str(resume_from_checkpoint)
-            resume_from_checkpoint = str(find_checkpoint(named, self.args))
-            check_same_batches(resume_from_checkpoint, self.identity.batches, self.args)
-            self.identity.go_on(read_trainer_state(resume_from_checkpoint))
-            # A stream goes on behind the batch at which the checkpoint was saved.
-            self._resumed_from = resume_from_checkpoint
-        return super().train(resume_from_checkpoint or None, **kwargs)
+        if not resume_from_checkpoint:
+            return None
+        checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
+        check_same_batches(checkpoint, self.identity.batches, self.args)
+        self.identity.go_on(read_trainer_state(checkpoint))
+        # A stream goes on behind the batch at which the checkpoint was saved.
+        self._resumed_from = checkpoint
+        return checkpoint
+
+    def _take_folder(self, checkpoint: str | None) -> None:
+        """Make the output folder this run's own, which it stays if the trainer trains again."""
+        if self.is_world_process_zero() and not self._has_folder:
+            check_no_other_run(self.args, self.identity.settings, checkpoint)
+            if self.args.overwrite_output_dir:
+                remove_run(Path(self.args.output_dir), checkpoint)
+        self._has_folder = True
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the loss of a batch, after its gradient is added; remember the state of a stream behind the batch."""

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from tiny_study import study_of_two, write_record, write_study
 
 from hf_capsule_mt.ablation import runner
@@ -12,7 +13,7 @@ from hf_capsule_mt.ablation.runner import run_jobs
 from hf_capsule_mt.ablation.steps import Job, Plan, Step
 from hf_capsule_mt.ablation.study import Row, read_study
 from hf_capsule_mt.cli import ablate
-from hf_capsule_mt.files import locked
+from hf_capsule_mt.files import LOCK
 
 ROW = Row("row", "transformer", "tiny", {}, (1,), {})
 
@@ -76,7 +77,9 @@ def test_what_was_made_of_other_weights_is_made_again(commands, tmp_path):
 def test_two_runners_in_one_folder(commands, tmp_path):
     (commands / "again.py").write_text(
         "import sys\nfrom pathlib import Path\n"
+        "from hf_capsule_mt import files\n"
         "from hf_capsule_mt.ablation.runner import run_jobs\n"
+        "files.GRACE = 0\n"
         f"try:\n    run_jobs([], Path({str(tmp_path)!r}), '')\n"
         "except BlockingIOError as error:\n    Path(sys.argv[2]).write_text(str(error))\n"
     )
@@ -84,12 +87,14 @@ def test_two_runners_in_one_folder(commands, tmp_path):
     assert (tmp_path / "row0.json").read_text().startswith(f"another process works in {tmp_path}; wait for it")
 
 
-def test_a_training_that_outlived_its_study(commands, tmp_path):
+def test_a_training_that_outlived_its_study(commands, tmp_path, monkeypatch):
     """What it writes is left alone."""
     run = tmp_path / "run"
     (run / "checkpoint-3").mkdir(parents=True)
     trained = Job(ROW, 1, (Step("train", {}, run / "run_record.json"),), {tmp_path / "r": run / "run_record.json"})
-    with locked(run), pytest.raises(BlockingIOError, match=f"another process works in {run}; wait for it"):
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    busy = pytest.raises(BlockingIOError, match=f"another process works in {run}; wait for it")
+    with FileLock(run / LOCK), busy:
         run_jobs([trained], tmp_path, "python", lambda line: None)
     assert (run / "checkpoint-3").exists()
 

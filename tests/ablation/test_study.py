@@ -105,7 +105,7 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("rows", [], "rows is empty"),
         ("rows.0.metod", "x", r"rows\[0\] has 'metod'; allowed are 'name', 'method'"),
         ("rows.0.name", "student", "rows has 'student' twice"),
-        ("rows.0.name", "a/b", "the name 'a/b' must be letters, digits"),
+        ("rows.0.name", "a/b", "the name 'a/b' must be up to 100 letters, digits"),
         ("rows.0.teacher", "student", "the row 'plain' learns from itself: plain <- student <- plain"),
         ("rows.0.grid", {"dropout": [0.1, 0.2]}, "name is 'plain'; by its grid, it must have {dropout} in it"),
         ("rows.0.name", "plain-{dropout}", "by its grid, it must have nothing in braces in it"),
@@ -120,6 +120,8 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("figures", {"f": {"rows": ["*"], "x": "y"}}, "figures.f lacks 'test', which must be text"),
         ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t"}}, "figures.f.test is 't'; allowed are 'test'"),
         ("cost", {"gpus": 8}, "cost lacks 'gpu'"),
+        ("rows.0.name", "a" * 5000, f"the name '{'a' * 79} must be up to 100 letters, digits and"),
+        ("rows.0.name", "{a}" * 1700, r"rows\[0\].name is '({a}){26}{ ?; by its grid"),
     ],
 )
 def test_mistakes_of_structure(tmp_path, study, key, value, message):

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from hf_capsule_mt.cli import distill
 from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-from hf_capsule_mt.files import locked
+from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training.distillation import Shards
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "distill.py"
@@ -127,9 +128,11 @@ def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):
     assert "another num_beams; repeat that run" in error_of(options(corpus, output, "--num_beams", 3), capsys)
 
 
-def test_not_twice_at_once(corpus, tmp_path, capsys):
+def test_not_twice_at_once(corpus, tmp_path, capsys, monkeypatch):
     shards = tmp_path / "out.tsv.shards"
-    with locked(shards):
+    shards.mkdir()
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    with FileLock(shards / LOCK):
         assert f"another process works in {shards}; wait" in error_of(options(corpus, [tmp_path / "out.tsv"]), capsys)
     main(options(corpus, [tmp_path / "out.tsv"]))
     assert {file.name for file in tmp_path.iterdir()} == {"train.en", "train.de", "out.tsv", "out.tsv.manifest.json"}

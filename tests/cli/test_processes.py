@@ -9,6 +9,8 @@ import torch
 from tiny_run import arguments, write_corpus
 
 from hf_capsule_mt.cli import processes
+from hf_capsule_mt.cli.errors import report_user_errors
+from hf_capsule_mt.cli.processes import death_of_another
 from hf_capsule_mt.cli.train import main
 
 
@@ -93,3 +95,19 @@ def test_a_training_that_failed_does_not(at_exit, tmp_path):
     with pytest.raises(SystemExit):
         main(arguments(write_corpus(tmp_path), tmp_path / "run", max_tokens_per_batch=1))
     assert processes._leave_group not in at_exit
+
+
+def test_the_death_of_another_process(capsys):
+    """Gloo, the store of a group, and loaders tell of it each in its own way."""
+    gloo = (
+        "[/w/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1. This is typical. GLHF!"
+    )
+    assert "does not answer (Connection closed by peer [::1]:1); see" in death_of_another(RuntimeError(gloo))
+    assert "(no client); see" in death_of_another(torch.distributed.DistStoreError("no client\nframe 0"))
+    worker = RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+    with pytest.raises(SystemExit, match=r"^1$"), report_user_errors():
+        raise worker
+    message = "error: another process of this command has died, or does not answer (DataLoader worker (pid 7) is killed"
+    assert capsys.readouterr().err.startswith(message)
+    with pytest.raises(RuntimeError, match="a mistake of ours"), report_user_errors():
+        raise RuntimeError("a mistake of ours")

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 from tiny_run import arguments, write_corpus
 
 from hf_capsule_mt.checkpoints import checkpoints
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.files import locked
-from hf_capsule_mt.training import divergence
+from hf_capsule_mt.files import LOCK
+from hf_capsule_mt.training import divergence, resuming
 from hf_capsule_mt.training.divergence import DivergenceCheck, DivergenceError
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
@@ -221,13 +222,22 @@ def test_a_run_is_overwritten_whole(corpus, run):
     assert not (run / "_lock").exists()
 
 
-def test_two_runs_at_once(corpus, run, capsys):
+def test_two_runs_at_once(corpus, run, capsys, monkeypatch):
     before = contents(run)
-    with locked(run):
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    with FileLock(run / LOCK):
         assert "another process works in run; wait for it, or name another folder" in error_of(
             capsys, corpus, run, resume_from_checkpoint="last"
         )
-    assert contents(run) == before
+    assert contents(run) == {**before, run / LOCK: b""}
+
+
+def test_a_checkpoint_is_checked_once(corpus, run, monkeypatch):
+    """Its state may be as large as the model twice."""
+    read = []
+    monkeypatch.setattr(resuming, "_check_whole", lambda file: read.append(file.name))
+    train(corpus, run, resume_from_checkpoint="last")
+    assert sorted(read) == ["optimizer.pt", "rng_state.pth", "scheduler.pt"]
 
 
 def test_divergence(corpus, tmp_path, capsys):

@@ -126,6 +126,13 @@ def test_damaged_batches_of_a_journal_are_translated_again(tmp_path):
     assert read_journals(tmp_path / "out", {"a": 1}) == {}
 
 
+def test_a_run_without_a_batch_leaves_no_journal(tmp_path):
+    """So that its settings bind nobody, such as those that ended in an error."""
+    with Journal(tmp_path / "out", 0, {"a": 1}):
+        pass
+    assert not [*tmp_path.iterdir()]
+
+
 def test_links_are_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("mine")

@@ -7,7 +7,7 @@ import torch
 from tiny_marian import WORDS, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.evaluation import translator
-from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, translate_lines
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, tokenize_lines, translate_lines
 from hf_capsule_mt.modeling.source_limits import source_limit
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
@@ -86,6 +86,21 @@ def test_long_lines_are_cut_and_counted(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "2 lines have more than 5 tokens, the model's limit, and were cut (the first is line 2)"
     ]
+
+
+def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):
+    """Of all at once a tokenizer would hold far more than their tokens."""
+    calls, lines = [], [*make_lines(5), "", *make_lines(2, seed=1)]
+    expected = tokenize_lines(tokenizer, lines)
+    monkeypatch.setattr(translator, "_TOKENIZED_TOGETHER", 3)
+
+    def counted(text, **options):
+        calls.append(len(text))
+        return tokenizer(text, **options)
+
+    assert tokenize_lines(counted, lines) == expected
+    assert expected[5] == []
+    assert calls == [3, 3, 1]
 
 
 def test_source_limit_is_the_smaller_one():

@@ -14,25 +14,13 @@ from hf_capsule_mt.cli import processes
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 
-def in_an_update(update):
-    """Before the gradients of an update are summed over the processes."""
+def in_an_update(update, number=signal.SIGKILL):
+    """Before the gradients of an update are summed over the processes; by a signal, which may stop it only."""
     step = TranslationTrainer.training_step
 
     def training_step(self, *args, **kwargs):
         if self.state.global_step == update:
-            kill()
-        return step(self, *args, **kwargs)
-
-    TranslationTrainer.training_step = training_step
-
-
-def asked_to_end(update):
-    """No death: it is asked to end by SIGTERM in an update."""
-    step = TranslationTrainer.training_step
-
-    def training_step(self, *args, **kwargs):
-        if self.state.global_step == update:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return step(self, *args, **kwargs)
 
     TranslationTrainer.training_step = training_step

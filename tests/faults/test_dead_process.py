@@ -1,5 +1,7 @@
 """Two processes of which one dies, in every phase of a command: the other ends too, and the command goes on later."""
 
+import signal
+
 import pytest
 import torch
 from loopback import free_port
@@ -68,7 +70,8 @@ def test_training(corpus, whole, tmp_path, rank, death, saved):
     deaths = [death if rank == dead else None for dead in range(2)]
     statuses = run_both("train", training(corpus, tmp_path / "run"), tmp_path / "log", deaths=deaths)
     assert statuses[rank] == -9
-    assert statuses[1 - rank] != 0, (tmp_path / f"log{1 - rank}").read_text()
+    assert statuses[1 - rank] == 1
+    assert_says_one_line((tmp_path / f"log{1 - rank}").read_text())
     last = last_checkpoint(tmp_path / "run")
     if saved is not None:
         assert last == tmp_path / "run" / f"checkpoint-{saved}"
@@ -80,11 +83,31 @@ def test_training(corpus, whole, tmp_path, rank, death, saved):
     assert all(torch.equal(weights[name], tensor) for name, tensor in whole[0].items())
 
 
+def assert_says_one_line(log):
+    assert "Traceback" not in log, log
+    [line] = [line for line in log.splitlines() if "error: " in line]
+    assert "error: another process of this command has died, or does not answer (" in line
+    assert line.endswith("train goes on with --resume_from_checkpoint last, other commands by themselves")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [("in_an_update", 1, signal.SIGSTOP), None], ids=["at work", "never there"])
+def test_one_does_not_answer(corpus, tmp_path, stopped):
+    """The other waits as long as it was told to."""
+    words = training(corpus, tmp_path / "run", ddp_timeout=5)
+    first, *others = start_both("train", words, tmp_path / "log", deaths=(None, stopped)[: 1 + (stopped is not None)])
+    assert end(first) == 1
+    for other in others:
+        other.kill()
+    assert_says_one_line((tmp_path / "log0").read_text())
+
+
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_one_is_asked_to_end(corpus, whole, tmp_path):
     """Both end after the same update."""
-    deaths, words = (None, ("asked_to_end", 2)), training(corpus, tmp_path / "run")
+    deaths, words = (None, ("in_an_update", 2, signal.SIGTERM)), training(corpus, tmp_path / "run")
     assert run_both("train", words, tmp_path / "log", deaths=deaths) == [143, 143], (tmp_path / "log0").read_text()
     assert last_checkpoint(tmp_path / "run") == tmp_path / "run" / "checkpoint-3"
     words = training(corpus, tmp_path / "run", resume_from_checkpoint="last")

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 from elsewhere import run_elsewhere
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import OTHER_TOKEN, TOKEN
 from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, write_corpus
@@ -116,6 +116,34 @@ def test_a_command_pushes_and_others_load(hub, checkpoint, tmp_path, run_command
         assert "user/name" in error
     everything = printed + reported + error + "".join(map(text_of, (tmp_path / "home").rglob("*")))
     assert TOKEN not in everything
+
+
+@pytest.mark.parametrize("shards", [{}, {"max_shard_size": "5KB"}], ids=["one file", "several"])
+def test_weights_of_the_hub_are_verified(hub, checkpoint, tmp_path, run_command, shards):
+    """Before anything is translated."""
+    AutoModelForSeq2SeqLM.from_pretrained(checkpoint).save_pretrained(checkpoint, **shards)
+    HfApi(token=TOKEN).create_repo("user/name")
+    repository = hub.repositories["user/name"]
+    files = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
+    repository.commit("main", files, "right")
+    (tmp_path / "in").write_text("a b\n")
+    words = ["--model", "user/name", "--input_file", "in", "--output_file", "out", "--max_new_tokens", 4, "--verify"]
+    run_command("translate", *words)
+    assert (tmp_path / "out").exists()
+    name = sorted(name for name in files if name.endswith(".safetensors"))[-1]
+    flipped = bytearray(files[name])
+    flipped[-8] ^= 1
+    for changed, message in (
+        ({name: bytes(flipped)}, f"{name} is not what was saved: its SHA-256 is another; copy or download it again"),
+        ({"weights.sha256": None}, "user/name does not appear to have a file named weights.sha256"),
+    ):
+        changed = {**files, **changed}
+        repository.commit("main", {file: content for file, content in changed.items() if content is not None}, "wrong")
+        (tmp_path / "out").unlink(missing_ok=True)
+        _, error = run_command("translate", *words, code=2)
+        assert message in error
+        assert error.rpartition("error: ")[2].count("\n") == 1
+        assert not (tmp_path / "out").exists()
 
 
 def text_of(file):

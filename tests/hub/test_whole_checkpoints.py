@@ -62,6 +62,17 @@ def test_the_pipeline_takes_no_random_weights(ours):  # noqa: F811
     assert pipeline("translation", model=model.train().eval(), **options)("a", max_new_tokens=2)
 
 
+def test_nor_in_the_model_of_another(tmp_path):
+    """Which Transformers loads with a warning."""
+    folder = save_tiny_marian(tmp_path / "marian")
+    tensors = load_file(folder / WEIGHTS)
+    lost = "model.encoder.layers.0.fc1.weight"
+    save_file({name: tensors[name] for name in tensors if name != lost}, folder / WEIGHTS, {"format": "pt"})
+    assert f"the weights in {folder} do not fit its configuration: {lost}. Put back" in by_pipeline(folder)
+    save_file({**tensors, "unused": tensors[lost].clone()}, folder / WEIGHTS, {"format": "pt"})
+    assert pipeline("translation", model=str(folder), device="cpu")("a", max_new_tokens=2)
+
+
 def test_nor_those_of_another_model(ours, tmp_path):  # noqa: F811
     shutil.copy(save_tiny_marian(tmp_path / "marian") / WEIGHTS, ours / WEIGHTS)
     assert "do not fit" in by_pipeline(ours) or "mismatch" in by_pipeline(ours)
@@ -90,6 +101,11 @@ def test_decoding_settings_do_not_vanish(ours, capsys, content):  # noqa: F811
         ({"eos_token_id": 29}, "eos_token_id is 29; allowed are integers from 0 to 28"),
         ({"bad_words_ids": [[0.5]]}, r"bad_words_ids is \[\[0.5\]\]; allowed are lists of lists"),
         ({"max_length": -3}, "max_length is -3; allowed are integers of at least 1"),
+        (
+            {"num_beams": 4, "num_beam_groups": 2},
+            "its values ask for group_beam_search; allowed are those that",
+        ),
+        ({"penalty_alpha": "0.6"}, "penalty_alpha is '0.6'; allowed are finite numbers"),
     ],
 )
 def test_decoding_settings_are_checked(ours, capsys, fields, message):  # noqa: F811
@@ -185,4 +201,14 @@ def test_two_words_of_one_number(ours):  # noqa: F811
     content["model"]["vocab"]["a"] = content["model"]["vocab"]["b"]
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"are both word 4, so it decodes by chance"):
+        load_tokenizer(ours)
+
+
+def test_a_tokenizer_that_makes_nothing_of_a_text(ours):  # noqa: F811
+    """It would be translated as if it were blank."""
+    file = ours / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["post_processor"]["single"] = []
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"the tokenizer in {ours} cannot be loaded: it makes no words of a text"):
         load_tokenizer(ours)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from tiny_marian import tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
 from transformers import DataCollatorForSeq2Seq, MarianConfig, set_seed
@@ -15,6 +16,7 @@ from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import trainer as trainer_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -91,6 +93,28 @@ def test_data_and_validation_bleu_in_python(tmp_path):
     assert trainer.compute_metrics(SimpleNamespace(predictions=ids, label_ids=ids)) == {"bleu": pytest.approx(100)}
     with pytest.raises(ValueError, match="pad_token_id is 0 in the tokenizer and 1 in the model's config"):
         load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
+
+
+def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
+    """As it is for the command."""
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    run, options = tmp_path / "run", {"save_strategy": "steps", "save_steps": 1}
+    run.mkdir()
+    trainer = make_trainer(pairs, run, **options)
+    with FileLock(run / LOCK), pytest.raises(BlockingIOError, match=f"another process works in {run}; wait for it"):
+        trainer.train()
+    at_work = []
+    trainer.training_step = lambda *args: (
+        at_work.append((run / LOCK).exists()) or type(trainer).training_step(trainer, *args)
+    )
+    trainer.train()
+    trainer.train()
+    assert at_work == [True] * 2
+    assert [file.name for file in run.iterdir()] == ["checkpoint-1"]
+    with pytest.raises(ValueError, match=r"holds another run, checkpoint-1: learning_rate is 1\.0 there and 0\.5 here"):
+        make_trainer(pairs, run, learning_rate=0.5).train()
+    make_trainer(pairs, run, overwrite_output_dir=True).train()
+    assert not [*run.iterdir()]
 
 
 def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp_path, monkeypatch):

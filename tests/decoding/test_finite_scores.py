@@ -1,0 +1,71 @@
+"""A model whose activations overflow ends in an error, whoever decodes, and not in nonsense."""
+
+import pytest
+import torch
+from ending_models import ONE_OF_EACH_FAMILY, ending
+
+from hf_capsule_mt.decoding import Source, engine_of, translate_stream
+from hf_capsule_mt.evaluation.translator import generate_batches
+
+ROWS = [[5, 6, 2], [7, 2]]
+
+
+def overflowing(name, factor=1e38):
+    """A model with finite weights."""
+    model = ending(name)
+    with torch.no_grad():
+        # One, if they are tied.
+        for weight in {model.get_input_embeddings().weight, model.get_output_embeddings().weight}:
+            weight.mul_(factor)
+            assert weight.isfinite().all()
+    model.name_or_path = "some/model"
+    return model
+
+
+def translate(model, **options):
+    list(generate_batches(model, ROWS, [[0, 1]], max_new_tokens=5, **options))
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_the_engine(name, num_beams):
+    model = overflowing(name)
+    overflow = pytest.raises(
+        ValueError, match=r"^some/model overflows while it decodes in float32: the scores of words"
+    )
+    with overflow:
+        translate(model, num_beams=num_beams)
+    with overflow:
+        list(translate_stream(model, [Source(ids, 4) for ids in ROWS], num_beams=num_beams))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_other_precisions(dtype):
+    with pytest.raises(ValueError, match=f"decodes in {dtype}: .*Decode in float32"):
+        translate(overflowing("marian"), num_beams=2, dtype=dtype)
+
+
+def test_scores_alone():
+    """Of hidden states that are finite; by every way to the words."""
+    model = ending("marian")
+    with torch.no_grad():
+        model.final_logits_bias[0, 8] = torch.inf
+    for options in ({"num_beams": 1}, {"num_beams": 2}, {"num_beams": 1, "repetition_penalty": 1.1}):
+        with pytest.raises(ValueError, match=r"^the model overflows"):
+            translate(model, **options)
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 3}, {"num_beams": 1, "engine": "fast"}])
+def test_transformers(options):
+    options = {"engine": "transformers", **options}
+    with pytest.raises(ValueError, match=r"^some/model overflows while it decodes in float16: the scores of"):
+        translate(overflowing("marian", 4e4).half(), **options)
+
+
+def test_an_overflow_is_forgotten():
+    """By the engine, which goes on with other sentences."""
+    model = ending("recurrent/capsule")
+    engine_of(model)._adapter.vocabulary.seen.add(torch.tensor(torch.nan))
+    with pytest.raises(ValueError, match="overflows"):
+        translate(model, num_beams=1)
+    translate(model, num_beams=1)
