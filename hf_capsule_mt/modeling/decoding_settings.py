@@ -9,9 +9,12 @@ from transformers.generation import GenerationMode
 
 from ..configuration.checks import check_choice, check_positive_integer
 
-_MOST_BEAMS = 1000
-_COUNTS = ("max_length", "max_new_tokens", "num_return_sequences", "num_beam_groups")
-_SIZES = ("min_length", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "top_k")
+_MOST = 1000
+"""Beams and translations of a sentence, and words of an n-gram, which all cost memory."""
+_FEW = ("num_beams", "num_return_sequences", "num_beam_groups")
+_COUNTS = ("max_length", "max_new_tokens")
+_NGRAMS = ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size")
+_SIZES = ("min_length", "min_new_tokens", "top_k")
 _POSITIVE = ("repetition_penalty", "encoder_repetition_penalty", "temperature", "max_time")
 _SHARES = ("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _SWITCHES = ("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits", "return_dict_in_generate")
@@ -33,12 +36,16 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
         ValueError: if a value is not allowed.
     """
     given = {name: value for name, value in vars(settings).items() if value is not None}
-    check_positive_integer("num_beams", given.get("num_beams", 1), _MOST_BEAMS)
+    for name in _FEW:
+        check_positive_integer(name, given.get(name, 1), _MOST)
     for name in _COUNTS:
         check_positive_integer(name, given.get(name, 1))
     for name in _SIZES:
         value = given.get(name, 0)
         _check(isinstance(value, int) and value >= 0, name, value, "integers of at least 0")
+    for name in _NGRAMS:
+        value = given.get(name, 0)
+        _check(isinstance(value, int) and 0 <= value <= _MOST, name, value, f"integers from 0 to {_MOST}")
     for name in _POSITIVE:
         value = given.get(name, 1)
         _check(_is_number(value) and value > 0, name, value, "positive numbers")

@@ -97,6 +97,14 @@ def test_decoding_settings_do_not_vanish(ours, capsys, content):  # noqa: F811
     [
         ({"num_beams": "4"}, "num_beams is '4'; allowed are integers of at least 1"),
         ({"num_beams": 10**9}, "num_beams is 1000000000; allowed are integers up to 1000"),
+        (
+            {"num_return_sequences": 2**31, "do_sample": True},
+            "num_return_sequences is 2147483648; allowed are integers up to 1000",
+        ),
+        (
+            {"encoder_no_repeat_ngram_size": 2**31},
+            "encoder_no_repeat_ngram_size is 2147483648; allowed are integers from",
+        ),
         ({"length_penalty": float("nan")}, "length_penalty is nan; allowed are finite numbers"),
         ({"eos_token_id": 29}, "eos_token_id is 29; allowed are integers from 0 to 28"),
         ({"bad_words_ids": [[0.5]]}, r"bad_words_ids is \[\[0.5\]\]; allowed are lists of lists"),
