@@ -230,8 +230,9 @@ def by_hand(folder: Path) -> list[str]:
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
     words.no_padding()
     named = json.loads((folder / "tokenizer_config.json").read_text())
-    if named.get("model_max_length", 10**9) < 10**9:
-        words.enable_truncation(int(named["model_max_length"]))
+    # Null stands for no limit.
+    if (limit := named.get("model_max_length") or 10**9) < 10**9:
+        words.enable_truncation(int(limit))
     words.add_special_tokens([named[name] for name in ("pad_token", "unk_token", "eos_token") if named.get(name)])
     if not _decides(model, [words.encode(line).ids for line in LINES]):
         return NOTHING
