@@ -21,7 +21,7 @@ from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
 from .documents import Segment, cut_document, language_code
-from .modeling.source_limits import check_words, positions, source_limit
+from .source_limits import check_words, positions, source_limit
 
 logger = logging.get_logger(__name__)
 

@@ -200,6 +200,8 @@ def test_our_models(tmp_path):
     assert type(ours.model) is CapsuleAggregatedMarianForConditionalGeneration
     results = [expected(model, tiny_tokenizer(), text)[0] for text in SENTENCES]
     assert ours(SENTENCES, batch_size=4) == results
+    ours.save_pretrained(tmp_path / "saved")
+    assert pipeline("translation", model=str(tmp_path / "saved"), device="cpu")(SENTENCES) == results
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])

@@ -40,7 +40,7 @@ from hf_capsule_mt.evaluation.translator import (
     translate_lines,
 )
 from hf_capsule_mt.files import hash_text
-from hf_capsule_mt.modeling.source_limits import source_limit
+from hf_capsule_mt.source_limits import source_limit
 
 from . import decoding
 from .arrivals import arrivals

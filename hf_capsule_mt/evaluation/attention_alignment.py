@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Sequence
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.modeling.source_limits import source_limit
+from hf_capsule_mt.source_limits import source_limit
 
 from .alignment import Alignment
 from .teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force

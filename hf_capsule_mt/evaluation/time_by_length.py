@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 from hf_capsule_mt.markdown import markdown_table
-from hf_capsule_mt.modeling.source_limits import positions
 from hf_capsule_mt.records import Environment, Measurement, TimeByLengthRecord, TimeByLengthSettings
+from hf_capsule_mt.source_limits import positions
 
 from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
 

@@ -8,7 +8,7 @@ from tiny_marian import WORDS, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.evaluation import translator
 from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, tokenize_lines, translate_lines
-from hf_capsule_mt.modeling.source_limits import source_limit
+from hf_capsule_mt.source_limits import source_limit
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
 

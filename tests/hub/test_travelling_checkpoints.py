@@ -252,6 +252,7 @@ def test_only_what_runs_travels(method, other):
     assert {name for name in names if not name.startswith(("modeling_", "configuration_", "decoding_"))} == {
         "documents.py",
         "pipeline.py",
+        "source_limits.py",
     }
     family = method_config_class(other).model_type
     assert not {f"modeling_{family}.py", f"configuration_{family}.py", ADAPTERS[other], "decoding_families.py"} & names
