@@ -1,10 +1,9 @@
 """Batches that hold a budget of tokens instead of a number of sentences."""
 
-import heapq
+from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 from torch.utils.data import Sampler
 
 # Pairs that are sorted together.
@@ -18,10 +17,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     `--max-tokens`. Pairs are sorted by the longer of their two sides, cut greedily, and the batches shuffled.
     Pairs of equal length are shuffled before the cut, so batches differ between epochs; the cut itself
     depends on the sorted lengths alone, so `len()` is the same in every epoch, as Trainer needs.
+    A pair takes two bytes for its length, if `lengths` is an array of uint16, and four for its place in an epoch.
 
     The order is global: every process builds the same one and accelerate's `BatchSamplerShard` deals it out.
     The largest batches are halved until there is a multiple of `num_replicas` of them, so every process gets
-    the same number, and no pair is dropped or repeated. An epoch's order follows from `seed` + `epoch` alone,
+    the same number, and no pair is dropped or repeated. An epoch's order follows from `seed` and `epoch` alone,
     so `accelerate.skip_first_batches` resumes in the middle of one. With several processes call the
     dataloader's `set_epoch` before that: it does not reach through the two wrappers that lie here then.
 
@@ -51,20 +51,15 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if num_replicas < 1:
             raise ValueError(f"num_replicas is {num_replicas}; it must be at least 1.")
         longest = np.asarray(lengths)
-        if longest.ndim == 2:
-            longest = longest.max(axis=1)
-        # A pair of two empty sides still takes a place in its batch.
-        self.longest = np.maximum(longest, 1, dtype=np.int32)
+        self.longest = longest.max(axis=1) if longest.ndim == 2 else longest
         self.max_tokens = max_tokens
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
         self._check_budget()
         # How many pairs there are of each length, from the longest to 0.
-        self._counts = sum(
-            np.bincount(self.longest[block], minlength=self.longest.max() + 1) for block in self._blocks()
-        )
-        self._counts = self._counts[::-1]
+        num_lengths = int(self.longest.max()) + 1
+        self._counts = sum(np.bincount(self.longest[block], minlength=num_lengths) for block in self._blocks())[::-1]
         self._ends = np.cumsum(self._batch_sizes(num_replicas))
 
     def set_epoch(self, epoch: int) -> None:
@@ -80,34 +75,31 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return len(self._ends)
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order = self._longest_first()
+        batches = np.arange(len(self))
         if self.shuffle:
-            order = torch.randperm(len(self.longest), generator=generator, dtype=torch.int32).numpy()
-            order = self._longest_first(order)
-            batches = torch.randperm(len(self), generator=generator).numpy()
-        else:
-            order = self._longest_first(np.arange(len(self.longest), dtype=np.int32))
-            batches = range(len(self))
+            generator = np.random.default_rng([self.seed, self.epoch])
+            for equally_long in np.split(order, np.cumsum(self._counts)[:-1]):
+                generator.shuffle(equally_long)
+            generator.shuffle(batches)
         return (order[self._ends[batch - 1] if batch else 0 : self._ends[batch]].tolist() for batch in batches)
 
-    def _longest_first(self, order: np.ndarray) -> np.ndarray:
-        """Return the order sorted by length, and where that is equal as it was.
+    def _longest_first(self) -> np.ndarray:
+        """Return all pairs sorted by length, and where that is equal as they come.
 
-        `argsort` would do it, with two arrays of eight bytes a pair.
+        `argsort` would do it, with eight bytes a pair.
         """
-        result = np.empty_like(order)
+        order = np.empty(len(self.longest), np.int32)
         # Places of the next pair of each length.
-        places = np.concatenate([[0], np.cumsum(self._counts)[:-1]])
+        places = np.cumsum(self._counts) - self._counts
         for block in self._blocks():
-            pairs = order[block]
-            kinds = len(self._counts) - 1 - self.longest[pairs]
+            kinds = len(places) - 1 - self.longest[block].astype(np.int64)
             by_kind = np.argsort(kinds, kind="stable")
             counts = np.bincount(kinds, minlength=len(places))
             firsts = np.cumsum(counts) - counts
-            sorted_kinds = kinds[by_kind]
-            result[places[sorted_kinds] + np.arange(len(pairs)) - firsts[sorted_kinds]] = pairs[by_kind]
+            order[(places - firsts)[kinds[by_kind]] + np.arange(len(kinds))] = block.start + by_kind
             places += counts
-        return result
+        return order
 
     def _blocks(self) -> list[slice]:
         return [slice(start, start + _BLOCK) for start in range(0, len(self.longest), _BLOCK)]
@@ -120,31 +112,29 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 "tokens. Raise max_tokens, or leave out pairs that long."
             )
 
-    def _batch_sizes(self, num_replicas: int) -> list[int]:
+    def _batch_sizes(self, num_replicas: int) -> np.ndarray:
         """Numbers of pairs in the batches, from that of the longest pairs to that of the shortest."""
         ends, total = np.cumsum(self._counts), len(self.longest)
-        sizes = []
+        sizes = array("q")
         start = 0
         while start < total:
             longest = len(ends) - 1 - int(np.searchsorted(ends, start, side="right"))
-            sizes.append(min(self.max_tokens // longest, total - start))
+            # A pair of two empty sides still takes a place in its batch.
+            sizes.append(min(self.max_tokens // max(longest, 1), total - start))
             start += sizes[-1]
-        return _split_to_multiple(sizes, num_replicas)
+        return _split_to_multiple(np.array(sizes), num_replicas)
 
 
-def _split_to_multiple(sizes: list[int], num_replicas: int) -> list[int]:
+def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
     """Halve the largest of `sizes`, again and again, until their number is a multiple of `num_replicas`."""
     missing = -len(sizes) % num_replicas
-    if len(sizes) + missing > sum(sizes):
+    if len(sizes) + missing > sizes.sum():
         raise ValueError(
-            f"{sum(sizes)} pairs in {len(sizes)} batches cannot be dealt evenly to {num_replicas} processes "
+            f"{sizes.sum()} pairs in {len(sizes)} batches cannot be dealt evenly to {num_replicas} processes "
             "without dropping or repeating one. Use fewer processes or more pairs."
         )
-    # heapq pops the smallest; sorting by position in the end puts both halves where the whole was.
-    parts = [(-size, position) for position, size in enumerate(sizes)]
-    heapq.heapify(parts)
     for _ in range(missing):
-        size, position = heapq.heappop(parts)
-        heapq.heappush(parts, (size // 2, position))
-        heapq.heappush(parts, (size - size // 2, position))
-    return [-size for size, _ in sorted(parts, key=lambda part: part[1])]
+        largest = int(sizes.argmax())
+        sizes = np.insert(sizes, largest, sizes[largest] // 2)
+        sizes[largest + 1] -= sizes[largest]
+    return sizes

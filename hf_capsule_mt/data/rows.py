@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,27 +17,38 @@ _CHUNK = 10_000
 
 
 def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
-    """Return the number of tokens of the longer side of each pair, `[N]`, int32.
+    """Return the number of tokens of the longer side of each pair, `[N]`, uint16, or int32 if that is too small.
 
-    Of a `datasets.Dataset` only the bounds of its lists are read.
+    Of a `datasets.Dataset` only the bounds of its lists are read, and the lengths are mapped from a temporary file, so
+    that they need not stay in memory.
 
     Raises:
         ValueError: if it has no columns input_ids and labels.
     """
     if not _is_arrow(pairs):
-        return np.array([max(len(pair[side]) for side in SIDES) for pair in pairs], np.int32)
+        lengths = np.array([max(len(pair[side]) for side in SIDES) for pair in pairs], np.int32)
+        return lengths.astype(_lengths_type(lengths))
     import pyarrow.compute as pc
 
     missing = [side for side in SIDES if side not in pairs.column_names]
     if missing:
         raise ValueError(f"the data set has no column {missing[0]}, only {', '.join(pairs.column_names)}; tokenise it")
-    lengths = np.empty(len(pairs), np.int32)
+    if not len(pairs):
+        return np.empty(0, np.uint16)
+    with TemporaryFile() as file:
+        lengths = np.memmap(file, np.uint16, "w+", shape=len(pairs))
     start = 0
     for table in pairs.select_columns(list(SIDES)).with_format("arrow").iter(_CHUNK):
         sides = [pc.list_value_length(table[name]).to_numpy() for name in SIDES]
-        lengths[start : start + len(table)] = np.maximum(*sides)
+        longest = np.maximum(*sides)
+        lengths = lengths.astype(np.result_type(lengths, _lengths_type(longest)), copy=False)
+        lengths[start : start + len(table)] = longest
         start += len(table)
     return lengths
+
+
+def _lengths_type(lengths: np.ndarray) -> type:
+    return np.uint16 if lengths.max(initial=0) <= np.iinfo(np.uint16).max else np.int32
 
 
 class ArrowRows(TorchDataset):

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
 from hf_capsule_mt.data import corpus as corpus_module
+from hf_capsule_mt.data import rows
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import Sentences, read_corpus, read_hub_corpus, tokenize_corpus
@@ -197,11 +198,19 @@ def test_any_data_set_has_lengths():
     dataset = datasets.Dataset.from_dict(rows)
     assert longest_sides(dataset).tolist() == [2, 2, 3]
     assert longest_sides(dataset.select([2, 0])).tolist() == [3, 2]
-    assert longest_sides(dataset.with_format("torch")).dtype == np.int32
+    assert longest_sides(dataset.with_format("torch")).dtype == np.uint16
+    assert longest_sides(dataset.select([])).tolist() == []
     assert fast_rows(dataset.select([2, 0])).__getitems__([0]) == [{"input_ids": [4, 5, 6], "labels": [], "text": "c"}]
     assert len(fast_rows(dataset.with_format("torch"))[0]["input_ids"]) == 2
     with pytest.raises(ValueError, match="no column labels, only input_ids, text; tokenise it"):
         longest_sides(dataset.remove_columns("labels"))
+
+
+@pytest.mark.parametrize("make", [list, datasets.Dataset.from_list])
+def test_lengths_beyond_two_bytes(monkeypatch, make):
+    monkeypatch.setattr(rows, "_CHUNK", 1)
+    pairs = [{"input_ids": [1] * length, "labels": [2]} for length in (3, 2**16, 5)]
+    assert longest_sides(make(pairs)).tolist() == [3, 2**16, 5]
 
 
 def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
