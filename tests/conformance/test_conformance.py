@@ -4,6 +4,7 @@ Tests that need an accelerator, deepspeed, flash attention and the like skip the
 """
 
 import unittest
+from contextlib import suppress
 from unittest import mock
 
 import pytest
@@ -106,6 +107,10 @@ class Conformance(ModelTesterMixin):
             names = mock.patch.dict(mapping, {self.config_class.model_type: model_class.__name__})
             names.start()
             self.addCleanup(names.stop)
+
+    def subTest(self, *args, **kwargs):
+        """Of 13,000 none is reported: one that fails ends its test, one that does not apply itself."""
+        return suppress(unittest.SkipTest)
 
     def skipTest(self, reason):
         if not self._testMethodName.startswith(tuple(self.not_applicable)):
