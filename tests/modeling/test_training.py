@@ -80,8 +80,8 @@ def test_gradient_checkpointing_with_outputs(use_reentrant):
 )
 def test_compiled_in_one_graph(name):
     torch.compiler.reset()
-    # The second iteration is the first that reads an assignment; a third is compiled as the second.
-    model = translator(name, routing_iterations=2).double()
+    # The second iteration is the first that reads an assignment; a third is compiled as the second, as a layer is.
+    model = translator(name, routing_iterations=2, decoder_layers=1).double()
     # This backend traces forward and backward, and runs what it traced without a C++ compiler.
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     assert_same(differentiate(model, compiled), differentiate(model, model))
@@ -90,7 +90,9 @@ def test_compiled_in_one_graph(name):
 @pytest.mark.slow
 def test_compiled_routing_is_recorded_when_asked():
     torch.compiler.reset()
-    model = aggregated("heads_and_layers_em", encoder_layers=1, decoder_layers=1)
+    # Each option is a graph of its own: one place of each kind will do.
+    few = {"head_aggregation_decoder_layers": [], "head_aggregation_cross_layers": [], "routing_iterations": 2}
+    model = aggregated("heads_and_layers_em", encoder_layers=1, decoder_layers=1, **few)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     for option in (False, True, "all", False):
         with torch.no_grad():
