@@ -4,6 +4,8 @@ PYTHON ?= python3
 # index's build of it uses the GPU; for another build: make TORCH="torch==2.13.0 --index-url ..."
 TORCH ?= torch==2.13.0
 OLDEST_TORCH ?= torch==2.8.0
+# Some tests wait for processes and ports: one more worker than two cores.
+WORKERS ?= 3
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
 
@@ -13,11 +15,11 @@ quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
 test: .venv/.installed-test lint docs
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Which lines of the package no test runs.
 coverage: .venv/.installed-test
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report term-missing:skip-covered
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
 
 # Damaged inputs of every kind for so many minutes, and a table of what came of them.
 MINUTES ?= 30
@@ -34,7 +36,7 @@ docs: .venv/.installed-docs
 
 # The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n 2 --dist worksteal
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
