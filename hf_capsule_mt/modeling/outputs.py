@@ -135,11 +135,13 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
         lm_loss: the (label-smoothed) cross entropy of the target words.
         bow_loss: the bag-of-words loss of guided routing.
         bca_loss: the bilingual content agreement loss of guided routing.
+        rdrop_loss: the divergence between two passes (R-Drop).
     """
 
     lm_loss: Tensor | None = None
     bow_loss: Tensor | None = None
     bca_loss: Tensor | None = None
+    rdrop_loss: Tensor | None = None
     encoder_layer_routing: Tensor | None = None
     decoder_layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None

@@ -8,7 +8,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
 from .forced_decoding import ForcedDecoding
-from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy
+from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_loss
 from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
 logger = logging.get_logger(__name__)
@@ -33,6 +33,7 @@ class TranslationHead(ForcedDecoding):
         output_routing: OutputRouting = False,
         num_items_in_batch: Tensor | int | None = None,
         return_logits: bool = False,
+        rdrop_alpha: float = 0.0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqLMOutput:
         """Run the model; with labels, compute the loss.
@@ -45,6 +46,7 @@ class TranslationHead(ForcedDecoding):
                 right, if there are no others.
             num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
             return_logits: whether to return the logits in training with labels too.
+            rdrop_alpha: weight of [`rdrop_loss`] in the loss, for a batch whose second half repeats the first.
 
         The other arguments are those of the encoder-decoder's forward.
         """
@@ -74,6 +76,9 @@ class TranslationHead(ForcedDecoding):
             if self._logits_bias() is not None:
                 logits = logits + self._logits_bias()
         losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch)
+        if labels is not None and rdrop_alpha:
+            losses["rdrop_loss"] = self._rdrop_loss(outputs, labels, num_items_in_batch)
+            losses["loss"] = losses["loss"] + rdrop_alpha * losses["rdrop_loss"]
         return RoutedSeq2SeqLMOutput(
             **losses,
             logits=logits,
@@ -116,13 +121,26 @@ class TranslationHead(ForcedDecoding):
         """The loss and its parts: each part but that of the words has its weight in the configuration."""
         settings = self.config.label_smoothing, num_items_in_batch
         if logits is None:
-            bias = None if self._logits_bias() is None else self._logits_bias().flatten()
-            lm_loss = linear_cross_entropy(outputs.last_hidden_state, self.lm_head.weight, labels, bias, *settings)
+            states, vocabulary = outputs.last_hidden_state, self.lm_head.weight
+            lm_loss = linear_cross_entropy(states, vocabulary, labels, self._flat_bias(), *settings)
         else:
             lm_loss = label_smoothed_cross_entropy(logits, labels, *settings)
         parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
         return {"loss": sum(weighted, start=lm_loss), "lm_loss": lm_loss, **parts}
+
+    def _flat_bias(self) -> Tensor | None:
+        return None if self._logits_bias() is None else self._logits_bias().flatten()
+
+    def _rdrop_loss(
+        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> Tensor:
+        if not _is_plain(self.lm_head):
+            raise ValueError(
+                "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
+            )
+        states, vocabulary = outputs.last_hidden_state, self.lm_head.weight
+        return rdrop_loss(states, vocabulary, labels, self._flat_bias(), num_items_in_batch)
 
     def _outputs_for_losses(self) -> dict[str, bool]:
         """Arguments by which the encoder-decoder returns what the auxiliary losses read."""

@@ -158,6 +158,11 @@ class _TranslationArguments:
     save_minutes: float | None = HfArg(
         default=None, help="Minutes after which a checkpoint is saved, beside those of save_strategy."
     )
+    rdrop_alpha: float = HfArg(
+        default=0.0,
+        help="R-Drop (Liang et al. 2021): weight of the divergence between two passes over each batch, about 5; 0: one "
+        "pass.",
+    )
     early_stopping_patience: int | None = HfArg(
         default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
@@ -243,6 +248,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.save_minutes is not None and self.save_minutes <= 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must be more than 0")
+        if not 0 <= self.rdrop_alpha < math.inf:
+            raise ValueError(f"rdrop_alpha is {self.rdrop_alpha}; it must be at least 0")
         if self.max_tokens_per_batch < 0:
             raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
         size = self.per_device_train_batch_size

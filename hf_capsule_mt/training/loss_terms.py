@@ -8,7 +8,7 @@ from transformers import Trainer, TrainerCallback, TrainerState, TrainingArgumen
 
 from hf_capsule_mt.decoding import only_listens
 
-LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss")
+LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss", "rdrop_loss")
 
 
 def log_loss_terms(trainer: Trainer) -> None:

@@ -137,6 +137,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model=model, args=args, **kwargs)
+        self._set_signature_columns_if_needed()
+        if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
+            raise ValueError(
+                f"rdrop_alpha is {self.args.rdrop_alpha}, which {type(self.model).__name__} does not know; train a "
+                "model of this package, or leave it out"
+            )
         self.recorder = recorder
         self.identity = RunIdentity()
         self.identity.settings = settings_of([self.args])
@@ -199,6 +205,20 @@ class TranslationTrainer(Seq2SeqTrainer):
         loss = super().training_step(model, inputs, *args, **kwargs)
         self._divergence.add(loss)
         return loss
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """Return the loss of a batch; with R-Drop, in training, that of two passes over it."""
+        if self.args.rdrop_alpha and model.training:
+            inputs = {name: torch.cat([value, value]) for name, value in inputs.items()}
+            inputs["rdrop_alpha"] = self.args.rdrop_alpha
+            num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> torch.Tensor | float:
         """Return the norm of the gradient, once an update, if it is finite."""

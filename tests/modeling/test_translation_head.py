@@ -19,11 +19,11 @@ def model(request):
     return make(kind, label_smoothing=0.1, dropout=0.0).train()
 
 
-def gradients(model, **options):
+def gradients(model, batch=None, **options):
     """The output for a batch, and every gradient by name."""
     model.zero_grad()
-    output = model(**training_batch(), **options)
-    output.loss.backward()
+    output = model(**(batch or training_batch()), **options)
+    output.loss.backward(retain_graph=True)
     found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     return output, {name: gradient.clone() for name, gradient in found.items()}
 
@@ -79,3 +79,23 @@ def test_lora_on_the_head(model):
     bias = model._logits_bias()
     torch.testing.assert_close(output.logits, states[0] @ weight.t() + (0 if bias is None else bias))
     assert abs(output.loss - before) > 1e-4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_rdrop_is_that_of_the_logits(name):
+    make, kind = FAMILIES[name]
+    model = make(kind, label_smoothing=0.1, dropout=0.3).train()
+    twice = {name: torch.cat([value, value]) for name, value in training_batch().items()}
+    torch.manual_seed(0)
+    actual, found = gradients(model, twice, rdrop_alpha=3.0)
+    torch.manual_seed(0)
+    plain, _ = gradients(model, twice, return_logits=True)
+    one, other = plain.logits.log_softmax(-1).chunk(2)
+    apart = (((one.exp() - other.exp()) * (one - other)).sum(-1) / 2)[twice["labels"].chunk(2)[0] != -100]
+    assert apart.min() > 0
+    torch.testing.assert_close(actual.rdrop_loss, apart.mean() / 2)
+    torch.testing.assert_close(actual.loss, plain.loss + 3 * apart.mean() / 2)
+    model.zero_grad()
+    (plain.loss + 3 * apart.mean() / 2).backward()
+    expected = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -4,7 +4,14 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_marian import tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.modeling import translation_head
@@ -13,15 +20,16 @@ from hf_capsule_mt.training.loss_terms import LOSS_TERMS, log_loss_terms
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 LINES = ["a b c d e f", "g", "h i", "j k l m", "n o p", "q", "r s t u v", "w x"]
-TINY = {"d_model": 16, "encoder_layers": 1, "vocab_size": 29, "guided_capsule_dim": 4}
-WEIGHTS = {"bow_loss_weight": 0.5, "bca_loss_weight": 2}
+TINY = {"d_model": 16, "encoder_layers": 1, "vocab_size": 29}
+TERMS = ("lm_loss", "bow_loss", "bca_loss")
+WEIGHTS = {"bow_loss_weight": 0.5, "bca_loss_weight": 2, "guided_capsule_dim": 4}
 
 
-def train(folder, method="gdr", plain=True, weights=WEIGHTS, **options):
-    """Train without dropout in the order of the lines, and return what was logged of the loss."""
+def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, **options):
+    """Train in the order of the lines, and return what was logged of the loss."""
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
-    config = preset_config(method, "tiny", **TINY, **weights, dropout=0)
+    config = preset_config(method, "tiny", **TINY, **weights, dropout=dropout)
     model = AutoModelForSeq2SeqLM.from_config(config)
     fields = {"max_steps": 4, "logging_steps": 1, "optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0}
     fields |= {"save_strategy": "no", "report_to": "none", "use_cpu": True, "train_sampling_strategy": "sequential"}
@@ -51,7 +59,7 @@ def test_the_terms_add_up_to_the_loss(method, plain, tmp_path):
     history = train(tmp_path, method, plain, eval_strategy="steps", eval_steps=1)
     assert len(history) == 4
     for entry in history:
-        lm, bow, bca = (entry[name] for name in LOSS_TERMS)
+        lm, bow, bca = (entry[name] for name in TERMS)
         assert min(lm, bow, bca) > 0
         assert entry["loss"] == pytest.approx(lm + 0.5 * bow + 2 * bca, rel=1e-5)
     assert history[-1]["bow_loss"] < history[0]["bow_loss"]
@@ -86,7 +94,7 @@ def test_they_are_means_over_updates_and_sums_over_accumulated_batches(tmp_path)
     for options in ({"logging_steps": 2}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}):
         entries = train(tmp_path, **options)
         step = len(single) // len(entries)
-        for name in LOSS_TERMS:
+        for name in TERMS:
             expected = [sum(one[name] for one in single[i : i + step]) / step for i in range(0, 4, step)]
             assert [entry[name] for entry in entries] == pytest.approx(expected, rel=1e-5)
 
@@ -96,7 +104,7 @@ def test_loggers_show_them(tmp_path, monkeypatch):
     history = train(tmp_path, report_to="tensorboard")
     events = EventAccumulator(str(tmp_path / "events"))
     events.Reload()
-    for name in ("loss", *LOSS_TERMS):
+    for name in ("loss", *TERMS):
         shown = [event.value for event in events.Scalars(f"train/{name}")]
         assert shown == pytest.approx([entry[name] for entry in history])
 
@@ -110,3 +118,24 @@ def test_a_loss_without_parts_is_logged_alone(tmp_path):
     [first, *_] = train(tmp_path, weights={"bca_loss_weight": 0})
     assert "bca_loss" not in first
     assert first["loss"] == pytest.approx(first["lm_loss"] + first["bow_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["em-routing", "rnmt-gdr", "capsnmt"])
+def test_rdrop_makes_two_passes(method, tmp_path):
+    weights = WEIGHTS if method == "rnmt-gdr" else {}
+    options = {"plain": False, "gradient_accumulation_steps": 2, "weights": weights, "max_steps": 2}
+    once = train(tmp_path / "once", method, **options)
+    alike = train(tmp_path / "alike", method, rdrop_alpha=5.0, **options)
+    # Without dropout the passes do not differ.
+    assert [entry["loss"] for entry in alike] == pytest.approx([entry["loss"] for entry in once], rel=1e-5)
+    assert [entry["rdrop_loss"] for entry in alike] == pytest.approx([0, 0], abs=1e-9)
+    for entry in train(tmp_path / "different", method, dropout=0.3, rdrop_alpha=5.0, **options):
+        parts = {"lm_loss": 1, "rdrop_loss": 5, "bow_loss": 0.5, "bca_loss": 2}
+        assert entry["rdrop_loss"] > 1e-6
+        assert entry["loss"] == pytest.approx(sum(weight * entry.get(name, 0) for name, weight in parts.items()))
+
+
+def test_rdrop_needs_a_model_of_this_package(tmp_path):
+    model = MarianMTModel(MarianConfig(vocab_size=29, d_model=16, encoder_layers=1, decoder_layers=1, pad_token_id=0))
+    with pytest.raises(ValueError, match=r"rdrop_alpha is 5\.0, which MarianMTModel does not know; train a model of"):
+        TranslationTrainer(model, TranslationTrainingArguments(str(tmp_path), rdrop_alpha=5.0, report_to="none"))

@@ -50,7 +50,7 @@ class LogPartitionFunction(torch.autograd.Function):
             # Transposed: that is how its sum is fastest.
             grad_embedding = weights.new_zeros(embedding.shape[::-1])
             grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
-        for part in _chunks(queries, embedding):
+        for part in score_chunks(queries, embedding):
             # exp(score - largest score): their sum is all that probabilities lack.
             exponentials = product(queries[part], embedding).to(weights.dtype)
             if bias is not None:
@@ -82,7 +82,7 @@ class LogPartitionFunction(torch.autograd.Function):
         return *(None if tensor is None else grad_total * tensor for tensor in ctx.saved_tensors), None, None
 
 
-def _chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
-    """Slices of the queries; one for all under compilation."""
+def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
+    """Return slices of queries whose scores may exist at one time; one for all under compilation."""
     size = queries.shape[0] if torch.compiler.is_compiling() else max(1, _CHUNK // embedding.shape[0])
     return [slice(start, start + size) for start in range(0, queries.shape[0], size)]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .divergence import divergence_sum
 from .log_partition import log_partition_sum
 from .routing import compute_dtype, in_compute_dtype
 
@@ -78,6 +79,44 @@ def linear_cross_entropy(
         loss = log_partition_sum(states, embedding, weights, bias) - of_the_targets
     items = weights.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=loss.device)
     return loss / items
+
+
+def rdrop_loss(
+    states: Tensor,
+    embedding: Tensor,
+    labels: Tensor,
+    bias: Tensor | None = None,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor:
+    """How much dropout changes what is expected of each word, in nats: Liang et al. 2021, Eq. 2, divided by alpha.
+
+    It is the mean of both Kullback-Leibler divergences between the distributions of two passes over the same pairs,
+    which are the first and the second half of a batch. The sum over all words is divided by the words of both passes,
+    as that of their cross entropies is: with alpha as its weight the loss is half of the paper's Eq. 3.
+
+    Args:
+        states: `[2 * batch, length, d]`.
+        embedding: of the vocabulary, `[V, d]`.
+        labels: `[2 * batch, length]`, both halves alike; positions with -100 do not count.
+        bias: of the logits, `[V]`.
+        num_items_in_batch: see [`label_smoothed_cross_entropy`].
+
+    Raises:
+        ValueError: if the two halves of the labels differ.
+    """
+    one, other = labels.to(states.device).tensor_split(2)
+    if not torch.equal(one, other):
+        raise ValueError("R-Drop compares two passes: give each pair twice, the second half of the batch as the first")
+    mask = one != -100
+    if torch.is_autocast_enabled(states.device.type):
+        lower = torch.get_autocast_dtype(states.device.type)
+        states, embedding = states.to(lower), embedding.to(lower)
+    with torch.autocast(states.device.type, enabled=False):
+        passes = (half[mask] for half in states.chunk(2))
+        weights = torch.ones(int(mask.sum()), dtype=compute_dtype(states), device=states.device)
+        total = divergence_sum(*passes, embedding, weights, bias)
+    items = 2 * len(weights) if num_items_in_batch is None else num_items_in_batch
+    return total / torch.as_tensor(items, device=total.device)
 
 
 def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hf_capsule_mt.modeling.ops import log_partition
 from hf_capsule_mt.modeling.ops.log_partition import log_partition_sum
-from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy, linear_cross_entropy
+from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_loss
 
 
 def reference(logits, labels, label_smoothing):
@@ -88,6 +88,35 @@ def test_log_partition_gradients(chunk, monkeypatch):
     assert torch.autograd.gradcheck(lambda *two: log_partition_sum(*two, weights), tensors[:2])
     expected = weights @ (tensors[0] @ tensors[1].t() + tensors[2]).logsumexp(-1)
     torch.testing.assert_close(total(*tensors), expected)
+
+
+def divergence(one, other):
+    """(KL(p || q) + KL(q || p)) / 2 of the distributions by two rows of logits."""
+    p, q = ([math.exp(value) for value in row.log_softmax(-1).tolist()] for row in (one, other))
+    there = sum(a * (math.log(a) - math.log(b)) for a, b in zip(p, q))
+    back = sum(b * (math.log(b) - math.log(a)) for a, b in zip(p, q))
+    return (there + back) / 2
+
+
+@pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("num_items", [None, 5])
+def test_rdrop(chunk, has_bias, num_items, monkeypatch):
+    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    states, embedding, bias = vocabulary(positions=12)
+    bias = bias if has_bias else None
+    labels = torch.tensor([[1, -100, 3], [8, 8, -100]]).repeat(2, 1)
+    logits = (states @ embedding.t() + (bias if has_bias else 0)).view(2, 6, -1)
+    expected = sum(divergence(logits[0, place], logits[1, place]) for place in (0, 2, 3, 4))
+    loss = rdrop_loss(states.view(4, 3, -1), embedding, labels, bias, num_items)
+    assert loss.item() == pytest.approx(expected / (num_items or 8), rel=1e-12)
+    tensors = [tensor for tensor in (states, embedding, bias) if tensor is not None]
+    assert torch.autograd.gradcheck(
+        lambda states, *others: rdrop_loss(states.view(4, 3, -1), others[0], labels, *others[1:]), tensors
+    )
+    labels[3, 0] = 2
+    with pytest.raises(ValueError, match="give each pair twice"):
+        rdrop_loss(states.view(4, 3, -1), embedding, labels, bias)
 
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
