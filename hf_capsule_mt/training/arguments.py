@@ -163,6 +163,11 @@ class _TranslationArguments:
         help="R-Drop (Liang et al. 2021): weight of the divergence between two passes over each batch, about 5; 0: one "
         "pass.",
     )
+    ema_decay: float = HfArg(
+        default=0.0,
+        help="Evaluate and save an exponential moving average of the weights with this decay, about 0.999; 0: the "
+        "weights themselves.",
+    )
     early_stopping_patience: int | None = HfArg(
         default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
@@ -250,6 +255,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             raise ValueError(f"save_minutes is {self.save_minutes}; it must be more than 0")
         if not 0 <= self.rdrop_alpha < math.inf:
             raise ValueError(f"rdrop_alpha is {self.rdrop_alpha}; it must be at least 0")
+        if not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}; it must be at least 0 and less than 1")
         if self.max_tokens_per_batch < 0:
             raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
         size = self.per_device_train_batch_size

@@ -22,6 +22,7 @@ from hf_capsule_mt.checkpoints import (
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .run_identity import identity_in
+from .weight_average import check_averages
 
 logger = logging.get_logger(__name__)
 
@@ -49,7 +50,8 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
     Raises:
         OSError: if a file of its state is damaged.
         ValueError: if it was not saved to its end, is the folder of a run, or its updates had other batches; if a file
-            of its state is missing, unless `args.ignore_missing_state`; or there is no last checkpoint.
+            of its state is missing, unless `args.ignore_missing_state`; if it has averaged weights and this run does
+            not average, or the other way round; or there is no last checkpoint.
     """
     if isinstance(value, FoundCheckpoint):
         return value
@@ -63,6 +65,7 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
             "would go on from another state than was saved; copy it again, name another checkpoint, or accept that "
             "with --ignore_missing_state true"
         )
+    check_averages(checkpoint, getattr(args, "ema_decay", 0.0))
     if processes != args.world_size:
         logger.warning(
             f"{checkpoint} was saved by {processes} processes, and this run has {args.world_size}: it goes on with the "

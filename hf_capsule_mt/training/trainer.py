@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Sized
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_
 from .run_recorder import RunRecorder
 from .saving import begin_saving, explained_saving
 from .sharding import embeddings_in_one_group
+from .weight_average import WeightAverage
 
 logger = logging.get_logger(__name__)
 
@@ -158,8 +159,24 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.add_callback(_EpochBeforeSkipping())
         if self.args.save_minutes is not None:
             self.add_callback(_SaveByTheClock(self.args.save_minutes))
+        self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
+        if self._average is not None:
+            self._check_whole_weights()
+            # Before what saves and evaluates.
+            self.callback_handler.callbacks.insert(0, self._average)
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
+
+    def _check_whole_weights(self) -> None:
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            raise ValueError(
+                f"ema_decay is {self.args.ema_decay}, but under FSDP or DeepSpeed a process has a part of the "
+                "weights; leave it out, and average checkpoints afterwards with hf-capsule-mt average_checkpoints"
+            )
+
+    def _averaged(self) -> AbstractContextManager:
+        """Let the model have averaged weights, if the run averages."""
+        return nullcontext() if self._average is None else self._average.in_model()
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
         """Train as the Trainer does, and be sure to go on with the state and the batches of `resume_from_checkpoint`.
@@ -229,8 +246,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as the Trainer does, unless its weights are not finite."""
         folder = Path(output_dir or self.args.output_dir)
-        check_weights(self)
-        with explained_saving(folder, MAKE_ROOM):
+        with self._averaged(), explained_saving(folder, MAKE_ROOM):
+            check_weights(self)
             if self.args.should_save:
                 begin_saving(folder)
             super().save_model(output_dir, _internal_call)
@@ -257,7 +274,10 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
         with embeddings_in_one_group(self.model):
-            return super()._prepare_for_training(*args, **kwargs)
+            prepared = super()._prepare_for_training(*args, **kwargs)
+        if self._average is not None:
+            self._average.begin(self.model, self._resumed_from)
+        return prepared
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         if state_dict is not None:
@@ -298,6 +318,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         super()._save_rng_state(output_dir)
         if self._stream_state is not None:
             write_stream_state(output_dir, self.args.process_index, self._stream_state)
+        if self._average is not None and self.args.should_save:
+            self._average.save_training_weights(output_dir)
         # The state that comes next says that the checkpoint is whole: with the files of all processes.
         self.accelerator.wait_for_everyone()
 
@@ -309,7 +331,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             # Weights are gathered at every step, by all processes: none may stop before the others.
             self._gen_kwargs["synced_gpus"] = True
         try:
-            return super().evaluation_loop(*args, **kwargs)
+            with self._averaged():
+                return super().evaluation_loop(*args, **kwargs)
         finally:
             # What is trained on next leaves no use for its copies of the weights.
             decoding.release(self.model)

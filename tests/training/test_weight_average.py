@@ -1,0 +1,134 @@
+"""The average of the weights: what it is, where it is used, and that a resumed run goes on with both."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_marian import tiny_tokenizer
+from tiny_run import arguments, files, stop_at, write_corpus
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training.trainer import TranslationTrainer
+from hf_capsule_mt.training.weight_average import TRAINING_WEIGHTS, WeightAverage
+
+DECAY = 0.7
+SAVING = {
+    "save_strategy": "steps",
+    "save_steps": 2,
+    "eval_strategy": "steps",
+    "eval_steps": 2,
+    "per_device_eval_batch_size": 12,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def run(corpus, folder, **options):
+    validation = {"validation_file": files(corpus, "validation")}
+    options = {"method": "em-routing", "max_steps": 5, "learning_rate": 0.05, **validation, **SAVING, **options}
+    main(arguments(corpus, folder, **options))
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def averaged(corpus, tmp_path_factory):
+    """A run, the weights before it and after each of its updates, and those that it saved."""
+    folder, weights = tmp_path_factory.mktemp("run"), []
+    step, end = TranslationTrainer.training_step, WeightAverage.on_train_end
+
+    def record(model):
+        weights.append({name: weight.detach().double() for name, weight in model.named_parameters()})
+
+    def recorded_step(self, model, *args, **kwargs):
+        record(model)
+        return step(self, model, *args, **kwargs)
+
+    def recorded_end(self, *args, **kwargs):
+        record(kwargs["model"])
+        end(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TranslationTrainer, "training_step", recorded_step)
+        patch.setattr(WeightAverage, "on_train_end", recorded_end)
+        saved = run(corpus, folder, ema_decay=DECAY)
+    return folder, weights, saved
+
+
+def expected_average(weights, updates):
+    average = weights[0]
+    for update in range(1, updates + 1):
+        decay = min(DECAY, (1 + update) / (10 + update))
+        average = {name: decay * value + (1 - decay) * weights[update][name] for name, value in average.items()}
+    return average
+
+
+def test_it_is_saved_and_the_weights_beside_it(averaged):
+    folder, weights, _ = averaged
+    for updates in (2, 4):
+        checkpoint = folder / f"checkpoint-{updates}"
+        saved, training = load_file(checkpoint / "model.safetensors"), torch.load(checkpoint / TRAINING_WEIGHTS)
+        for name, expected in expected_average(weights, updates).items():
+            if name in training:
+                torch.testing.assert_close(training[name].double(), weights[updates][name], rtol=0, atol=0)
+            if name in saved:
+                torch.testing.assert_close(saved[name].double(), expected, rtol=1e-6, atol=1e-7)
+        assert any(not torch.equal(saved[name], training[name]) for name in saved if name in training)
+
+
+def test_it_is_evaluated(averaged, corpus):
+    folder, _, _ = averaged
+    state = json.loads((folder / "checkpoint-4" / "trainer_state.json").read_text())
+    found = {entry["step"]: entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry}
+    tokenizer = tiny_tokenizer()
+    lines = [file.read_text().splitlines() for file in files(corpus, "validation")]
+    batch = tokenizer(lines[0], text_target=lines[1], padding=True, return_tensors="pt")
+    batch["labels"] = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, -100)
+    for step, loss in found.items():
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder / f"checkpoint-{step}")
+        with torch.no_grad():
+            assert model(**batch).loss.item() == pytest.approx(loss, rel=1e-5)
+
+
+def test_it_is_the_result(averaged):
+    _, weights, saved = averaged
+    for name, expected in expected_average(weights, 5).items():
+        if name in saved:
+            torch.testing.assert_close(saved[name].double(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_resumed_run_has_the_same_weights(averaged, corpus, tmp_path, monkeypatch):
+    _, _, whole = averaged
+    with monkeypatch.context() as patch:
+        stop_at(patch, update=3)
+        with pytest.raises(KeyboardInterrupt):
+            run(corpus, tmp_path, ema_decay=DECAY)
+    resumed = run(corpus, tmp_path, ema_decay=DECAY, resume_from_checkpoint="last")
+    assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
+
+
+def test_the_best_checkpoint_stays(corpus, tmp_path):
+    options = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "ema_decay": DECAY}
+    # At such a rate the loss grows.
+    saved = run(corpus, tmp_path, learning_rate=3, max_steps=4, **options)
+    assert json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["best_global_step"] == 2
+    best = load_file(tmp_path / "checkpoint-2" / "model.safetensors")
+    assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "message"),
+    [
+        (DECAY, 0, "which has averaged weights, and others in training_weights.pt, and ema_decay is 0.0; give --ema_"),
+        (0, DECAY, "which lacks training_weights.pt, and ema_decay is 0.7; leave out --ema_decay"),
+    ],
+)
+def test_a_run_averages_throughout(corpus, tmp_path, capsys, there, here, message):
+    run(corpus, tmp_path, max_steps=2, ema_decay=there)
+    with pytest.raises(SystemExit):
+        run(corpus, tmp_path, ema_decay=here, resume_from_checkpoint="last")
+    assert message in capsys.readouterr().err
