@@ -45,6 +45,7 @@ from .layers.head_aggregation import (
 )
 from .layers.layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .layers.linear import init_words, use_products
+from .ops.float32_attention import float32_attention
 from .outputs import (
     GuidedSeq2SeqModelOutput,
     OutputRouting,
@@ -134,7 +135,7 @@ def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig,
         attention.out_proj = kind(config.d_model, attention.num_heads, routing)
 
 
-class _Recorded:
+class _Layer:
     """A layer that appends its output to `layer_outputs`, outside of what gradient checkpointing runs again."""
 
     def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
@@ -143,8 +144,13 @@ class _Recorded:
             layer_outputs.append(output)
         return output
 
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Run Marian's layer."""
+        with float32_attention(hidden_states.device):
+            return super().forward(hidden_states, *args, **kwargs)
 
-class CapsuleAggregatedMarianEncoderLayer(_Recorded, MarianEncoderLayer):
+
+class CapsuleAggregatedMarianEncoderLayer(_Layer, MarianEncoderLayer):
     """Marian's encoder layer, recorded, with its heads aggregated if the configuration says so."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
@@ -153,7 +159,7 @@ class CapsuleAggregatedMarianEncoderLayer(_Recorded, MarianEncoderLayer):
         use_products(self)
 
 
-class CapsuleAggregatedMarianDecoderLayer(_Recorded, MarianDecoderLayer):
+class CapsuleAggregatedMarianDecoderLayer(_Layer, MarianDecoderLayer):
     """Marian's decoder layer, recorded, with its heads aggregated if the configuration says so."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:

@@ -6,6 +6,8 @@ from aggregated_models import aggregated, training_batch
 from families import every_kind, translator
 from recurrent_models import recurrent
 from tiny_marian import tiny_tokenizer
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -71,6 +73,34 @@ def test_gradient_checkpointing_with_outputs(use_reentrant):
     assert len(outputs.head_routing) == 6
     assert outputs.head_routing["encoder_self.1"].shape == (3, 7, 4, 16)
     assert outputs.head_routing["cross.0"].shape == (3, 6, 4, 16)
+
+
+class AttentionTypes(TorchFunctionMode):
+    """Remembers the types of the queries, keys and values that are attended with."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is scaled_dot_product_attention:
+            self.seen |= {tensor.dtype for tensor in args}
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_attention_is_in_float32_under_autocast_on_a_cpu(checkpointed):
+    model = aggregated("heads_em", dropout=0.2).train()
+    if checkpointed:
+        checkpoint_activations(model, use_reentrant=False)
+    seen = {}
+    for autocasts in (False, True):
+        with AttentionTypes() as types, torch.autocast("cpu", torch.bfloat16, enabled=autocasts):
+            loss, gradients = differentiate(model, model)
+        assert types.seen == {torch.float32}
+        seen[autocasts] = loss, torch.cat([gradient.flatten() for gradient in gradients.values()])
+    torch.testing.assert_close(seen[True][0], seen[False][0], rtol=0.02, atol=0)
+    assert (seen[True][1] - seen[False][1]).norm() < 0.05 * seen[False][1].norm()
 
 
 @pytest.mark.slow
