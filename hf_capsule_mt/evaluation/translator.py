@@ -11,8 +11,7 @@ from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokeniz
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
-
-from .teacher_forcing import evaluating, pad_rows
+from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
 
