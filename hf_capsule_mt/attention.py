@@ -20,11 +20,10 @@ from .teacher_forcing import attending
 Span = tuple[int, int]
 
 
-@torch.no_grad()
 def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> Tensor:
     """Return how much each step of a translation attends to each source token, `[batch, length - 1, source]`.
 
-    The weights are the mean over the heads of a layer: the last but one, or the last of one or two.
+    The weights are those of the step that writes a token, the mean of the last two layers, or of one if it is alone.
 
     Args:
         model: an encoder-decoder in evaluation mode.
@@ -35,9 +34,23 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
     Raises:
         ValueError: if the model has no cross-attention.
     """
-    # What fills up a translation may be no word.
-    read = sequences[:, :-1].clamp(min=0)
+    layers = layers_of_attention(model, sequences, **source)
+    return last_two(layers)[:, :-1].cpu()
+
+
+def last_two(layers: Sequence[Tensor]) -> Tensor:
+    """Return the mean of the last two layers of [`layers_of_attention`], or of one if it is alone."""
+    return torch.stack(list(layers[-2:])).mean(0)
+
+
+@torch.no_grad()
+def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> list[Tensor]:
+    """Return the attention of each layer, the mean over its heads, `[batch, length, source]`: that of step t writes the
+    word t + 1 of the sequences, and reads the word t. The rest is as of [`cross_attention`].
+    """
     with attending(model):
+        # What fills up a translation may be no word.
+        read = sequences.clamp(min=0)
         output = model.base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
     layers = [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
     if not layers:
@@ -45,7 +58,7 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
             f"a {model.config.model_type} model has no attention, by which tags and what is kept find their places in "
             "a translation; translate with a model of another family, such as rnmt, or leave out tags and keep"
         )
-    return layers[-2 if len(layers) > 2 else -1].float().mean(1).cpu()
+    return [weights.float().mean(1) for weights in layers]
 
 
 class AttentionAligner:
@@ -61,11 +74,14 @@ class AttentionAligner:
         self._attention, self._source, self._target = attention, source, target
 
     def __call__(self, source_words: Sequence[Span], target_words: Sequence[Span]) -> list[list[float]]:
-        """Return a weight `[target word][source word]`: attention of the word's tokens to all tokens of the other."""
+        """Return a weight `[target word][source word]`: of the attention of all words to the tokens of the other, the
+        share of this word. So an article that looks at its noun belongs to the article.
+        """
         columns = _membership(self._source, source_words)
         rows = _membership(self._target, target_words)
         attention = self._attention[: len(self._target), : len(self._source)].double()
-        return (rows.T @ attention @ columns / rows.sum(0).clamp(min=1).unsqueeze(-1)).tolist()
+        weights = rows.T @ attention @ columns / rows.sum(0).clamp(min=1).unsqueeze(-1)
+        return (weights / weights.sum(0, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)).tolist()
 
 
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:

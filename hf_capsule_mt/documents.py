@@ -9,7 +9,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Fits = Callable[[str], bool]
 
@@ -37,6 +37,10 @@ class Segment:
     def around(self, translation: str) -> str:
         """Return a translation with the white space of the source."""
         return f"{self.before}{translation}{self.after}"
+
+    def on_line(self, line: int) -> "Segment":
+        """Return the same segment so many lines further down."""
+        return replace(self, line=self.line + line)
 
 
 def check_language(language: str) -> None:

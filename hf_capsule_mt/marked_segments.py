@@ -14,7 +14,7 @@ which it was in. What is kept takes the place of the words that are aligned with
 import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import regex
@@ -108,16 +108,12 @@ def marked_segments(
             if not segment.text:
                 waiting += segment.before
                 continue
-            segments.append(_with(segment, before=waiting + segment.before))
+            segments.append(replace(segment, before=waiting + segment.before))
             waiting = ""
     if not segments:
         return [Segment(waiting, "", "")]
-    segments[-1] = _with(segments[-1], after=segments[-1].after + waiting)
+    segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
     return segments
-
-
-def _with(segment: Segment, **fields: str) -> Segment:
-    return type(segment)(**{**vars(segment), **fields})
 
 
 def _run_segments(

@@ -3,13 +3,11 @@
 import random
 import re
 
-import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_capsule_mt import marked_segments as module
-from hf_capsule_mt.markup import Run, read_markup
 from hf_capsule_mt.marked_segments import keep_pattern, marked_segments
+from hf_capsule_mt.markup import read_markup
 
 TAG = re.compile(r"<[^>]*>")
 PAGE = """<!doctype html>
@@ -62,9 +60,7 @@ def backward_words(text):
 words = st.sampled_from(["a", "bc", "d,", "e.", "f<g", "&", "42", "  ", ". D"])
 inline = st.recursive(
     words | st.just("<x/>"),
-    lambda inner: st.tuples(st.sampled_from("bius"), st.lists(inner, max_size=4)).map(
-        lambda pair: (pair[0], pair[1])
-    ),
+    lambda inner: st.tuples(st.sampled_from("bius"), st.lists(inner, max_size=4)).map(lambda pair: (pair[0], pair[1])),
     max_leaves=12,
 )
 
@@ -82,7 +78,9 @@ sources = st.lists(inline, max_size=6).map(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(inline, max_size=6).map(lambda parts: (lambda number: "".join(written(p, number) for p in parts))(iter(range(999)))),
+    st.lists(inline, max_size=6).map(
+        lambda parts: (lambda number: "".join(written(p, number) for p in parts))(iter(range(999)))
+    ),
     st.integers(0, 99),
     st.sampled_from([str, backward_words, lambda text: "", lambda text: text * 2, lambda text: "x y 42 x<b>"]),
     st.sampled_from([None, lambda text: re.split(r"(?<=[.,])", text), lambda text: list(text) or [""]]),

@@ -250,9 +250,14 @@ def test_only_what_runs_travels(method, other):
     names = set(source_files(method))
     assert not [name for name in names if re.match(r"data|training|evaluation|cli|registration", name)]
     assert {name for name in names if not name.startswith(("modeling_", "configuration_", "decoding_"))} == {
+        "attention.py",
         "documents.py",
+        "marked_segments.py",
+        "markup.py",
         "pipeline.py",
+        "putting_back.py",
         "source_limits.py",
+        "teacher_forcing.py",
     }
     family = method_config_class(other).model_type
     assert not {f"modeling_{family}.py", f"configuration_{family}.py", ADAPTERS[other], "decoding_families.py"} & names
