@@ -15,7 +15,7 @@ import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 import regex
 
@@ -193,16 +193,20 @@ def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: boo
     line = run.line(start + len(plain.before))
     if not plain.text or any(isinstance(item, Kept) and (item.at, item.end) == (start, end) for item in items):
         return Segment(_written(run.text, start, end, items, escape), "", "", line)
+    # What stands alone before the white space in front stays there.
+    begin = start + len(plain.before)
+    ahead = list(takewhile(lambda item: isinstance(item, Mark) and item.kind == "point" and item.at < begin, items))
+    items = items[len(ahead) :]
     spans = _spans(part, start, items)
     kept = {item: span for item, span in zip(items, spans) if isinstance(item, Kept)}
     words = _words(plain.text, list(kept.values()))
     return MarkedSegment(
-        escape(plain.before),
+        _written(run.text, start, begin, ahead, escape),
         plain.text,
         escape(plain.after),
         line,
         words=tuple(words),
-        root=_tree(list(zip(items, spans)), words),
+        root=_tree([(item, span[0], _follows(run.text, item)) for item, span in zip(items, spans)], words),
         kept={words.index(span): plain.text[slice(*span)] for span in kept.values()},
         is_markup=tags,
     )
@@ -253,12 +257,17 @@ def _words(text: str, whole: Sequence[Span]) -> list[Span]:
     return words
 
 
-def _tree(items: Sequence[tuple[Mark | Kept, Span]], words: Sequence[Span]) -> Node:
-    """Return the elements of a sentence, whose words and what stands between them are at these places."""
+def _follows(text: str, item: Mark | Kept) -> bool:
+    """Return whether something stands right behind a word, as a footnote does."""
+    return text[max(item.at - 1, 0) : item.at].strip() != "" and text[item.at : item.at + 1].strip() == ""
+
+
+def _tree(items: Sequence[tuple[Mark | Kept, int, bool]], words: Sequence[Span]) -> Node:
+    """Return the elements of a sentence, with the places of its words, of all items, and whether these follow one."""
     root = Node(last=len(words))
     stack = [root]
     starts, ends = [start for start, _ in words], [end for _, end in words]
-    for item, (place, _) in items:
+    for item, place, follows in items:
         # The words that end up to here, and those that start before.
         ended, begun = bisect_right(ends, place), bisect_left(starts, place)
         inside = stack[-1].children
@@ -273,8 +282,6 @@ def _tree(items: Sequence[tuple[Mark | Kept, Span]], words: Sequence[Span]) -> N
         elif item.kind == "close":
             root.children = [Node("", item.raw, last=begun, opened_before=True, children=inside)]
         else:
-            # One right behind a word, as a footnote's, stays there.
-            follows = place in ends and place not in starts
             inside.append(Node(item.raw, first=ended, last=ended, follows=follows))
     return root
 

@@ -226,9 +226,9 @@ class _Places:
         if _is_all(child, parent):
             span = self._low, self._high
         elif child.opened_before:
-            span = self._low, max(sides, key=lambda end: sum(gains[self._low : end]))
+            span = self._low, max(reversed(sides), key=lambda end: sum(gains[self._low : end]))
         else:
-            span = max(reversed(sides), key=lambda start: sum(gains[start : self._high])), self._high
+            span = max(sides, key=lambda start: sum(gains[start : self._high])), self._high
         if child.opened_before:
             self._low = span[1]
         else:
