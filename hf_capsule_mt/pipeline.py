@@ -327,6 +327,8 @@ class TranslationPipeline(ChunkPipeline):
             raise ValueError(
                 "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
             )
+        if return_tensors and any(isinstance(segment, MarkedSegment) for segment in segments):
+            raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
         if return_tensors:
             return [{"translation_token_ids": words} for words in sequences[0]]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
