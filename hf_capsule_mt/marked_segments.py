@@ -191,7 +191,7 @@ def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: boo
     part, escape = run.text[start:end], _escaped if tags else str
     plain = whole_segment(part)
     line = run.line(start + len(plain.before))
-    if not plain.text or any(isinstance(item, Kept) and (item.at, item.end) == (start, end) for item in items):
+    if not _has_words(run.text, start, end, items):
         return Segment(_written(run.text, start, end, items, escape), "", "", line)
     # What stands alone before the white space in front stays there.
     begin = start + len(plain.before)
@@ -210,6 +210,13 @@ def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: boo
         kept={words.index(span): plain.text[slice(*span)] for span in kept.values()},
         is_markup=tags,
     )
+
+
+def _has_words(text: str, start: int, end: int, items: Sequence[Mark | Kept]) -> bool:
+    """Return whether there is something to translate in a part: letters or digits outside of what is kept."""
+    kept = [(item.at, item.end) for item in items if isinstance(item, Kept)]
+    gaps = zip([start, *(last for _, last in kept)], [*(first for first, _ in kept), end])
+    return any(character.isalnum() for first, last in gaps for character in text[first:last])
 
 
 def _spans(part: str, start: int, items: Sequence[Mark | Kept]) -> list[Span]:

@@ -176,6 +176,13 @@ def test_what_is_kept_and_longer_than_a_segment_is_not_translated():
     assert found == "AB xxxx CD"
 
 
+def test_what_has_nothing_to_translate_is_left_as_it_is():
+    source = "<td>&mdash; </td><td><b>4</b>, <i>5</i>.</td><td>a</td>"
+    assert translated(source, str.upper, align_at_random(0), keep=r"\d") == source.replace("&mdash;", "—").replace(
+        "a<", "A<"
+    )
+
+
 def test_bad_expressions(monkeypatch):
     with pytest.raises(ValueError, match=r"keep is '\(', which is no regular expression: missing \)"):
         keep_pattern("(")
