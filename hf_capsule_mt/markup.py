@@ -217,6 +217,9 @@ class _Reader(HTMLParser):
             left = len(self.rawdata)
             self.feed("")
         self.close()
+        if self.source and (not self.events or self.events[0].start > 0):
+            # The parser says nothing of </>.
+            self.events.insert(0, _Event("text", "", 0))
         self._check_end()
 
     def line(self, start: int) -> int:

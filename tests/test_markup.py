@@ -149,6 +149,7 @@ def test_elements_across_segments():
         ("<b><i>x</b></i>", r"</b> \(line 1, column 8\) stands where <i> \(line 1, column 4\) is still open"),
         ("x <b", r"'<b' \(line 1, column 3\) is a tag that does not end"),
         ("x <!-- b", r"'<!-- b' \(line 1, column 3\) is a tag that does not end"),
+        ("</>x", r"'</>x' \(line 1, column 1\) is a tag that does not end"),
         ("x <b<i>y</i>", r"<b<i> \(line 1, column 3\) is no tag"),
         ("<div><code>x</div>", r"<code> \(line 1, column 6\) is not closed"),
     ],
