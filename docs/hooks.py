@@ -17,7 +17,7 @@ from hf_capsule_mt_command import GROUPS, summary
 _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.DOTALL)
 _REPOSITORY = Path(__file__).parents[1]
 _BENCHMARKS = (
-    *("multi30k.md", "speed.md", "decoding.md", "data.md", "reliability.md", "probing.md"),
+    *("multi30k.md", "speed.md", "decoding.md", "tags.md", "data.md", "reliability.md", "probing.md"),
     *("*.png", "ablations/README.md"),
 )
 

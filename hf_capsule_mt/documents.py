@@ -9,7 +9,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 Fits = Callable[[str], bool]
 
@@ -26,42 +26,72 @@ class Segment:
         before: white space in front of it.
         text: the words, with single spaces; empty if there are none.
         after: white space behind it.
+        line: of the document, from 0, on which the words begin.
     """
 
     before: str
     text: str
     after: str
+    line: int = field(default=0, compare=False)
 
     def around(self, translation: str) -> str:
         """Return a translation with the white space of the source."""
         return f"{self.before}{translation}{self.after}"
 
+    def on_line(self, line: int) -> "Segment":
+        """Return the same segment so many lines further down."""
+        return replace(self, line=self.line + line)
+
+
+def check_language(language: str) -> None:
+    """Raise a ValueError if documents in a language cannot be cut: its code has not two letters, or sentencex is not
+    installed.
+    """
+    if not re.fullmatch("[a-z]{2}", language):
+        raise ValueError(f"{language!r} is not the code of a language, of two letters; give it as documents='en'")
+    _segmenter()
+
 
 def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
-    """Return the segments of a document, at least one.
+    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks within one become spaces."""
+    segments, line = [], 0
+    for part in cut_text(document, language, fits):
+        segments.append(whole_segment(part, line))
+        line += part.count("\n")
+    return segments
+
+
+def cut_text(text: str, language: str, fits: Fits) -> list[str]:
+    """Return the parts of a text that are translated one by one, at least one, of which it is the sum.
 
     Blank lines end a paragraph. The library sentencex knows where sentences end. One that is too long is cut after
-    clause marks, if a clause is too long between words, and if a word is too long within it; nothing is left out. Line
-    breaks within a sentence become spaces.
+    clause marks, if a clause is too long between words, and if a word is too long within it; nothing is left out.
 
     Args:
-        document: any text.
+        text: any text.
         language: its code of two letters, such as "en".
         fits: whether the model can read a text.
 
     Raises:
-        ValueError: if the code has not two letters, nothing fits, or sentencex is not installed.
+        ValueError: if nothing fits, and as [`check_language`] does.
     """
-    if not re.fullmatch("[a-z]{2}", language):
-        raise ValueError(f"{language!r} is not the code of a language, of two letters; give it as documents='en'")
+    check_language(language)
     parts: list[str] = []
-    for sentence in _sentences(document, language):
+    for sentence in _sentences(text, language):
         # White space alone belongs to what stands before it.
         if parts and not sentence.strip():
             parts[-1] += sentence
         else:
             parts += _shortened(sentence, fits)
-    return [_segment(part) for part in parts or [""]]
+    return parts or [""]
+
+
+def whole_segment(part: str, line: int = 0) -> Segment:
+    """Return the one segment of a text that is not cut, which begins on a line."""
+    text = part.strip()
+    start = part.find(text) if text else len(part)
+    line += part.count("\n", 0, start)
+    return Segment(part[:start], " ".join(text.split()), part[start + len(text) :], line)
 
 
 def language_code(code: str | None) -> str:
@@ -79,19 +109,17 @@ def language_code(code: str | None) -> str:
     return letters[0]
 
 
-def _segment(part: str) -> Segment:
-    text = part.strip()
-    start = part.find(text) if text else len(part)
-    return Segment(part[:start], " ".join(text.split()), part[start + len(text) :])
-
-
 def _sentences(document: str, language: str) -> Iterator[str]:
+    for paragraph in _PARAGRAPHS.split(document):
+        yield from _segmenter()(language, paragraph) if paragraph.strip() else [paragraph]
+
+
+def _segmenter() -> Callable[[str, str], Iterator[str]]:
     try:
         from sentencex import segment
     except ImportError as error:
         raise ValueError('documents need sentencex; pip install "hf-capsule-mt[documents]"') from error
-    for paragraph in _PARAGRAPHS.split(document):
-        yield from segment(language, paragraph) if paragraph.strip() else [paragraph]
+    return segment
 
 
 def _shortened(text: str, fits: Fits, cuts: Sequence[re.Pattern] = _CUTS) -> list[str]:

@@ -10,8 +10,10 @@
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from re import Pattern
 from typing import Any
 
 from torch import Tensor
@@ -20,12 +22,15 @@ from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
-from .documents import Segment, cut_document, language_code
+from .attention import AttentionAligner, cross_attention, source_spans, target_spans
+from .documents import Segment, check_language, cut_document, cut_text, language_code
+from .marked_segments import MarkedSegment, keep_pattern, marked_segments
 from .source_limits import check_words, positions, source_limit
 
 logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
+_Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
 # What generate() gives to its own loops alone.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
@@ -57,6 +62,10 @@ class TranslationPipeline(ChunkPipeline):
         documents: whether strings are documents of any length: paragraphs are kept, and sentences translated one by
             one, in batches across documents. True, where `src_lang` says in which language; or its code of two letters,
             such as "en". Needs the library sentencex.
+        tags: whether tags of XML or HTML in strings are taken out, and put back where the words that they belong to
+            went, by the cross-attention of the model; those of blocks, such as `<p>`, end a segment.
+        keep: a regular expression for what is not translated, such as numbers, placeholders or addresses; it is
+            carried over by the same alignment.
         return_tensors: whether results hold the words' ids as `translation_token_ids` instead of text.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together; 1 by default.
@@ -67,7 +76,8 @@ class TranslationPipeline(ChunkPipeline):
     Raises:
         ValueError: if the weights are not those of the model, the input is not text or longer than the model can read,
             the languages or words are not those of the tokenizer and the model, there is no such engine, of a document
-            more than one text is asked for, or sentencex is missing.
+            more than one text is asked for, sentencex is missing, tags are not well-formed, `keep` is no expression or
+            searches for too long, or the model has no attention to put them back by.
         OSError: if the checkpoint lacks a file that its translations depend on.
     """
 
@@ -107,6 +117,8 @@ class TranslationPipeline(ChunkPipeline):
         tgt_lang: str | None = None,
         truncation: bool | str | None = None,
         documents: bool | str | None = None,
+        tags: bool | None = None,
+        keep: str | None = None,
         return_tensors: bool | None = None,
         clean_up_tokenization_spaces: bool | None = None,
         engine: str | None = None,
@@ -114,7 +126,10 @@ class TranslationPipeline(ChunkPipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if engine not in (None, *ENGINES):
             raise ValueError(f"engine is {engine!r}; it must be one of {', '.join(ENGINES)}")
-        preprocess = {"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation, "documents": documents}
+        preprocess = {
+            **{"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation, "documents": documents},
+            **{"tags": tags, "keep": None if keep is None else keep_pattern(keep)},
+        }
         postprocess = {
             "return_tensors": return_tensors,
             "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
@@ -153,20 +168,39 @@ class TranslationPipeline(ChunkPipeline):
         tgt_lang: str | None = None,
         truncation: bool | str = False,
         documents: bool | str = False,
+        tags: bool = False,
+        keep: Pattern | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Tokenize one string, or the segments of one document."""
+        """Tokenize one string, or the segments of one document, or of one with tags."""
         if not isinstance(inputs, str):
             raise ValueError(f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings")
         languages = self._languages(src_lang, tgt_lang, documents)
-        segments = [Segment("", inputs, "")]
+        language = None
         if documents:
             language = documents if isinstance(documents, str) else language_code(src_lang or languages[0])
-            limit = source_limit(self.model.config, self.tokenizer)
-            segments = cut_document(inputs, language, lambda text: self._length(text, *languages) <= limit)
+            check_language(language)
+        segments = self._segments(inputs, languages, language, tags, keep)
         for number, segment in enumerate(segments, 1):
             encoding = self._encode(segment.text, *languages, truncation)
             self._check_length(encoding)
             yield {**encoding, "segment": segment, "is_last": number == len(segments)}
+
+    def _segments(
+        self,
+        text: str,
+        languages: tuple[str | None, str | None],
+        language: str | None,
+        tags: bool,
+        keep: Pattern | None,
+    ) -> list[Segment]:
+        """Return what is translated at a time of a text; of a document in a language, sentences that fit."""
+        limit = source_limit(self.model.config, self.tokenizer)
+        fits = partial(self._fits, limit, languages)
+        if tags or keep is not None:
+            return marked_segments(
+                text, tags, keep, partial(cut_text, language=language, fits=fits) if language else None
+            )
+        return cut_document(text, language, fits) if language else [Segment("", text, "")]
 
     def _encode(self, text: str, source: str | None, target: str | None, truncation: bool | str) -> BatchEncoding:
         options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
@@ -182,8 +216,8 @@ class TranslationPipeline(ChunkPipeline):
         check_words(largest, self.model, "name that which the model was trained with as tokenizer=...")
         return encoding
 
-    def _length(self, text: str, source: str | None, target: str | None) -> int:
-        return self._encode(text, source, target, truncation=False)["input_ids"].shape[1]
+    def _fits(self, limit: int, languages: _Languages, text: str) -> bool:
+        return self._encode(text, *languages, truncation=False)["input_ids"].shape[1] <= limit
 
     def _check_length(self, encoding: BatchEncoding) -> None:
         length, limit = encoding["input_ids"].shape[1], positions(self.model.config)
@@ -196,9 +230,7 @@ class TranslationPipeline(ChunkPipeline):
     def _takes_languages(self) -> bool:
         return hasattr(self.tokenizer, "_build_translation_inputs")
 
-    def _languages(
-        self, src_lang: str | None, tgt_lang: str | None, documents: bool | str
-    ) -> tuple[str | None, str | None]:
+    def _languages(self, src_lang: str | None, tgt_lang: str | None, documents: bool | str) -> _Languages:
         """The two codes: those given, else those of the task's name, else the tokenizer's; None if it takes none."""
         pair = LANGUAGE_PAIR.fullmatch(self.task or "")
         if not self._takes_languages():
@@ -253,7 +285,17 @@ class TranslationPipeline(ChunkPipeline):
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
         words = self.model.generate(**model_inputs, **options)
-        return {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
+        found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
+        segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
+        if any(_needs_alignment(segment) for segment in segments):
+            found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
+        return found
+
+    def _attention(self, words: Tensor, source: Mapping[str, Tensor]) -> Tensor:
+        """Return the attention of all sequences `[batch * sequences, length]`, `[batch, sequences, steps, source]`."""
+        sentences = source["input_ids"].shape[0]
+        each = {name: tensor.repeat_interleave(len(words) // sentences, dim=0) for name, tensor in source.items()}
+        return cross_attention(self.model, words, **each).unflatten(0, (sentences, -1))
 
     def _engine_takes(self, options: Mapping[str, Any]) -> bool:
         """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
@@ -285,12 +327,37 @@ class TranslationPipeline(ChunkPipeline):
             raise ValueError(
                 "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
             )
+        if return_tensors and any(isinstance(segment, MarkedSegment) for segment in segments):
+            raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
         if return_tensors:
             return [{"translation_token_ids": words} for words in sequences[0]]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
-        texts = [[self.tokenizer.decode(words, **options) for words in found] for found in sequences]
+        texts = [
+            [
+                self._put_back(output, number, self.tokenizer.decode(words, **options), options)
+                for number, words in enumerate(found)
+            ]
+            for output, found in zip(model_outputs, sequences, strict=True)
+        ]
         joined = ["".join(map(Segment.around, segments, parts)) for parts in zip(*texts, strict=True)]
         return [{"translation_text": text} for text in joined]
+
+    def _put_back(self, output: dict[str, Any], number: int, text: str, options: dict[str, bool]) -> str:
+        """Return the text of a sequence with the tags of its segment, and what is kept."""
+        segment = output["segment"]
+        if not isinstance(segment, MarkedSegment):
+            return text
+        if not segment.needs_alignment:
+            return segment.put_back(text)
+        ids = output["input_ids"][0].tolist()
+        decode = partial(self.tokenizer.batch_decode, **options)
+        targets = target_spans(output["output_ids"][0, number, 1:].tolist(), decode)
+        spans = source_spans(self.tokenizer, segment.text, ids)
+        return segment.put_back(text, AttentionAligner(output["attention"][0, number], spans, targets))
+
+
+def _needs_alignment(segment: Segment) -> bool:
+    return isinstance(segment, MarkedSegment) and segment.needs_alignment
 
 
 def _engine_of(model: PreTrainedModel) -> Callable | None:

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.teacher_forcing import evaluating, teacher_force
 from hf_capsule_mt.evaluation.translator import encode_lines, generate_batches
 from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.teacher_forcing import evaluating, teacher_force
 
 from .routing_kinds import guided_groups, kinds_of_routing
 from .subwords import source_subwords, target_subwords

@@ -7,12 +7,14 @@
 This is sequence-level distillation. The corpus is what `train` reads (its targets are not looked at), or one plain text
 file of sources; it is read a shard at a time, so that memory does not grow with it. The output is what `train` reads:
 two text files, or one .tsv or .jsonl file. Sentences that the teacher could not translate are left out, and named in
-OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data.
+OUTPUT.manifest.json, beside the teacher, its settings and the hashes of the data. So are those, as a number, whose
+score, the mean log-probability of the tokens as in the reports of `translate`, is below --min_score.
 
 Finished shards are kept in OUTPUT.shards until all are done, and the same command continues after an interruption.
 """
 
 import argparse
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -56,6 +58,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--source_lang", help="as a .jsonl file or a data set names it (en)")
     parser.add_argument("--target_lang", help="likewise (de)")
     parser.add_argument("--output_file", nargs="+", required=True, help="two text files, or one .tsv or .jsonl (.gz)")
+    parser.add_argument(
+        "--min_score", type=float, help="leave out translations that are less likely, such as -1.5 (default: keep all)"
+    )
     parser.add_argument("--shard_size", type=int, default=2000, help="sentences a shard (default: %(default)s)")
     return parser
 
@@ -90,9 +95,11 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
     shards = Shards(_shards_folder(args), sentences, args.shard_size)
     if state.is_main_process:
         settings = {"data": digest, **decoding.settings(args)}
+        # What is kept is decided in the end, but of shards without scores there is nothing to decide by.
+        settings |= {} if args.min_score is None else {"scores": True}
         shards.open(settings)
     state.wait_for_everyone()
-    _make_shards(args, shards, partial(distill, model, tokenizer), state)
+    _make_shards(args, shards, partial(distill, model, tokenizer, scores=args.min_score is not None), state)
     state.wait_for_everyone()
     if state.is_main_process:
         manifest = {
@@ -110,6 +117,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     if args.shard_size < 1:
         raise ValueError(f"--shard_size is {args.shard_size}; it must be at least 1")
+    if args.min_score is not None and not math.isfinite(args.min_score):
+        raise ValueError(f"--min_score is {args.min_score}; it must be a number")
     if bool(args.train_file) == (args.dataset_name is not None):
         raise ValueError("give either --train_file or --dataset_name")
     for file in args.train_file:
@@ -173,32 +182,36 @@ def _parts(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 def _finish(args: argparse.Namespace, shards: Shards) -> dict[str, Any]:
     """Write the corpus, and return its fields of the manifest."""
-    failures = {}
+    failures, unlikely = {}, []
 
     def kept() -> Iterator[tuple[str, str]]:
         for number, (source, result) in enumerate(zip(_sources(args), shards.read(), strict=True), start=1):
             if result.failure:
                 failures[number] = result.failure
+            elif args.min_score is not None and result.score < args.min_score:
+                unlikely.append(number)
             else:
                 yield source, result.translation
 
     pairs = kept()
     first = next(pairs, None)
+    if first is None and unlikely:
+        raise ValueError(f"all {len(unlikely)} translations have a score below --min_score {args.min_score}; lower it")
     if first is None:
         raise ValueError(f"all {len(failures)} translations failed; the first: {failures[1]}")
     # Both sides are taken in turns, so that a pair is all that is held.
     sources, targets = tee(chain([first], pairs))
     languages = args.source_lang, args.target_lang
     write_parallel_text(args.output_file, (pair[0] for pair in sources), (pair[1] for pair in targets), *languages)
-    sentences = shards.num_sentences
-    print(
-        f"{', '.join(args.output_file)}: {sentences - len(failures)} of {sentences} sentences, {len(failures)} left out"
-    )
+    sentences, left_out = shards.num_sentences, len(failures) + len(unlikely)
+    below = f", {len(unlikely)} of them with a score below {args.min_score}" if unlikely else ""
+    print(f"{', '.join(args.output_file)}: {sentences - left_out} of {sentences} sentences, {left_out} left out{below}")
     return {
         "teacher": args.model,
         "data": {"files": args.train_file, "dataset_name": args.dataset_name, "sentences": sentences},
         "output": {file: hash_file(Path(file)) for file in args.output_file},
-        "kept": sentences - len(failures),
+        "kept": sentences - left_out,
+        **({} if args.min_score is None else {"min_score": args.min_score, "below_min_score": len(unlikely)}),
         "failed": [{"sentence": number, "reason": reason} for number, reason in failures.items()],
     }
 

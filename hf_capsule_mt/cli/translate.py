@@ -12,34 +12,39 @@ kept beside it until it is complete, and the same command continues after an int
 
 With --documents en the input is running text in that language instead: paragraphs, which blank lines separate, are
 kept, and their sentences translated, however long.
+
+With --tags, tags of XML or HTML come back around the words that they belong to; each line is a text with tags, or, with
+--documents, the whole input, such as a page of HTML. --keep REGEX leaves what it finds untranslated:
+
+    hf-capsule-mt translate --model outputs/run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
+
+--report FILE says of each sentence how likely its translation is, how long, and whether it reached the limit, is empty
+or repeats itself.
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.parallel_text import each_line
-from hf_capsule_mt.data.segments import text_bytes, unbroken
-from hf_capsule_mt.documents import Segment, cut_document
-from hf_capsule_mt.evaluation.journal import Journal
+from hf_capsule_mt.data.segments import text_bytes
+from hf_capsule_mt.documents import check_language, language_code
+from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.partial_output import PartialOutput
+from hf_capsule_mt.evaluation.translation_report import faults
 from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     encode_lines,
-    translate_batches,
     translate_lines,
 )
-from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.files import hash_text, replaced_file
+from hf_capsule_mt.marked_segments import keep_pattern
 from hf_capsule_mt.source_limits import source_limit
 
 from . import decoding
@@ -49,6 +54,10 @@ from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 from .progress import Progress
+from .translation_job import Job, Reading
+from .translation_worker import Worker
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 100_000
 """Lines that are read, tokenised and sorted by length together."""
@@ -57,32 +66,6 @@ _FIRST_WINDOW, _GROWTH = 1_000, 4
 _ARRIVALS = 64
 """The most lines that are answered together where somebody waits for them."""
 _STANDARD_INPUT = Path("/dev/stdin")
-
-
-@dataclass
-class _Job:
-    """A window of lines.
-
-    Attributes:
-        encoded: source tokens of every line.
-        batches: indices of the lines that are left to do.
-        header: which window it is, and all that its translations depend on.
-        done: translations by index that an interrupted run has left.
-        segments: of documents, what stands in the place of the lines.
-    """
-
-    encoded: list[list[int]]
-    batches: list[list[int]]
-    header: dict[str, Any]
-    done: dict[int, str]
-    segments: list[Segment] | None = None
-
-    def output(self, translations: dict[int, str]) -> list[str]:
-        """Return the lines of the output, of the translations by index."""
-        lines = unbroken((translations.get(index, "") for index in range(len(self.encoded))), "translations")
-        if self.segments is None:
-            return lines
-        return "".join(map(Segment.around, self.segments, lines)).removesuffix("\n").split("\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -103,8 +86,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="answer each line of standard input at once, or those together that arrived meanwhile",
     )
     parser.add_argument(
-        "--documents", metavar="LANGUAGE", help="translate running text in a language, such as en, sentence by sentence"
+        "--documents",
+        metavar="LANGUAGE",
+        nargs="?",
+        const=True,
+        help="translate running text in a language, such as en, sentence by sentence",
     )
+    parser.add_argument("--source_lang", help="the language of --documents, where that does not say it")
+    parser.add_argument("--tags", action="store_true", help="put tags of XML or HTML back where their words went")
+    parser.add_argument("--keep", metavar="REGEX", help="what is not translated: numbers, placeholders, addresses")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)")
     return parser
 
 
@@ -116,50 +107,83 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.interactive:
         _answer(args)
         return
-    for lines in translate_windows(args, args.output_file, args.window, args.documents):
+    reading = Reading(_language(args), args.tags, args.keep, reports=args.report is not None)
+    for lines in translate_windows(args, args.output_file, args.window, reading, args.report):
         if args.output_file is None:
             _print(lines)
     leave_group_at_exit()
 
 
 def translate_windows(
-    args: argparse.Namespace, output_file: Path | None, window: int = WINDOW, documents: str | None = None
+    args: argparse.Namespace,
+    output_file: Path | None,
+    window: int = WINDOW,
+    reading: Reading | None = None,
+    report_file: Path | None = None,
 ) -> Iterator[list[str]]:
     """Translate `args.input_file` as the decoding options say, window by window.
 
-    With an output file, that is where the lines go, and finished batches are kept beside it until it is complete.
-    With a language of `documents`, the input is running text.
+    With an output file, that is where the lines go, and finished batches are kept beside it until it is complete, those
+    of the report too.
 
     Yields:
         The lines of each window, in the main process, if there is no output file.
     """
     state = decoding.process_state(args.device)
-    is_main = state.is_main_process
-    partial = PartialOutput(output_file) if is_main and output_file is not None else None
-    with Progress(_number_of_lines(args) if is_main and not documents else None, shown=is_main) as progress:
-        jobs = _jobs(args, partial, window, documents, progress) if is_main else iter(())
-        worker = _Worker(args, output_file, state, progress)
+    is_main, reading = state.is_main_process, reading or Reading()
+    partial = PartialOutput(output_file, report_file) if is_main and output_file is not None else None
+    counted = is_main and not reading.are_segments
+    # Without an output file, a report is written as a whole at the end.
+    alone = replaced_file(report_file) if is_main and report_file and partial is None else nullcontext()
+    with Progress(_number_of_lines(args) if counted else None, shown=is_main) as progress, alone as report:
+        jobs = _jobs(args, partial, window, reading, progress) if is_main else iter(())
+        worker = Worker(args, output_file, state, progress, reading)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
             translations = _merged(job.done, gather_object([worker.translate(job)]))
+            judged = job.report(translations) if is_main and reading.reports else []
             if partial is not None:
-                partial.append(job.header, job.output(translations))
+                partial.append(job.header, job.output(translations), judged)
             elif is_main:
+                if report is not None:
+                    report.write(text_bytes(judged, report_file))
                 yield job.output(translations)
     if partial is not None:
         partial.finish()
+    if is_main and report_file is not None:
+        _warn_of_faults(report_file)
+
+
+def _warn_of_faults(report_file: Path) -> None:
+    found = faults(each_line(report_file))
+    if found is not None:
+        logger.warning("%s; see %s", found, report_file)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     if args.window < 1:
         raise ValueError(f"--window is {args.window}; it must be at least 1")
-    if args.interactive and (args.input_file or args.output_file or args.documents):
-        raise ValueError("--interactive answers lines; leave out --input_file, --output_file and --documents")
+    others = ("input_file", "output_file", "documents", "tags", "keep", "report")
+    given = [f"--{name}" for name in others if getattr(args, name)]
+    if args.interactive and given:
+        raise ValueError(f"--interactive answers lines; leave out {', '.join(given)}")
     if args.input_file is not None and not args.input_file.is_file():
         raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
     check_output_file(args.output_file)
-    if args.documents:
-        cut_document("", args.documents, bool)
+    check_output_file(args.report)
+    if args.report is not None and args.report in (args.output_file, args.input_file):
+        raise ValueError(f"--report names {args.report}, which is another file of this command; name another")
+    if _language(args) is not None:
+        check_language(_language(args))
+    if args.keep is not None:
+        keep_pattern(args.keep)
+
+
+def _language(args: argparse.Namespace) -> str | None:
+    """Return the language of documents; None if the input is none."""
+    if args.documents is True:
+        return language_code(args.source_lang)
+    return args.documents
 
 
 def _number_of_lines(args: argparse.Namespace) -> int | None:
@@ -168,92 +192,55 @@ def _number_of_lines(args: argparse.Namespace) -> int | None:
     return sum(1 for _ in each_line(path)) if path.is_file() else None
 
 
-def _windows(lines: Iterable[str], most: int, documents: bool) -> Iterator[list[str]]:
+def _windows(lines: Iterable[str], most: int, reading: Reading) -> Iterator[list[str]]:
     """Yield consecutive lines: few at first, so that translating begins soon, and at most `most`.
 
-    Of documents a window ends with a paragraph, so it may have more.
+    Of documents a window ends with a paragraph, so it may have more; one with tags is a window.
     """
     lines = iter(lines)
+    if reading.is_whole:
+        yield from filter(None, [list(lines)])
+        return
     size = _FIRST_WINDOW
     while window := list(islice(lines, min(size, most))):
-        while documents and window[-1].strip() and (more := list(islice(lines, 1))):
+        while reading.documents and window[-1].strip() and (more := list(islice(lines, 1))):
             window += more
         yield window
         size *= _GROWTH
 
 
 def _jobs(
-    args: argparse.Namespace, partial: PartialOutput | None, window: int, documents: str | None, progress: Progress
-) -> Iterator[_Job]:
+    args: argparse.Namespace, partial: PartialOutput | None, window: int, reading: Reading, progress: Progress
+) -> Iterator[Job]:
     """Yield the windows that are not finished."""
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
-    settings, limit = decoding.settings(args), source_limit(config, tokenizer)
-    settings |= {"documents": documents} if documents else {}
+    settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
     first = 1
-    for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window, bool(documents))):
+    for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window, reading)):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
         if partial is not None and partial.has(header):
             progress.skip(len(lines))
         else:
-            segments = _segments(lines, documents, tokenizer, limit) if documents else None
+            segments = reading.segments(lines, lambda part: len(tokenizer(part)["input_ids"]) <= limit, first)
             texts = lines if segments is None else [segment.text for segment in segments]
-            encoded = encode_lines(tokenizer, texts, limit, first)
-            batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, first)
+            numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
+            encoded = encode_lines(tokenizer, texts, limit, numbers)
+            batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)
             done = {} if partial is None else partial.unfinished(header)
             batches = _unfinished(batches, done)
             progress.skip(len(texts) - sum(map(len, batches)))
-            yield _Job(encoded, batches, header, done, segments)
+            yield Job(encoded, batches, header, done, numbers, segments)
         first += len(lines)
 
 
-def _segments(lines: Sequence[str], language: str, tokenizer: PreTrainedTokenizerBase, limit: int) -> list[Segment]:
-    text = "".join(f"{line}\n" for line in lines)
-    return cut_document(text, language, lambda part: len(tokenizer(part)["input_ids"]) <= limit)
-
-
-def _unfinished(batches: list[list[int]], done: dict[int, str]) -> list[list[int]]:
+def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:
     # Planned from all lines and then thinned, so that a resumed run has the batches of an uninterrupted one.
     rest = ([index for index in batch if index not in done] for batch in batches)
     return [batch for batch in rest if batch]
 
 
-def _merged(done: dict[int, str], shares: Iterable[dict[int, str]]) -> dict[int, str]:
+def _merged(done: dict[int, Found], shares: Iterable[dict[int, Found]]) -> dict[int, Found]:
     return {index: text for share in (done, *shares) for index, text in share.items()}
-
-
-class _Worker:
-    """The part of a process in translating windows."""
-
-    def __init__(
-        self, args: argparse.Namespace, output_file: Path | None, state: PartialState, progress: Progress
-    ) -> None:
-        self._args, self._output_file, self._state, self._progress = args, output_file, state, progress
-
-    @cached_property
-    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        return decoding.load(self._args, self._state)
-
-    def translate(self, job: _Job) -> dict[int, str]:
-        """Return the translations of this process by the index of the line."""
-        state = self._state
-        self._args.revision = job.header["revision"]
-        batches = job.batches[state.process_index :: state.num_processes]
-        # Before anything is written, since the checkpoint may be damaged.
-        model, tokenizer = self._loaded
-        journal = None
-        if self._output_file is not None:
-            journal = Journal(self._output_file, state.process_index, job.header)
-        translations = {}
-        with journal or nullcontext():
-            options = decoding.generate_options(self._args)
-            for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
-                translations.update(batch)
-                if journal is not None:
-                    journal.append(batch)
-                # As if the others were as far.
-                tokens = sum(len(job.encoded[index]) for index in batch)
-                self._progress.add(len(batch) * state.num_processes, tokens * state.num_processes)
-        return translations
 
 
 def _answer(args: argparse.Namespace) -> None:

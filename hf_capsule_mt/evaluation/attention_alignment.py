@@ -6,9 +6,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
 
 from .alignment import Alignment
-from .teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
 from .translator import batch_by_tokens, encode_lines, tokenize_targets
 
 

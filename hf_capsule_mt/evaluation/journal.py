@@ -9,9 +9,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from hf_capsule_mt.files import open_to_append, parse_json
+
+Found: TypeAlias = str | dict[str, Any]
+"""A translation, or a dictionary that has it as its text, and what a report says of it."""
 
 
 class Journal:
@@ -30,7 +33,7 @@ class Journal:
         if self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
-    def append(self, translations: Mapping[int, str]) -> None:
+    def append(self, translations: Mapping[int, Found]) -> None:
         """Keep a batch's translations by index."""
         if self._header is not None:
             # An interrupted run may have left half a line.
@@ -44,7 +47,7 @@ class Journal:
         self._file.flush()
 
 
-def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, str]:
+def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, Found]:
     """The translations, by index, that interrupted runs left beside `output_file` of the window of `header`.
 
     Raises:
@@ -86,13 +89,20 @@ def _parse(line: str) -> dict:
         return {}
     if isinstance(entry.get("header"), dict):
         return entry
-    whole = all(index.isdecimal() and isinstance(text, str) for index, text in entry.items())
+    whole = all(index.isdecimal() and isinstance(text_of(found), str) for index, found in entry.items())
     return entry if whole else {}
+
+
+def text_of(found: Found) -> str:
+    """Return a translation without what is said of it."""
+    return found.get("text") if isinstance(found, dict) else found
 
 
 def check_header(file: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise a ValueError, about the file that an interrupted run left, unless its header is the expected one."""
-    different = [name for name in expected if found.get(name) != expected[name]]
+    # A setting that one of them lacks is another one; the two that tell the window are compared if they are expected.
+    names = [*expected, *(name for name in found if name not in {*expected, "window", "input"})]
+    different = [name for name in names if found.get(name) != expected.get(name)]
     if different:
         raise ValueError(
             f"{file} is from an interrupted run with another {', '.join(different)}; repeat that run to finish it, "

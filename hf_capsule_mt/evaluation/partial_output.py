@@ -1,7 +1,7 @@
 """Translations kept beside an output file until it is whole, from which an interrupted run continues.
 
 The input goes by windows of lines. OUT.partial has the lines of finished windows, and OUT.partial.json tells of which;
-finished batches of the window after them are in journals.
+finished batches of the window after them are in journals. A report has its lines kept beside it likewise.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from hf_capsule_mt.data.segments import text_bytes
 from hf_capsule_mt.files import open_to_append, read_json, replace_text, replaced_file
 
-from .journal import check_header, read_journals, remove_journals
+from .journal import Found, check_header, read_journals, remove_journals
 
 
 class PartialOutput:
@@ -22,14 +22,17 @@ class PartialOutput:
 
     Args:
         output_file: the output file.
+        report_file: a report of the translations, if there is one.
     """
 
-    def __init__(self, output_file: Path) -> None:
+    def __init__(self, output_file: Path, report_file: Path | None = None) -> None:
         self._output_file = output_file
-        self._text = Path(f"{output_file}.partial")
+        # By the name of what the index tells of them.
+        self._files = {"bytes": output_file} | ({} if report_file is None else {"report": report_file})
+        self._texts = {name: Path(f"{file}.partial") for name, file in self._files.items()}
         self._index = Path(f"{output_file}.partial.json")
         # Without the text an index tells nothing: the run that left it had only to delete it.
-        found = self._text.is_file() and self._index.is_file()
+        found = self._index.is_file() and all(text.is_file() for text in self._texts.values())
         self._windows: list[dict[str, Any]] = read_json(self._index)["windows"] if found else []
 
     def has(self, header: Mapping[str, Any]) -> bool:
@@ -43,34 +46,43 @@ class PartialOutput:
         check_header(self._index, self._windows[header["window"]]["header"], header)
         return True
 
-    def unfinished(self, header: Mapping[str, Any]) -> dict[int, str]:
+    def unfinished(self, header: Mapping[str, Any]) -> dict[int, Found]:
         """Return the translations of a window that is not finished, by index; see [`read_journals`]."""
         return read_journals(self._output_file, header)
 
-    def append(self, header: Mapping[str, Any], lines: Sequence[str]) -> None:
-        """Keep the translations of the next window, and forget its journals."""
-        size = self._windows[-1]["bytes"] if self._windows else 0
-        text = text_bytes(lines, self._output_file)
-        with open_to_append(self._text) as file:
-            # What an interrupted run wrote without having told of it.
-            file.truncate(size)
-            file.buffer.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        self._windows.append({"header": dict(header), "bytes": size + len(text)})
+    def append(self, header: Mapping[str, Any], lines: Sequence[str], report: Sequence[str] = ()) -> None:
+        """Keep the translations of the next window, and the lines of its report, and forget its journals."""
+        sizes = {}
+        for (name, path), new in zip(self._texts.items(), (lines, report)):
+            text = text_bytes(new, self._files[name])
+            sizes[name] = self._size(name) + len(text)
+            with open_to_append(path) as file:
+                # What an interrupted run wrote without having told of it.
+                file.truncate(self._size(name))
+                file.buffer.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        self._windows.append({"header": dict(header), **sizes})
         replace_text(self._index, json.dumps({"windows": self._windows}))
         remove_journals(self._output_file)
 
+    def _size(self, name: str) -> int:
+        return self._windows[-1].get(name, 0) if self._windows else 0
+
     def finish(self) -> None:
-        """Make the output file of the finished windows, compressed if its name ends in .gz."""
-        size = self._windows[-1]["bytes"] if self._windows else 0
-        with open_to_append(self._text) as file:
-            file.truncate(size)
-        if self._output_file.suffix == ".gz":
-            with open(self._text, "rb") as text, replaced_file(self._output_file) as file:
-                shutil.copyfileobj(text, file)
-            self._text.unlink()
-        else:
-            os.replace(self._text, self._output_file)
+        """Make the files of the finished windows, compressed if their names end in .gz; the output is the last."""
+        for name in reversed(self._files):
+            self._finish(self._texts[name], self._files[name], self._size(name))
         self._index.unlink(missing_ok=True)
         remove_journals(self._output_file)
+
+    @staticmethod
+    def _finish(partial: Path, whole: Path, size: int) -> None:
+        with open_to_append(partial) as file:
+            file.truncate(size)
+        if whole.suffix == ".gz":
+            with open(partial, "rb") as text, replaced_file(whole) as file:
+                shutil.copyfileobj(text, file)
+            partial.unlink()
+        else:
+            os.replace(partial, whole)

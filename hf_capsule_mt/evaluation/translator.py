@@ -11,8 +11,7 @@ from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokeniz
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
-
-from .teacher_forcing import evaluating, pad_rows
+from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +56,10 @@ def translate_lines(
 
 
 def encode_lines(
-    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int, first: int = 1
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int, numbers: Sequence[int] | None = None
 ) -> list[list[int]]:
     """The source tokens of every line, none for a blank one; longer ones are cut to `max_length`, with a warning that
-    counts lines from `first`.
+    tells the first of their `numbers`, by default from 1.
     """
     encoded = tokenize_lines(tokenizer, lines)
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
@@ -71,7 +70,7 @@ def encode_lines(
             "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
             len(too_long),
             max_length,
-            too_long[0] + first,
+            too_long[0] + 1 if numbers is None else numbers[too_long[0]],
         )
     return encoded
 
@@ -98,19 +97,20 @@ def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str
     return encoded
 
 
-def batch_by_tokens(lengths: Sequence[int], max_tokens: int, first: int = 1) -> list[list[int]]:
+def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
     """Indices in batches of similar length, the longest first; those of length 0 are in none.
 
     A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
 
     Raises:
-        ValueError: if a single line is longer than `max_tokens`; the message counts lines from `first`.
+        ValueError: if a single line is longer than `max_tokens`; the message tells which of the `numbers` it has, by
+            default from 1.
     """
     order = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
     if order and lengths[order[0]] > max_tokens:
+        number = order[0] + 1 if numbers is None else numbers[order[0]]
         raise ValueError(
-            f"max_tokens_per_batch is {max_tokens}, but line {order[0] + first} has {lengths[order[0]]} tokens; "
-            "raise it"
+            f"max_tokens_per_batch is {max_tokens}, but line {number} has {lengths[order[0]]} tokens; raise it"
         )
     batches = []
     start = 0
@@ -128,24 +128,35 @@ def translate_batches(
     batches: Iterable[Sequence[int]],
     *,
     max_new_tokens: int | None = None,
+    finish: Callable[[Sequence[int], torch.Tensor, list[str]], Sequence[Any]] | None = None,
     **generate_options: Any,
-) -> Iterator[dict[int, str]]:
+) -> Iterator[dict[int, Any]]:
     """Translate encoded lines, yielding after each batch its translations by index.
 
     Args:
         tokenizer: decodes the translations, without special tokens.
+        finish: makes of the indices, the token ids and the texts of a batch what is yielded in the place of the texts.
 
     The other arguments, and what is raised, are those of [`generate_batches`].
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        yield dict(zip(batch, decode_words(tokenizer, generated, model.generation_config.eos_token_id)))
+        texts = decode_words(tokenizer, generated, model.generation_config.eos_token_id)
+        yield dict(zip(batch, texts if finish is None else finish(batch, generated, texts), strict=True))
 
 
 def decode_words(
     tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor, eos_token_id: int | list[int] | None
 ) -> list[str]:
     """Return the texts of token ids `[batch, length]` up to their ends, without special tokens."""
+    rows = [words for words, _ in words_before_end(generated, eos_token_id)]
+    return tokenizer.batch_decode(rows, skip_special_tokens=True)
+
+
+def words_before_end(
+    generated: torch.Tensor, eos_token_id: int | list[int] | None
+) -> list[tuple[list[int], int | None]]:
+    """Return the words of token ids `[batch, length]` up to their ends, and the end of each, None if it has none."""
     ends = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
     rows = []
     for row in generated.tolist():
@@ -153,8 +164,9 @@ def decode_words(
         words = row[1:]
         length = next((place for place, word in enumerate(words) if word in ends), len(words))
         # Transformers fills up with -1 where it knows no end.
-        rows.append([word for word in words[:length] if word >= 0])
-    return tokenizer.batch_decode(rows, skip_special_tokens=True)
+        kept = [word for word in words[:length] if word >= 0]
+        rows.append((kept, words[length] if length < len(words) else None))
+    return rows
 
 
 def generate_batches(

@@ -13,12 +13,14 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.evaluation.translation_report import sequence_scores
 from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     decode_words,
     generate_batches,
     source_limit,
     tokenize_lines,
+    words_before_end,
 )
 from hf_capsule_mt.files import parse_json, read_json, replace_text
 from hf_capsule_mt.json_fields import decode
@@ -33,6 +35,8 @@ class Distilled:
     translation: str
     failure: str | None = None
     """The reason to leave the sentence out, or None."""
+    score: float | None = None
+    """The mean log-probability of its tokens, if it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +118,14 @@ def distill(
     tokenizer: PreTrainedTokenizerBase,
     sources: Sequence[str],
     max_tokens_per_batch: int,
+    scores: bool = False,
     **options: Any,
 ) -> list[Distilled]:
     """Translate every source. A failure is one that is longer than the model reads, one whose translation did not end
     within its limit, and one whose translation is empty.
 
-    A batch has at most `max_tokens_per_batch` source tokens, padding included. The `options` are those of
+    A batch has at most `max_tokens_per_batch` source tokens, padding included. With `scores` those of
+    [`~hf_capsule_mt.evaluation.translation_report.sequence_scores`] are found too. The `options` are those of
     [`~hf_capsule_mt.evaluation.translator.generate_batches`].
 
     Raises:
@@ -131,10 +137,14 @@ def distill(
     lengths = [0 if result is not None else len(ids) for ids, result in zip(encoded, results)]
     batches = batch_by_tokens(lengths, max_tokens_per_batch)
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        ended = (generated[:, 1:] == tokenizer.eos_token_id).any(1).tolist()
-        texts = decode_words(tokenizer, generated, model.generation_config.eos_token_id)
-        for index, text, has_ended in zip(batch, texts, ended):
-            results[index] = Distilled(text, _failure(text, has_ended))
+        eos = model.generation_config.eos_token_id
+        texts, found = decode_words(tokenizer, generated, eos), words_before_end(generated, eos)
+        targets = [words if end is None else [*words, end] for words, end in found]
+        likely = [None] * len(batch)
+        if scores:
+            likely = sequence_scores(model, [encoded[index] for index in batch], targets)
+        for index, text, (_, end), score in zip(batch, texts, found, likely, strict=True):
+            results[index] = Distilled(text, _failure(text, end is not None), score)
     return [result or Distilled("", "empty source") for result in results]
 
 

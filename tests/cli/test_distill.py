@@ -117,6 +117,22 @@ def test_a_corpus_of_nothing(tmp_path, capsys):
     assert "in.en holds no usable sentence" in error_of(options([tmp_path / "in.en"], [tmp_path / "out.tsv"]), capsys)
 
 
+def test_unlikely_translations_are_left_out(corpus, tmp_path, capsys):
+    main(options(corpus, [tmp_path / "out.tsv"], "--min_score", "-0.139"))
+    kept = read_parallel_text([tmp_path / "out.tsv"]).targets
+    manifest = manifest_of(tmp_path / "out.tsv")
+    assert 0 < len(kept) < len(EXPECTED)
+    assert set(kept) < set(EXPECTED)
+    assert (manifest["min_score"], manifest["below_min_score"]) == (-0.139, len(EXPECTED) - len(kept))
+    assert manifest["kept"] == len(kept)
+    left_out = len(SOURCES) - len(kept)
+    below = len(EXPECTED) - len(kept)
+    assert f"{left_out} left out, {below} of them with a score below -0.139" in capsys.readouterr().out
+    error = error_of(options(corpus, [tmp_path / "none.tsv"], "--min_score", "1"), capsys)
+    assert "all 6 translations have a score below --min_score 1.0; lower it" in error
+    assert "--min_score is nan" in error_of(options(corpus, [tmp_path / "none.tsv"], "--min_score", "nan"), capsys)
+
+
 def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):
     def stop(*args, **kwargs):
         raise KeyboardInterrupt

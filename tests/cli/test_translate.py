@@ -12,6 +12,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
 
 from hf_capsule_mt.cli import translate as command
+from hf_capsule_mt.cli import translation_worker
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.translator import translate_lines
@@ -50,7 +51,7 @@ def lines_of(path):
 
 def interrupt_after(monkeypatch, batches):
     """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
-    original = command.translate_batches
+    original = translation_worker.translate_batches
 
     def interrupted(*arguments, **options):
         for number, batch in enumerate(original(*arguments, **options)):
@@ -58,20 +59,20 @@ def interrupt_after(monkeypatch, batches):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(command, "translate_batches", interrupted)
+    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
     return monkeypatch.undo
 
 
 def count_lines(monkeypatch):
     """The indices that the next runs show to the model."""
-    original = command.translate_batches
+    original = translation_worker.translate_batches
     seen = []
 
     def counting(model, tokenizer, encoded, batches, **options):
         seen.extend(index for batch in batches for index in batch)
         return original(model, tokenizer, encoded, batches, **options)
 
-    monkeypatch.setattr(command, "translate_batches", counting)
+    monkeypatch.setattr(translation_worker, "translate_batches", counting)
     return seen
 
 
@@ -131,8 +132,10 @@ def small_windows(monkeypatch):
 @pytest.mark.parametrize("name", ["out.de", "out.de.gz"])
 def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch, small_windows, name):
     read, batches = count_read_lines(monkeypatch), []
-    original = command.translate_batches
-    monkeypatch.setattr(command, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o))
+    original = translation_worker.translate_batches
+    monkeypatch.setattr(
+        translation_worker, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o)
+    )
     translate(checkpoint, source, tmp_path / name)
     assert read_lines(tmp_path / name) == expected
     # After those that are counted beforehand.
@@ -160,7 +163,7 @@ def test_a_run_interrupted_in_its_second_window_continues(
     checkpoint, source, tmp_path, expected, monkeypatch, small_windows, damage
 ):
     target = tmp_path / "out.de"
-    original, shown = command.translate_batches, []
+    original, shown = translation_worker.translate_batches, []
 
     def interrupted(model, tokenizer, encoded, batches, **options):
         for batch in original(model, tokenizer, encoded, batches, **options):
@@ -169,10 +172,10 @@ def test_a_run_interrupted_in_its_second_window_continues(
             shown.append(batch)
             yield batch
 
-    monkeypatch.setattr(command, "translate_batches", interrupted)
+    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
     with pytest.raises(KeyboardInterrupt):
         translate(checkpoint, source, target)
-    monkeypatch.setattr(command, "translate_batches", original)
+    monkeypatch.setattr(translation_worker, "translate_batches", original)
     partial, journal = tmp_path / "out.de.partial", tmp_path / "out.de.partial.0.jsonl"
     assert partial.read_text() == f"{expected[0]}\n"
     if damage.startswith("text"):

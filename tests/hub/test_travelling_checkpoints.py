@@ -97,19 +97,38 @@ for method, folder in folders.items():
         "with the engine": translator.model in engine._engines,
         "without it": translator(sentences, num_beams=2, engine="transformers") == translations,
         "untold": pipeline(model=folder, device="cpu", **trust).task,
+        "tagged": told(translator, tagged, tags=True, keep="[xy]"),
+        "long": told(translator, "a " * 999),
     }
 """
+TELL = """
+def told(translator, *args, **options):
+    try:
+        return str(translator(*args, **options, max_new_tokens=9))
+    except ValueError as error:
+        return str(error)
+"""
+TAGGED = "<p>a <b>c x</b> d</p><p>e</p>"
 
 
 @pytest.mark.slow
 def test_load_and_translate_elsewhere(tmp_path):
     models = {method: save(tmp_path / method, method) for method in KINDS}
     folders = {method: str(tmp_path / method) for method in KINDS}
-    found = run_elsewhere(LOAD, tmp_path, folders=folders, sentences=SENTENCES, batch=BATCH, labels=LABELS)
+    texts = {"sentences": SENTENCES, "tagged": TAGGED}
+    found = run_elsewhere(TELL + LOAD, tmp_path, folders=folders, **texts, batch=BATCH, labels=LABELS)
+    names = {}
+    exec(TELL, names)
     words = tensors(**BATCH, decoder_input_ids=[[0, 3], [0, 4]])
     for method, model in models.items():
         with torch.no_grad():
-            here = pipeline("translation", model=folders[method], device="cpu")(SENTENCES, num_beams=2)
+            translator = pipeline("translation", model=folders[method], device="cpu")
+            here = translator(SENTENCES, num_beams=2)
+            tagged = names["told"](translator, TAGGED, tags=True, keep="[xy]")
+            if method in ("capsnmt", "capsnmt-pooling"):
+                assert "a caps_nmt model has no attention" in tagged
+            else:
+                assert sorted(re.findall("<[^>]*>", tagged)) == sorted(re.findall("<[^>]*>", TAGGED))
             assert found[method] == {
                 "config": model.config.model_type,
                 "ids": tiny_tokenizer()(SENTENCES)["input_ids"],
@@ -119,6 +138,8 @@ def test_load_and_translate_elsewhere(tmp_path):
                 "with the engine": True,
                 "without it": True,
                 "untold": "translation",
+                "tagged": tagged,
+                "long": names["told"](translator, "a " * 999),
             }, method
 
 
@@ -250,9 +271,14 @@ def test_only_what_runs_travels(method, other):
     names = set(source_files(method))
     assert not [name for name in names if re.match(r"data|training|evaluation|cli|registration", name)]
     assert {name for name in names if not name.startswith(("modeling_", "configuration_", "decoding_"))} == {
+        "attention.py",
         "documents.py",
+        "marked_segments.py",
+        "markup.py",
         "pipeline.py",
+        "putting_back.py",
         "source_limits.py",
+        "teacher_forcing.py",
     }
     family = method_config_class(other).model_type
     assert not {f"modeling_{family}.py", f"configuration_{family}.py", ADAPTERS[other], "decoding_families.py"} & names

@@ -3,6 +3,7 @@
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 
+from hf_capsule_mt.evaluation.translation_report import sequence_scores
 from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
@@ -43,6 +44,16 @@ def test_translations_are_those_of_translate_lines():
     assert [result.translation for result in results] == translate_lines(
         model, tokenizer, sources, num_beams=2, max_new_tokens=60
     )
+
+
+def test_scores_are_those_of_reports():
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    [found, blank] = distill(model, tokenizer, ["a b c", ""], 100, scores=True)
+    words = tokenizer(found.translation)["input_ids"]
+    words = words if found.failure is None else words[:-1]
+    [score] = sequence_scores(model, [tokenizer("a b c")["input_ids"]], [words])
+    assert (found.score, blank.score) == (pytest.approx(score), None)
+    assert distill(model, tokenizer, ["a b c"], 100)[0].score is None
 
 
 def test_failures():

@@ -1,0 +1,158 @@
+"""Measure where tags come back: the share that stand around the word that translates theirs.
+
+    python benchmarks/tags.py --models transformer=runs/transformer/average rnmt=runs/rnmt/average \
+        --train multi30k/train.lc.norm.tok.en.gz multi30k/train.lc.norm.tok.de.gz \
+        --test multi30k/test_2016_flickr.lc.norm.tok.en.gz --output_file benchmarks/records/tags.json
+
+Each model translates the test. eflomal aligns the sources with its translations, and learns from the training data
+beside them. One word a sentence, drawn among those of letters that one word alone translates and that translates one
+word alone, gets a tag. It is right if the tag comes back around that word and no other.
+
+With `--layers` the attention of every layer is tried, of the step that writes a word and of that which reads it: choose
+on other data than is reported. It needs the extra `align`.
+"""
+
+import argparse
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.attention import AttentionAligner, last_two, layers_of_attention, source_spans, target_spans
+from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.evaluation.alignment import align_words
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, generate_batches
+from hf_capsule_mt.files import write_json
+from hf_capsule_mt.marked_segments import marked_segments
+from hf_capsule_mt.records import Environment
+from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
+
+TAG = "<b>", "</b>"
+TOKENS_PER_BATCH = 4096
+
+
+def main() -> None:
+    """Measure and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", required=True, metavar="ROW=FOLDER", help="checkpoints by their row")
+    parser.add_argument("--train", type=Path, nargs=2, required=True, help="sources and targets eflomal learns from")
+    parser.add_argument("--test", type=Path, required=True, help="sources that get tags (.gz)")
+    parser.add_argument("--num_beams", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="of the words that get tags (default: %(default)s)")
+    parser.add_argument("--layers", action="store_true", help="try the attention of every layer")
+    parser.add_argument("--output_file", type=Path, required=True)
+    args = parser.parse_args()
+    # What is written as a reference to a character would be read as the character.
+    sources = [line for line in read_lines(args.test) if "&" not in line]
+    models = {}
+    for row, _, folder in (item.partition("=") for item in args.models):
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+        models[row] = measure(model, load_tokenizer(folder), sources, args)
+        print(row, json.dumps(models[row]), flush=True)
+    options = {name: getattr(args, name) for name in ("num_beams", "seed")}
+    write_json(
+        args.output_file,
+        {"test": str(args.test), **options, "models": models, "environment": Environment.here("cpu")},
+    )
+
+
+def measure(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: list[str], args: argparse.Namespace
+) -> dict[str, dict[str, float]]:
+    """Return the number of tags, and the shares that are right, hold the word among others, and stand elsewhere."""
+    written = list(translations(model, tokenizer, sources, args.num_beams))
+    train = [[line.split() for line in read_lines(file)] for file in args.train]
+    words = [source.split() for source in sources], [[text.split() for _, text in written]]
+    [links] = align_words(*words, more_sources=train[0], more_targets=train[1])
+    drawn = [
+        draw(source.split(), found.links, random.Random(f"{args.seed} {source}"))
+        for source, found in zip(sources, links)
+    ]
+    counts: dict[str, Counter] = {}
+    for source, (ids, text), pair in zip(sources, written, drawn):
+        if pair is None:
+            continue
+        for name, attention in attentions(model, tokenizer, source, ids, args.layers):
+            found = put_back(tokenizer, source, pair[0], ids, text, attention)
+            counts.setdefault(name, Counter())[judge(found, text, pair[1])] += 1
+    return {name: shares(count) for name, count in counts.items()}
+
+
+def translations(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: list[str], num_beams: int
+) -> Iterator[tuple[list[int], str]]:
+    """Yield ids, from the start token to the end, and text of each translation."""
+    encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
+    batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
+    found = {}
+    for batch, generated in generate_batches(model, encoded, batches, num_beams=num_beams):
+        for index, row in zip(batch, generated.tolist()):
+            ends = [place for place, word in enumerate(row) if word == tokenizer.eos_token_id]
+            found[index] = row[: ends[0] + 1 if ends else None]
+    for index in range(len(sources)):
+        yield found[index], tokenizer.decode(found[index], skip_special_tokens=True)
+
+
+def draw(words: Sequence[str], links: Sequence[tuple[int, int]], generator: random.Random) -> tuple[int, int] | None:
+    """Return a word and its translation, which have no other; None if there is none."""
+    of_source, of_target = Counter(i for i, _ in links), Counter(j for _, j in links)
+    alone = [(i, j) for i, j in links if of_source[i] == of_target[j] == 1 and words[i].isalpha()]
+    return generator.choice(alone) if alone else None
+
+
+def attentions(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, ids: list[int], every: bool
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the attention `[target, source]` of the tokens after the first by its name: the package's, or every one."""
+    input_ids, mask = pad_rows([tokenizer(source)["input_ids"]], 0, model.device)
+    with evaluating(model):
+        layers = layers_of_attention(model, torch.tensor([ids]), input_ids=input_ids, attention_mask=mask.long())
+    if not every:
+        yield "tags", last_two(layers)[0, :-1]
+        return
+    named = {f"layer {number}": layer for number, layer in enumerate(layers)}
+    means = {"mean of all": torch.stack(layers).mean(0), "mean of the last two": last_two(layers)}
+    for name, layer in {**named, **means}.items():
+        yield f"{name}, writing", layer[0, :-1]
+        yield f"{name}, reading", layer[0, 1:]
+
+
+def put_back(
+    tokenizer: PreTrainedTokenizerBase, source: str, word: int, ids: list[int], text: str, attention: Tensor
+) -> str:
+    """Return a translation with the tag that a word of the source has."""
+    words = source.split()
+    words[word] = TAG[0] + words[word] + TAG[1]
+    [segment] = marked_segments(" ".join(words), True, None, None)
+    decode = lambda rows: tokenizer.batch_decode(rows, skip_special_tokens=True)  # noqa: E731
+    spans = source_spans(tokenizer, source, tokenizer(source)["input_ids"])
+    return segment.put_back(text, AttentionAligner(attention, spans, target_spans(ids[1:], decode)))
+
+
+def judge(tagged: str, text: str, word: int) -> str:
+    """Return whether the tag stands around one word of a translation."""
+    start = tagged.index(TAG[0])
+    inside = tagged[start + len(TAG[0]) : tagged.index(TAG[1])].split()
+    first = len(tagged[:start].split())
+    if tagged[:start] and not tagged[:start][-1].isspace() and inside:
+        first -= 1
+    if inside == [text.split()[word]] and first == word:
+        return "right"
+    return "among others" if first <= word < first + len(inside) else "elsewhere"
+
+
+def shares(count: Counter) -> dict[str, float]:
+    """Return the number of tags, and the share of each judgement."""
+    total = count.total()
+    return {"tags": total, **{name: round(count[name] / total, 4) for name in ("right", "among others", "elsewhere")}}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Windows of lines that a command translates: what is translated of them, and the lines that come of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from regex import Pattern
+
+from hf_capsule_mt.data.segments import unbroken
+from hf_capsule_mt.documents import Fits, Segment, cut_document, cut_text
+from hf_capsule_mt.evaluation.journal import Found, text_of
+from hf_capsule_mt.evaluation.translation_report import Judgement, report_line
+from hf_capsule_mt.marked_segments import keep_pattern, marked_segments
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the lines of the input are.
+
+    Attributes:
+        documents: the language, if they are running text.
+        tags: whether they have tags of XML or HTML.
+        keep: a regular expression for what is not translated.
+        reports: whether translations are judged.
+    """
+
+    documents: str | None = None
+    tags: bool = False
+    keep: str | None = None
+    reports: bool = False
+
+    @property
+    def are_segments(self) -> bool:
+        """Whether something else than the lines is translated at a time."""
+        return bool(self.documents or self.tags or self.keep is not None)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the input is one text, in which tags can be closed far from where they are opened."""
+        return bool(self.documents and self.tags)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what translations depend on."""
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+
+    def segments(self, lines: Sequence[str], fits: Fits, first: int) -> list[Segment] | None:
+        """Return what is translated at a time of lines, of which one has the number `first`; None if it is they.
+
+        Raises:
+            ValueError: if tags of a line are wrong, or `keep` searches for too long.
+        """
+        if not self.are_segments:
+            return None
+        pattern = None if self.keep is None else keep_pattern(self.keep)
+        if self.documents is None:
+            return [part for number, line in enumerate(lines) for part in self._of_line(line, pattern, number, first)]
+        text = "".join(f"{line}\n" for line in lines)
+        if not self.tags and pattern is None:
+            return cut_document(text, self.documents, fits)
+        return marked_segments(text, self.tags, pattern, partial(cut_text, language=self.documents, fits=fits))
+
+    def _of_line(self, line: str, pattern: Pattern | None, number: int, first: int) -> list[Segment]:
+        try:
+            segments = marked_segments(f"{line}\n", self.tags, pattern, None)
+        except ValueError as error:
+            raise ValueError(f"line {first + number} of the input: {error}") from error
+        return [segment.on_line(number) for segment in segments]
+
+
+@dataclass
+class Job:
+    """A window of lines.
+
+    Attributes:
+        encoded: source tokens of every line.
+        batches: indices of the lines that are left to do.
+        header: which window it is, and all that its translations depend on.
+        done: translations by index that an interrupted run has left.
+        numbers: of the lines in the input, from 1.
+        segments: what stands in the place of the lines, if it is not they.
+    """
+
+    encoded: list[list[int]]
+    batches: list[list[int]]
+    header: dict[str, Any]
+    done: dict[int, Found]
+    numbers: list[int]
+    segments: list[Segment] | None = None
+
+    def output(self, translations: dict[int, Found]) -> list[str]:
+        """Return the lines of the output, of the translations by index."""
+        texts = [text_of(translations.get(index, "")) for index in range(len(self.encoded))]
+        if self.segments is None:
+            return unbroken(texts, "translations")
+        return "".join(map(Segment.around, self.segments, texts)).removesuffix("\n").split("\n")
+
+    def report(self, translations: dict[int, Found]) -> list[str]:
+        """Return the lines of a report, one for each sentence."""
+        blank, names = {}, Judgement.__dataclass_fields__
+        found = [translations.get(index, blank) for index in range(len(self.encoded))]
+        judged = [Judgement(**{name: one[name] for name in names if name in one}) for one in found]
+        return [report_line(number, judgement) for number, judgement in zip(self.numbers, judged, strict=True)]

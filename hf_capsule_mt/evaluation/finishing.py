@@ -1,0 +1,88 @@
+"""What becomes of generated words: texts with the tags of their sources, and what a report says of them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.attention import AttentionAligner, cross_attention, source_spans, target_spans
+from hf_capsule_mt.data.segments import unbroken
+from hf_capsule_mt.documents import Segment
+from hf_capsule_mt.marked_segments import MarkedSegment
+from hf_capsule_mt.teacher_forcing import pad_rows
+
+from .translation_report import judge, sequence_scores
+from .translator import words_before_end
+
+
+class Finisher:
+    """Finishes the batches of some lines.
+
+    Args:
+        model: has written the translations; in evaluation mode.
+        tokenizer: the model's.
+        encoded: source tokens of every line.
+        segments: what stands in the place of the lines, if it is not they.
+        reports: whether translations are judged.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        encoded: Sequence[Sequence[int]],
+        segments: Sequence[Segment] | None = None,
+        reports: bool = False,
+    ) -> None:
+        self._model, self._tokenizer, self._encoded = model, tokenizer, encoded
+        self._segments, self._reports = segments, reports
+
+    def __call__(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[str | dict[str, Any]]:
+        """Return the translations of a batch, each alone or with what is said of it.
+
+        Args:
+            batch: indices of the lines.
+            generated: token ids, `[batch, length]`.
+            texts: as they were decoded.
+        """
+        judged = self._judged(batch, generated, texts) if self._reports else None
+        if self._segments is not None:
+            texts = self._put_back(batch, generated, unbroken(texts, "translations of a batch"))
+        if judged is None:
+            return list(texts)
+        return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
+
+    def _judged(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[dict[str, Any]]:
+        eos = self._model.generation_config.eos_token_id
+        words, ends = zip(*words_before_end(generated, eos))
+        sources = [self._encoded[index] for index in batch]
+        targets = [[*row, *([] if end is None else [end])] for row, end in zip(words, ends)]
+        scores = sequence_scores(self._model, sources, targets)
+        each = zip(sources, words, ends, texts, scores, strict=True)
+        return [vars(judge(source, row, end is not None, text, score)) for source, row, end, text, score in each]
+
+    def _put_back(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[str]:
+        segments = [self._segments[index] for index in batch]
+        marked = [(row, segment) for row, segment in enumerate(segments) if isinstance(segment, MarkedSegment)]
+        aligned = [row for row, segment in marked if segment.needs_alignment]
+        attention = {}
+        if aligned:
+            sources = [self._encoded[batch[row]] for row in aligned]
+            input_ids, mask = pad_rows(sources, self._model.config.pad_token_id, self._model.device)
+            found = cross_attention(self._model, generated[aligned], input_ids=input_ids, attention_mask=mask.long())
+            attention = dict(zip(aligned, found))
+        finished = list(texts)
+        for row, segment in marked:
+            align = None
+            if row in attention:
+                align = self._aligner(segment, batch[row], generated[row], attention[row])
+            finished[row] = segment.put_back(texts[row], align)
+        return finished
+
+    def _aligner(self, segment: MarkedSegment, index: int, generated: Tensor, attention: Tensor) -> AttentionAligner:
+        spans = source_spans(self._tokenizer, segment.text, self._encoded[index])
+        [(words, _)] = words_before_end(generated[None], self._model.generation_config.eos_token_id)
+        targets = target_spans(words, partial(self._tokenizer.batch_decode, skip_special_tokens=True))
+        return AttentionAligner(attention, spans, targets)

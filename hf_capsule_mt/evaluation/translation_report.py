@@ -1,0 +1,120 @@
+"""What a report of translations says of each: how likely it is, how long, and whether something is wrong with it."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel
+
+from hf_capsule_mt.teacher_forcing import pad_rows
+
+_MOST_SCORES = 1 << 25
+"""Scores of words that are held at a time."""
+_LONGEST_PHRASE, _COPIES, _REPEATED = 16, 3, 4
+"""A phrase of at most so many tokens is a repetition if it stands so often in a row, and so many tokens are copies."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of a translation.
+
+    Attributes:
+        score: the mean of the log-probabilities of its tokens, its end included; None of a blank line.
+        length_ratio: its tokens to those of its source, without the ends; None of a blank line.
+        limit_reached: whether it was cut at the limit to its length.
+        empty: whether it has no words.
+        repeats: whether it repeats a phrase again and again that its source does not.
+    """
+
+    score: float | None = None
+    length_ratio: float | None = None
+    limit_reached: bool = False
+    empty: bool = False
+    repeats: bool = False
+
+
+def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float) -> Judgement:
+    """Return what is said of a translation.
+
+    Args:
+        source: ids of its source, with the end.
+        target: its own, without.
+        ended: whether an end was written.
+        text: of the translation.
+        score: of the translation; see [`sequence_scores`].
+    """
+    copies = repeated_tokens(target)
+    return Judgement(
+        score=round(score, 4),
+        length_ratio=round(len(target) / max(len(source) - 1, 1), 4),
+        limit_reached=not ended,
+        empty=not text.strip(),
+        repeats=copies >= _REPEATED and copies > repeated_tokens(source),
+    )
+
+
+def repeated_tokens(ids: Sequence[int]) -> int:
+    """Return how many tokens are copies of the phrase before them, where one stands three times in a row or more."""
+    most = 0
+    for length in range(1, min(_LONGEST_PHRASE, len(ids) // _COPIES) + 1):
+        same = 0
+        for place in range(length, len(ids)):
+            same = same + 1 if ids[place] == ids[place - length] else 0
+            if same >= length * (_COPIES - 1):
+                most = max(most, same)
+    return most
+
+
+@torch.no_grad()
+def sequence_scores(
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[float]:
+    """Return the mean log-probability of the tokens of each target, whichever search has found it.
+
+    It is `sequences_scores` of `generate()` with a length penalty of 1. The code of a language, which a target may have
+    to begin with, does not count.
+
+    Args:
+        model: an encoder-decoder in evaluation mode.
+        sources: ids of each source, with the end.
+        targets: ids of each translation, with the end, if it has one; at least one.
+    """
+    longest = max(map(len, targets))
+    rows = max(_MOST_SCORES // (longest * model.config.vocab_size), 1)
+    parts = ((sources[at : at + rows], targets[at : at + rows]) for at in range(0, len(targets), rows))
+    return [score for part in parts for score in _scores(model, *part)]
+
+
+def _scores(model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+    generation = model.generation_config
+    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
+    words, counted = pad_rows(targets, model.config.pad_token_id, model.device)
+    start = words.new_full((len(words), 1), generation.decoder_start_token_id or model.config.decoder_start_token_id)
+    read = torch.cat([start, words[:, :-1]], dim=1)
+    logits = model(input_ids=input_ids, attention_mask=mask.long(), decoder_input_ids=read, use_cache=False).logits
+    scores = logits.float().log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    if generation.forced_bos_token_id is not None and words.shape[1] > 1:
+        counted[:, 0] &= words[:, 0] != generation.forced_bos_token_id
+    return (scores.where(counted, 0).sum(1) / counted.sum(1).clamp(min=1)).tolist()
+
+
+def report_line(line: int, judgement: Judgement) -> str:
+    """Return a line of a report; `line` is where the sentence begins in the input, from 1."""
+    return json.dumps({"line": line, **vars(judgement)})
+
+
+def faults(report: Iterable[str]) -> str | None:
+    """Return what is wrong with the translations of a report, in a sentence; None if nothing is."""
+    kinds = {"empty": "empty", "limit_reached": "at the limit of their length", "repeats": "repeating"}
+    counts, total, marked, first = dict.fromkeys(kinds, 0), 0, 0, None
+    for entry in map(json.loads, report):
+        found = [kind for kind in kinds if entry[kind]]
+        for kind in found:
+            counts[kind] += 1
+        total, marked = total + 1, marked + bool(found)
+        first = entry["line"] if found and first is None else first
+    if not marked:
+        return None
+    told = ", ".join(f"{counts[kind]} {words}" for kind, words in kinds.items())
+    return f"{marked} of {total} translations are marked: {told} (the first is of line {first})"

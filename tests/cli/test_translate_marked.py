@@ -1,0 +1,156 @@
+"""`translate` with tags, with what is kept, and with a report: lines and documents, interrupted and resumed."""
+
+import json
+import re
+
+import pytest
+from test_markup import PAGE, tree
+from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.cli import translation_worker
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.evaluation.translator import translate_lines
+
+LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
+MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
+KEYS = ["line", "score", "length_ratio", "limit_reached", "empty", "repeats"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(save_tiny_marian(tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES))
+    return path
+
+
+def translate(checkpoint, source, target, *options):
+    files = ["--input_file", str(source), "--output_file", str(target)]
+    main(["--model", checkpoint, *files, *map(str, options)])
+    return target.read_text()
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def interrupt_after(monkeypatch, batches):
+    original = translation_worker.translate_batches
+
+    def interrupted(*arguments, **options):
+        for number, batch in enumerate(original(*arguments, **options)):
+            if number == batches:
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
+
+
+def test_lines_with_tags(checkpoint, source, tmp_path):
+    found = translate(checkpoint, source, tmp_path / "out", *MARKED).splitlines()
+    assert [sorted(re.findall("<.*?>", line)) for line in found] == [
+        sorted(re.findall("<.*?>", line)) for line in LINES
+    ]
+    assert found[0].count("{x}") == 1
+    assert re.sub("<.*?>", "", found[2]) == translate_lines(tiny_model(), tiny_tokenizer(), ["g h"], num_beams=2)[0]
+    assert (found[1], found[4]) == ("", translate_lines(tiny_model(), tiny_tokenizer(), ["q"], num_beams=2)[0])
+
+
+def test_a_page(checkpoint, tmp_path):
+    pytest.importorskip("sentencex")
+    source, page = tmp_path / "in.html", PAGE.replace("<li>", '<li n="1">')
+    source.write_text(page)
+    found = translate(checkpoint, source, tmp_path / "out", "--tags", "--documents", "--source_lang", "en_XX")
+    assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", page))
+    assert found.startswith("<!doctype html>\n<html><head><title>")
+    assert found.endswith("</ul></body></html>\n")
+
+
+@pytest.mark.parametrize("output", [True, False])
+def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monkeypatch, caplog, output):
+    whole = translate(checkpoint, source, tmp_path / "whole", *MARKED, "--window", "2", "--report", tmp_path / "a")
+    report, options = tmp_path / "b.jsonl", [*MARKED, "--window", "2", "--report", tmp_path / "b.jsonl"]
+    monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
+    interrupt_after(monkeypatch, batches=1)
+    arguments = (checkpoint, source, tmp_path / "out", *options)
+    if not output:
+        with pytest.raises(KeyboardInterrupt):
+            main(["--model", checkpoint, "--input_file", str(source), *map(str, options)])
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            translate(*arguments)
+        assert (tmp_path / "b.jsonl.partial").is_file()
+    assert not report.exists()
+    monkeypatch.undo()
+    if not output:
+        return
+    monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
+    assert translate(*arguments) == whole
+    assert report.read_text() == (tmp_path / "a").read_text()
+    found = records(report)
+    assert [entry["line"] for entry in found] == [1, 2, 3, 4, 4, 5]
+    assert [list(entry) for entry in found] == [KEYS] * 6
+    assert found[1] == {**dict.fromkeys(KEYS[3:], False), "line": 2, "score": None, "length_ratio": None}
+    marked = [entry for entry in found if entry["limit_reached"] or entry["empty"] or entry["repeats"]]
+    assert marked
+    assert f"{len(marked)} of 6 translations are marked: " in caplog.text
+    assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "whole", "out", "a", "b.jsonl"}
+
+
+def test_a_report_of_plain_lines(checkpoint, source, tmp_path, capfdbinary):
+    source.write_text("a b\n\nc\n")
+    main(["--model", checkpoint, "--input_file", str(source), "--report", str(tmp_path / "r")])
+    assert capfdbinary.readouterr().out.count(b"\n") == 3
+    assert [(entry["line"], entry["score"] is None) for entry in records(tmp_path / "r")] == [
+        (1, False),
+        (2, True),
+        (3, False),
+    ]
+
+
+def test_other_settings_do_not_go_on(checkpoint, source, tmp_path, monkeypatch, capsys):
+    interrupt_after(monkeypatch, batches=1)
+    with pytest.raises(KeyboardInterrupt):
+        translate(checkpoint, source, tmp_path / "out", *MARKED)
+    monkeypatch.undo()
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, tmp_path / "out", *MARKED[1:], *MARKED[3:])
+    assert "is from an interrupted run with another tags" in capsys.readouterr().err
+
+
+def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys):
+    pytest.importorskip("sentencex")
+    source = tmp_path / "in.txt"
+    source.write_text("A b. C d.\n\nE f.\n\nG h i j k l m n o p q r s.\n")
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, tmp_path / "out", "--documents", "en", "--max_tokens_per_batch", "10")
+    assert "line 5 has 14 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a\n<b>c\n", ["--tags"], "line 2 of the input: <b> (line 1, column 1) is not closed"),
+        ("a\n", ["--keep", "("], "keep is '(', which is no regular expression"),
+        ("a\n", ["--documents"], "the language of a document is needed to find its sentences"),
+        ("a\n", ["--report", "absent/r.jsonl"], "create it first"),
+        ("a\n", ["--report", "OUT"], "which is another file of this command"),
+    ],
+)
+def test_mistakes(checkpoint, tmp_path, capsys, text, options, message):
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_text(text)
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, target, *(str(target) if option == "OUT" else option for option in options))
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_tree_has_every_tag():
+    """The tests above rest on it."""
+    with pytest.raises(AssertionError):
+        tree("<b n=1><i n=2></b></i>")

@@ -1,0 +1,43 @@
+"""Scores are those of `generate()`, and what repeats is told from what does not."""
+
+import pytest
+import torch
+from tiny_marian import tiny_model, tiny_tokenizer
+
+from hf_capsule_mt.evaluation import translation_report
+from hf_capsule_mt.evaluation.translation_report import Judgement, judge, repeated_tokens, sequence_scores
+from hf_capsule_mt.evaluation.translator import words_before_end
+
+
+@pytest.mark.parametrize("most", [1, 1 << 25])
+def test_scores_are_those_of_generate(monkeypatch, most):
+    monkeypatch.setattr(translation_report, "_MOST_SCORES", most)
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    sources = tokenizer(["a b c d e f", "g h"])["input_ids"]
+    batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
+    options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 40}
+    found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
+    targets = [[*words, *([] if end is None else [end])] for words, end in words_before_end(found.sequences, 2)]
+    # The end that generate() forces at the limit has the probability of 1 there.
+    ends = [len(target) < 40 for target in targets]
+    assert any(ends)
+    scores = torch.tensor(sequence_scores(model, sources, targets))
+    torch.testing.assert_close(scores[ends], found.sequences_scores[ends])
+
+
+@pytest.mark.parametrize(
+    ("ids", "copies"),
+    [("", 0), ("abcabc", 0), ("abcabcabc", 6), ("xaaaay", 3), ("aa", 0), ("ababab", 4), ("abcabcabcab", 8)],
+)
+def test_repetitions(ids, copies):
+    assert repeated_tokens(list(map(ord, ids))) == copies
+
+
+def test_judgements():
+    plain = {"ended": True, "text": "x", "score": -1.23456}
+    assert judge([5, 6, 2], [7], **plain) == Judgement(-1.2346, 0.5)
+    assert judge([5, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 8.0, repeats=True)
+    # As its source does.
+    assert judge([*[5, 6] * 4, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 1.0)
+    assert judge([5, 2], [7], **{**plain, "ended": False}).limit_reached
+    assert judge([5, 2], [], **{**plain, "text": " "}).empty

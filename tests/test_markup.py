@@ -1,0 +1,193 @@
+"""Markup is read without a loss, and comes back around the words it belongs to, whatever the alignment."""
+
+import random
+import re
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_capsule_mt import marked_segments as module
+from hf_capsule_mt.marked_segments import keep_pattern, marked_segments
+from hf_capsule_mt.markup import read_markup
+
+TAG = re.compile(r"<[^>]*>")
+PAGE = """<!doctype html>
+<html><head><title>A dog</title><style>b > i { color: red }</style></head>
+<body class="a>b"><h1>A dog</h1><p>A <b>dog</b> runs &amp; <i>a <u>child</u></i> jumps.<br>
+See <a href='x?a&amp;b'>this</a><!-- c -->
+<pre>x  <b>
+</pre><script>if (a<b) {}</script>
+Run <code>pip &lt;x&gt;</code> now &foo; AT&amp;T<ref n="1"/> a &lt; b<li>one <ul><li>two</ul></body></html>
+"""
+
+
+def align_at_random(seed):
+    generator = random.Random(seed)
+    return lambda source, target: [[generator.choice((0, 0.1, 1)) for _ in source] for _ in target]
+
+
+def in_order(source, target):
+    """Word i of one side belongs to word i of the other."""
+    return [[float(i == j) for j in range(len(source))] for i in range(len(target))]
+
+
+def backwards(source, target):
+    return in_order(source, target)[::-1]
+
+
+def backward_words(text):
+    return " ".join(text.split()[::-1])
+
+
+def translated(source, translate=str, align=in_order, tags=True, keep=None, cut=None):
+    segments = marked_segments(source, tags, keep and keep_pattern(keep), cut)
+    parts = [segment.put_back(translate(segment.text), align) if segment.text else "" for segment in segments]
+    return "".join(segment.around(part) for segment, part in zip(segments, parts, strict=True))
+
+
+def tree(markup):
+    """Every tag with the tags around it, sorted; fails where they do not enclose each other."""
+    found, stack = [], []
+    for tag in TAG.findall(markup):
+        if tag.startswith("</"):
+            assert stack, markup
+            assert stack.pop().startswith(f"<{tag[2:-1]} "), markup
+        else:
+            found.append((*stack, tag))
+            stack += [] if tag.endswith("/>") else [tag]
+    assert not stack, markup
+    return sorted(found)
+
+
+def written(part, number):
+    if isinstance(part, str):
+        return part.replace("N", str(next(number)))
+    return f'<{part[0]} n="{next(number)}">{"".join(written(one, number) for one in part[1])}</{part[0]}>'
+
+
+WORDS = ["a ", " bc", "d, ", " e.", "&lt;g", " &amp; ", "42", "\n", " . ", '<x n="N"/>']
+PARTS = st.recursive(
+    st.sampled_from(WORDS), lambda inner: st.tuples(st.sampled_from("bius"), st.lists(inner, max_size=4)), max_leaves=12
+)
+SOURCES = st.lists(PARTS, max_size=6).map(lambda parts: written(("p", parts), count()))
+TRANSLATIONS = [str, backward_words, lambda text: "", lambda text: f"{text} {text}", lambda text: "x 42 <b>."]
+CUTS = [None, lambda text: re.split(r"(?<=[.,])", text), lambda text: list(text) or [""]]
+
+
+@settings(max_examples=60)
+@given(
+    SOURCES,
+    st.integers(0, 99),
+    st.sampled_from(TRANSLATIONS),
+    st.sampled_from(CUTS),
+    st.sampled_from([None, r"\d+", "[a-z]*"]),
+)
+def test_every_tag_comes_back_once_and_inside_of_that_which_it_was_in(source, seed, translate, cut, keep):
+    found = translated(source, translate, align_at_random(seed), keep=keep, cut=cut)
+    assert tree(found) == tree(source)
+    # What is no tag is written so that it is none.
+    assert "<" not in TAG.sub("", found)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(["a", "bc", "{x}", "{y}", "7", "d."]), max_size=9),
+    st.integers(0, 99),
+    st.sampled_from([str, backward_words, lambda text: "", lambda text: "p q r", lambda text: text.replace("{", "")]),
+    st.sampled_from(CUTS),
+)
+def test_what_is_kept_is_neither_lost_nor_doubled(words, seed, translate, cut):
+    source = " ".join(words)
+    found = translated(source, translate, align_at_random(seed), tags=False, keep=r"\{\w\}", cut=cut)
+    assert sorted(re.findall(r"\{\w\}", found)) == sorted(re.findall(r"\{\w\}", source))
+
+
+def test_a_page_in_order_is_the_page():
+    assert translated(PAGE) == PAGE
+    assert "".join(part if isinstance(part, str) else part.raw for part in read_markup(PAGE)) == PAGE
+    words = [segment.text for segment in marked_segments(PAGE, True, None, None)]
+    assert words[:4] == ["A dog", "A dog", "A dog runs & a child jumps.", "See this"]
+    assert words[4:] == ["Run pip <x> now &foo; AT&T a < b", "one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("A <b>big dog</b> runs<ref/> <img/>now.", "now<img/>. runs<ref/> <b>dog big</b> A"),
+        ("<b>A dog</b>", "<b>dog A</b>"),
+        ("<i>A <b>dog</b></i> runs", "runs <i><b>dog</b> A</i>"),
+        ("x <b> a </b> y", "y <b>a</b> x"),
+        ("un<b>believ</b>able dog", "dog <b>unbelievable</b>"),
+        ("a <b></b>c &lt;d", "&lt;d <b></b>c a"),
+        ("a <code>b  c</code> d", "d <code>b  c</code> a"),
+        ("a <span translate='no'>b</span> d", "d <span translate='no'>b</span> a"),
+        ("<source>a</source> b", "b <source>a</source>"),
+        ("a <![CDATA[<b>]]> b", "<![CDATA[<b>]]>b a"),
+    ],
+)
+def test_tags_follow_their_words(source, expected):
+    assert translated(source, lambda text: backward_words(text.replace("b c", "bc")), backwards) == expected
+
+
+def test_elements_across_segments():
+    def cut(text):
+        return re.findall(r"[^.]+\.?", text)
+
+    source = "<b>a b. c <i>d. e</i></b> f"
+    assert translated(source, cut=cut) == source
+    # What ends in a later segment goes up to the end of this one, and what began before from its beginning.
+    assert translated(source, lambda text: text[::-1], backwards, cut=cut) == "<b>.b a <i>.d c f e</i></b>"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a\n <b>x", r"<b> \(line 2, column 2\) is not closed"),
+        ("x</b>", r"</b> \(line 1, column 2\) closes a tag that is not open"),
+        ("<b><i>x</b></i>", r"</b> \(line 1, column 8\) stands where <i> \(line 1, column 4\) is still open"),
+        ("x <b", r"'<b' \(line 1, column 3\) is a tag that does not end"),
+        ("x <!-- b", r"'<!-- b' \(line 1, column 3\) is a tag that does not end"),
+        ("</>x", r"'</>x' \(line 1, column 1\) is a tag that does not end"),
+        ("x <b<i>y</i>", r"<b<i> \(line 1, column 3\) is no tag"),
+        ("<div><code>x</div>", r"<code> \(line 1, column 6\) is not closed"),
+    ],
+)
+def test_broken_markup(source, message):
+    with pytest.raises(ValueError, match=message):
+        read_markup(source)
+
+
+def test_what_is_kept_takes_the_place_of_its_words():
+    keep = r"\{\w+\}|https?://\S+|\d+"
+    source = "Hi {name}, see http://x.y/a?b=1 or 42."
+    assert translated(source, lambda text: "siehe FOO BAR oder BAZ, Hi", backwards, tags=False, keep=keep) != source
+    # A copy of it is where it belongs, whatever the attention.
+    target = "siehe http://x.y/a?b=1 oder 42, {name}"
+    assert translated(source, lambda text: target, align_at_random(1), tags=False, keep=keep) == target
+    # One that stands in another word is none, unless it does so in the source.
+    assert translated("x 4", lambda text: "x 42", in_order, tags=False, keep="4") == "x 4"
+    assert translated("x86 a", lambda text: "a x86", align_at_random(1), tags=False, keep=r"\d+") == "a x86"
+    assert translated("a & {b}", backward_words, backwards, keep=r"\{b\}|&") == "{b} &amp; a"
+
+
+def test_what_is_kept_and_longer_than_a_segment_is_not_translated():
+    found = translated("ab xxxx cd", lambda text: text.upper(), keep="x+", tags=False, cut=lambda text: [*text])
+    assert found == "AB xxxx CD"
+
+
+def test_what_has_nothing_to_translate_is_left_as_it_is():
+    source = "<td>&mdash; </td><td><b>4</b>, <i>5</i>.</td><td>a</td>"
+    assert translated(source, str.upper, align_at_random(0), keep=r"\d") == source.replace("&mdash;", "—").replace(
+        "a<", "A<"
+    )
+
+
+def test_bad_expressions(monkeypatch):
+    with pytest.raises(ValueError, match=r"keep is '\(', which is no regular expression: missing \)"):
+        keep_pattern("(")
+    assert translated("a b", backward_words, backwards, tags=False, keep="x*|") == "b a"
+    monkeypatch.setattr(module, "_SECONDS", 0.05)
+    with pytest.raises(ValueError, match=r"has searched a text of 60 characters for 0\.05 seconds"):
+        translated("a" * 59 + "b", tags=False, keep=r"(a|aa)+$")

@@ -1,0 +1,154 @@
+"""Tags and what is kept, in `pipeline("translation")`: by the attention of each family, batched or not."""
+
+import re
+from functools import partial
+
+import pytest
+import tiny_multilingual
+import torch
+from test_markup import PAGE
+from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
+
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.attention import AttentionAligner, cross_attention, source_spans, target_spans
+from hf_capsule_mt.marked_segments import marked_segments
+
+TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
+
+
+def tags_of(text):
+    return sorted(re.findall("<[^>]*>", text))
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    return pipeline("translation", model=str(save_tiny_marian(tmp_path_factory.mktemp("marian"))), device="cpu")
+
+
+def test_words_are_those_of_the_translation_without_tags(translator):
+    [found] = translator(TAGGED, tags=True)
+    [plain] = translator("a c d e & f")
+    assert tags_of(found["translation_text"]) == tags_of(TAGGED)
+    assert re.sub("<[^>]*>", "", found["translation_text"]) == plain["translation_text"]
+
+
+def test_batches_and_several_translations(translator):
+    texts = [TAGGED, "g", "<p>h <b>i</b> j</p><p>k l {m} n", "<b>o p</b>"]
+    options = {"tags": True, "keep": r"\{\w\}"}
+    one_by_one = [translator(text, **options)[0] for text in texts]
+    assert translator(texts, **options, batch_size=3) == one_by_one
+    assert [tags_of(found["translation_text"]) for found in one_by_one] == [tags_of(text) for text in texts]
+    assert "{m}" in one_by_one[2]["translation_text"]
+    several = translator(TAGGED, tags=True, num_beams=3, num_return_sequences=2)
+    plain = translator("a c d e & f", num_beams=3, num_return_sequences=2)
+    assert [re.sub("<[^>]*>", "", found["translation_text"]) for found in several] == [
+        found["translation_text"] for found in plain
+    ]
+
+
+def test_a_page_as_a_document(translator):
+    pytest.importorskip("sentencex")
+    for options in ({}, {"documents": "en", "batch_size": 4}):
+        [found] = translator(PAGE, tags=True, **options)
+        found = found["translation_text"]
+        # Of the code, only what is untouched has letters that are no tags.
+        assert tags_of(found) == tags_of(PAGE)
+        for part in ("<pre>x  <b>\n</pre>", "<script>if (a<b) {}</script>", "<code>pip &lt;x&gt;</code>", "&foo;"):
+            assert part in found
+
+
+def test_mistakes(translator):
+    for text, options, message in (
+        ("<b>a", {"tags": True}, r"<b> \(line 1, column 1\) is not closed"),
+        ("a", {"keep": "["}, r"keep is '\[', which is no regular expression"),
+        (TAGGED, {"tags": True, "return_tensors": True}, "leave out return_tensors"),
+        ("<b>a</b> " * 80, {"tags": True}, "a text has 81 tokens.*documents=True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translator(text, **options)
+
+
+FAMILIES = {
+    "gdr": {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "guided_capsule_dim": 4},
+    "em-routing": {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29},
+    "rnmt": {"d_model": 16, "encoder_layers": 2, "vocab_size": 29},
+    "capsnmt": {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29},
+}
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_families(method):
+    torch.manual_seed(0)
+    model = AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", **FAMILIES[method])).eval()
+    model.generation_config.max_new_tokens = 7
+    translate = partial(pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu"), tags=True)
+    if method == "capsnmt":
+        # What needs no alignment needs no attention.
+        assert tags_of(translate("<p><b>a c</b></p>")[0]["translation_text"]) == ["</b>", "</p>", "<b>", "<p>"]
+        with pytest.raises(ValueError, match=r"a caps_nmt model has no attention.* another family, such as rnmt"):
+            translate(TAGGED)
+    else:
+        assert tags_of(translate(TAGGED)[0]["translation_text"]) == tags_of(TAGGED)
+
+
+@pytest.mark.parametrize("kind", ["mbart", "t5", "m2m100"])
+def test_models_of_transformers(kind, tmp_path):
+    model, tokenizer = getattr(tiny_multilingual, kind)(*((tmp_path,) if kind == "m2m100" else ()))
+    codes = {"mbart": ("en_XX", "de_DE"), "m2m100": ("en", "de")}.get(kind)
+    languages = dict(zip(("src_lang", "tgt_lang"), codes)) if codes else {}
+    found = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")(
+        "the <b>old</b> house", tags=True, max_new_tokens=9, **languages
+    )
+    assert tags_of(found[0]["translation_text"]) == ["</b>", "<b>"]
+
+
+@pytest.mark.parametrize("separate_vocabs", [False, True])
+def test_places_of_tokens(tmp_path, separate_vocabs):
+    tokenizer, text = marian_tokenizer(tmp_path, separate_vocabs), "the old  house, is green"
+    ids = tokenizer(text)["input_ids"]
+    spans = source_spans(tokenizer, text, ids)
+    assert len(spans) == len(ids)
+    assert spans[-1] is None
+    covered = {place for span in spans if span for place in range(*span)}
+    assert covered == {place for place, character in enumerate(text) if not character.isspace()}
+    tiny = tiny_tokenizer()
+    assert source_spans(tiny, "a  bc d", tiny("a  bc d")["input_ids"]) == [(0, 1), (3, 5), (6, 7), None]
+    decode = partial(tiny.batch_decode, skip_special_tokens=True)
+    assert target_spans([3, 2, 4, 0], decode) == [(0, 1), None, (2, 3), None]
+
+
+def test_attention_of_words_is_as_by_hand():
+    """A word's weight: the mean over its tokens, the sum over the other's, and of each of those the share."""
+    attention = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.0, 0.6, 0.4]])
+    align = AttentionAligner(attention, [(0, 2), (2, 3), None], [(0, 1), (1, 3), (4, 5)])
+    first, second = (0.7 + 0.2) / 2, 0.6
+    found = align([(0, 3)], [(0, 3), (4, 5)])
+    assert found == [[pytest.approx(first / (first + second))], [pytest.approx(second / (first + second))]]
+
+
+def test_attention_is_that_of_the_step_that_writes_the_word():
+    model = tiny_model()
+    source, words = torch.tensor([[3, 4, 5, 2]]), torch.tensor([[0, 6, 7, 2]])
+    found = cross_attention(model, words, input_ids=source, attention_mask=torch.ones_like(source))
+    model.set_attn_implementation("eager")
+    output = model(input_ids=source, decoder_input_ids=words[:, :-1], output_attentions=True)
+    torch.testing.assert_close(found, output.cross_attentions[-1].mean(1))
+
+
+def test_a_tag_goes_where_attention_goes():
+    """As a model that copies and looks at what it copies."""
+    [segment] = marked_segments("a <b>c</b> d", True, None, None)
+    align = AttentionAligner(torch.eye(3).flip(0), [(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3), (4, 5)])
+    assert segment.put_back("d c a", align) == "d <b>c</b> a"
+
+
+def test_separate_vocabularies(tmp_path):
+    tokenizer = marian_tokenizer(tmp_path, True)
+    sizes = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": len(tokenizer.target_encoder)}
+    fields = {**tiny_model().config.to_dict(), **sizes, "vocab_size": tokenizer.vocab_size, "pad_token_id": 2}
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{**fields, "eos_token_id": 0, "decoder_start_token_id": 2})).eval()
+    model.generation_config.max_new_tokens = 6
+    translate = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    assert tags_of(translate(">>de<< the <b>old</b> house", tags=True)[0]["translation_text"]) == ["</b>", "<b>"]
