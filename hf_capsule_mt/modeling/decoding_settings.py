@@ -16,6 +16,8 @@ _COUNTS = ("max_length", "max_new_tokens")
 _NGRAMS = ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size")
 _SIZES = ("min_length", "min_new_tokens", "top_k")
 _POSITIVE = ("repetition_penalty", "encoder_repetition_penalty", "temperature", "max_time")
+# To Transformers, 2 is none of their values, and 2.0 is.
+_WITH_A_POINT = ("repetition_penalty", "encoder_repetition_penalty")
 _SHARES = ("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _SWITCHES = ("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits", "return_dict_in_generate")
 _TOKENS = (
@@ -49,6 +51,9 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
     for name in _POSITIVE:
         value = given.get(name, 1)
         _check(_is_number(value) and value > 0, name, value, "positive numbers")
+    for name in (*_WITH_A_POINT, "temperature") if settings.do_sample else _WITH_A_POINT:
+        value = given.get(name, 1)
+        _check(isinstance(value, float) or value == 1, name, value, f"numbers with a point, such as {value}.0")
     for name in _SHARES:
         value = given.get(name, 0)
         _check(_is_number(value) and 0 <= value <= 1, name, value, "numbers in [0, 1]")

@@ -12,6 +12,7 @@ from hf_capsule_mt.cli.ablate import command_parsers
 
 # Nine times itself at each of eight steps.
 BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi"))
+GRID = {"name": "a-{dropout}", "method": "transformer", "grid": {"dropout": [0.1, 0.2]}}
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +123,14 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("cost", {"gpus": 8}, "cost lacks 'gpu'"),
         ("rows.0.name", "a" * 5000, f"the name '{'a' * 79} must be up to 100 letters, digits and"),
         ("rows.0.name", "{a}" * 1700, r"rows\[0\].name is '({a}){26}{ ?; by its grid"),
+        ("rows.0.name", "a}", "two.yaml: .* the name 'a}' must be up to"),
+        ("rows.0", {**GRID, "name": "a-{dropout"}, r"two.yaml: rows\[0\].name is 'a-{dropout'; by its grid"),
+        ("rows.0", {**GRID, "name": "a-{dro{dropout}"}, "two.yaml: .* the name 'a-{dro0.1' must be up to"),
+        ("rows.0", {**GRID, "name": "a-{dropout:9999999999}"}, "by its grid, it must have {dropout} in it"),
+        ("rows.0", {**GRID, "grid": {"dropout": []}}, "grid.dropout is empty, so that there is no row"),
+        ("rows.0", {**GRID, "grid": {"dropout": list(range(2000))}}, "rows has more than 1000 rows"),
+        ("rows.0.grid", {5: [1], "a": [2]}, "grid has the key 5; it must be text"),
+        ("tests", {"a\nb": ["one"]}, r"two.yaml: tests: the name 'a\\nb' must be up to"),
     ],
 )
 def test_mistakes_of_structure(tmp_path, study, key, value, message):

@@ -24,7 +24,7 @@ ALL = {
     "vocab_size": [2**63, -1, "29", None, 29.0],
     "dtype": ["", "float3", "nn", "int64", 5, [], {}],
     "torch_dtype": ["", "Tensor"],
-    "pad_token_id": ["0", 29, -1, [0], 0.5, True],
+    "pad_token_id": ["0", 29, -1, [0], 0.5, True, False],
     "eos_token_id": ["2", [2, "a"], 2**63, {}],
     "forced_eos_token_id": [math.inf, "</s>", [99]],
     "routing_iterations": [10**9, -1],

@@ -114,6 +114,10 @@ def test_decoding_settings_do_not_vanish(ours, capsys, content):  # noqa: F811
             "its values ask for group_beam_search; allowed are those that",
         ),
         ({"penalty_alpha": "0.6"}, "penalty_alpha is '0.6'; allowed are finite numbers"),
+        ({"use_cache": 0}, "use_cache is 0; allowed are None, True, False"),
+        ({"early_stopping": 1}, "early_stopping is 1; allowed are None, True, False, 'never'"),
+        ({"encoder_repetition_penalty": 2}, "encoder_repetition_penalty is 2; allowed are numbers with a point, such"),
+        ({"temperature": 3, "do_sample": True}, "temperature is 3; allowed are numbers with a point, such as 3.0"),
     ],
 )
 def test_decoding_settings_are_checked(ours, capsys, fields, message):  # noqa: F811
