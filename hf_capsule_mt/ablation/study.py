@@ -31,6 +31,7 @@ LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precisi
 
 _LONGEST_NAME = 100
 _MOST_ROWS = 1000
+_MOST = 1_000_000
 _IN_BRACES = re.compile(r"{([^{}]*)}")
 # Fields of `Study` that the file gives as they are, where it gives them.
 _AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
@@ -162,9 +163,7 @@ def read_study(path: Path) -> Study:
     sections = {name: found.get(name, {}) for name in SECTIONS}
     if "average_checkpoints" not in found:
         del sections["average_checkpoints"]
-    cost = None
-    if "cost" in found:
-        cost = Cost(**check_mapping(found["cost"], f"{where}: cost", _COST, ("gpus", "gpu")))
+    cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
     names = [row.name for row in rows]
     if found.get("baseline", names[0]) not in names:
         raise ValueError(f"{where}: baseline is {found['baseline']!r:.80}; the rows are {', '.join(names):.1000}")
@@ -220,6 +219,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     seeds = check_list(item.get("seeds", study.get("seeds", [1])), f"{where}.seeds", int)
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}.seeds is {seeds}; they must differ")
+    _check_positive(item.get("updates_per_second", 1), f"{where}.updates_per_second")
     published = item.get("published", {})
     for name, score in published.items():
         check_mapping({name: score}, f"{where}.published", dict.fromkeys(study["tests"], float))
@@ -269,12 +269,29 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
             teacher = teachers[teacher]
 
 
+def _cost(cost: Mapping[str, Any], where: str) -> Cost:
+    check_mapping(cost, where, _COST, ("gpus", "gpu"))
+    _check_positive(cost["gpus"], f"{where}.gpus")
+    _check_positive(cost.get("updates_per_second", 1), f"{where}.updates_per_second")
+    return Cost(**cost)
+
+
+def _check_positive(value: float, where: str) -> None:
+    # By these, times are divided and multiplied.
+    if not 0 < value < _MOST:
+        raise ValueError(f"{where} is {value!r:.80}; it must be above 0 and below {_MOST:,}")
+
+
 def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> Mapping[str, Figure]:
     names = [test.name for test in tests]
     for name, figure in figures.items():
         _check_name(name, where)
         check_mapping(figure, f"{where}.{name}", _FIGURE, ("rows", "x", "test"))
         check_list(figure["rows"], f"{where}.{name}.rows", str)
+        if "log" in figure and not 1 < figure["log"] < _MOST:
+            raise ValueError(
+                f"{where}.{name}.log is {figure['log']!r:.80}; it must be the base of a logarithm, such as 2"
+            )
         if figure["test"] not in names:
             raise ValueError(
                 f"{where}.{name}.test is {figure['test']!r:.80}; allowed are {', '.join(map(repr, names))}"

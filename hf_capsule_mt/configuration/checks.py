@@ -59,6 +59,12 @@ def check_not_negative(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value!r:.80}; allowed are numbers of at least 0")
 
 
+def check_positive(name: str, value: Any) -> None:
+    """Raise ValueError unless `value` is a finite number above 0."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r:.80}; allowed are positive numbers")
+
+
 def check_heads(name: str, value: Any, width: int) -> None:
     """Raise ValueError unless `value` is a number of attention heads that divide a `width`."""
     check_positive_integer(name, value)

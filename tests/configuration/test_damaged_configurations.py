@@ -16,6 +16,7 @@ MARIAN = {
     "max_position_embeddings": [0, 2**31],
     "decoder_vocab_size": [0, -1],
     "init_std": [-1.0, math.inf, "a"],
+    "inverse_temperature": [0, math.nan, True],
     "activation_function": ["", "ralu", None],
     "decoder_layers": [10**9, 0],
 }
