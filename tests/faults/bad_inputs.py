@@ -265,7 +265,7 @@ def _written_by_hand(
 ) -> list[int]:
     settings = model.generation_config
     longest = min(settings.max_length or NO_LIMIT, fields.get("max_position_embeddings", NO_LIMIT))
-    most = min(2 * len(source) + 20, longest - 1)
+    most = min(2 * len(source) + 20, longest - 1, settings.max_new_tokens or NO_LIMIT)
     # Two more than there will be, for a forced end is for those that do not end by themselves alone.
     options = {"max_length": most + 2, "max_new_tokens": None, "num_return_sequences": 1}
     options["stopping_criteria"] = [lambda ids, scores: torch.full((len(ids),), ids.shape[1] > most)]
