@@ -20,8 +20,12 @@ _POSITIVE = ("repetition_penalty", "encoder_repetition_penalty", "temperature", 
 _WITH_A_POINT = ("repetition_penalty", "encoder_repetition_penalty")
 _SHARES = ("top_p", "min_p", "epsilon_cutoff", "eta_cutoff")
 _SOME = ("typical_p", "top_h")
-# For which `generate()` has to be given a tokenizer.
-_OF_TEXTS = ("stop_strings", "token_healing")
+# For them `generate()` needs a tokenizer or another model, has an error, or finds other words.
+_ELSEWHERE = {
+    **dict.fromkeys(("stop_strings", "prefill_chunk_size"), (None,)),
+    **dict.fromkeys(("token_healing", "low_memory", "is_assistant"), (None, False)),
+    "guidance_scale": (None, 1),
+}
 _SWITCHES = ("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits", "return_dict_in_generate")
 _TOKENS = (
     *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
@@ -74,10 +78,8 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
     _check(_is_number(penalty_alpha), "penalty_alpha", penalty_alpha, "finite numbers")
     _check_tokens(given, num_words)
     _check_biases(given, num_words)
-    for name in _OF_TEXTS:
-        if given.get(name, False) is not False:
-            raise ValueError(f"{name} is {given[name]!r:.80}; allowed is None, for decoding sees words and no text")
-    _check(given.get("guidance_scale", 1) == 1, "guidance_scale", given.get("guidance_scale"), "None and 1")
+    for name, allowed in _ELSEWHERE.items():
+        check_choice(name, given.get(name), allowed)
     _check_mode(settings)
 
 
@@ -108,17 +110,22 @@ def _check_tokens(given: dict[str, Any], num_words: int) -> None:
 def _check_biases(given: dict[str, Any], num_words: int) -> None:
     decay = given.get("exponential_decay_length_penalty", [0, 1.0])
     is_pair = isinstance(decay, list) and len(decay) == 2 and all(map(_is_number, decay))
-    allowed = "pairs of a length, an integer of at least 0, and a positive number"
     known = is_pair and isinstance(decay[0], int) and decay[0] >= 0 and decay[1] > 0
+    allowed = "pairs of a length, an integer of at least 0, and a positive number"
     _check(known, "exponential_decay_length_penalty", decay, allowed)
-    biases = given.get("sequence_bias", [])
-    pairs = [*biases.items()] if isinstance(biases, dict) else biases if isinstance(biases, list) else [None]
-    known = all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs)
-    known = known and all(isinstance(words, (list, tuple)) and words for words, _ in pairs)
-    known = known and all(_is_word(word, num_words) for words, _ in pairs for word in words)
-    known = known and all(isinstance(bias, float) and _is_number(bias) for _, bias in pairs)
+    biases = given.get("sequence_bias", [[[0], 0.0]])
+    pairs = [*biases.items()] if isinstance(biases, dict) else biases if isinstance(biases, list) else []
+    known = bool(pairs) and all(_is_bias(pair, num_words) for pair in pairs)
     allowed = f"lists of pairs of words, integers from 0 to {num_words - 1}, and a number with a point"
-    _check(known and ("sequence_bias" not in given or bool(pairs)), "sequence_bias", biases, allowed)
+    _check(known, "sequence_bias", biases, allowed)
+
+
+def _is_bias(pair: object, num_words: int) -> bool:
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        return False
+    words, bias = pair
+    known = isinstance(words, (list, tuple)) and words and all(_is_word(word, num_words) for word in words)
+    return bool(known) and isinstance(bias, float) and _is_number(bias)
 
 
 def _is_word(token: object, num_words: int) -> bool:
