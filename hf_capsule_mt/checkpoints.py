@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from .configuration.checks import MOST
 from .configuration.portable import PortableConfig
 from .files import read_json
 from .modeling.checkpoint_files import (
@@ -32,7 +33,8 @@ logger = logging.getLogger(__name__)
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-_TOKENIZER = [_TOKENIZER_CONFIG, "tokenizer.json"]
+_WORDS = "tokenizer.json"
+_TOKENIZER = [_TOKENIZER_CONFIG, _WORDS]
 _OUR_TYPES = [config.model_type for config in (CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig)]
 # Of each part of a checkpoint: files of which one must be there, files that hold JSON, and what helps.
 _PARTS = {
@@ -77,7 +79,7 @@ def check_folder(folder: str | Path, *parts: str) -> None:
     Raises:
         FileNotFoundError: if a part is missing.
         OSError: if the index of the weights names files elsewhere, or a checkpoint of this package lacks a file.
-        ValueError: if a file that should hold JSON does not.
+        ValueError: if a file that should hold JSON does not, or a word has an id that no vocabulary has.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -90,6 +92,8 @@ def check_folder(folder: str | Path, *parts: str) -> None:
         _check_optional_files(folder, part)
         if WEIGHTS_INDEX in found:
             _check_shards(folder, found[WEIGHTS_INDEX])
+        if _WORDS in found:
+            _check_words(folder / _WORDS, found[_WORDS])
 
 
 def _check_shards(folder: Path, index: Mapping[str, Any]) -> None:
@@ -98,6 +102,15 @@ def _check_shards(folder: Path, index: Mapping[str, Any]) -> None:
         # With all weights in one file an index is of no use.
         if not (folder / name).is_file() and not (folder / WEIGHTS).is_file():
             raise FileNotFoundError(f"{folder} lacks {name}, which {WEIGHTS_INDEX} names; copy it again")
+
+
+def _check_words(file: Path, fields: Mapping[str, Any]) -> None:
+    """Check that no word has so large an id that its tokenizer would take gigabytes."""
+    model = fields.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    for word, index in vocabulary.items() if isinstance(vocabulary, dict) else ():
+        if isinstance(index, int) and index > MOST:
+            raise ValueError(f"{file} is damaged: {word!r:.80} is word {index}; allowed are ids up to {MOST}")
 
 
 def _check_optional_files(folder: Path, part: str) -> None:

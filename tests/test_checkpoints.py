@@ -176,6 +176,18 @@ def test_a_shard_that_is_missing(tmp_path):
         check_folder(tmp_path, "weights")
 
 
+def test_a_word_whose_id_would_take_gigabytes(tmp_path):
+    for name in TOKENIZER:
+        shutil.copy(CHECKPOINT / name, tmp_path / name)
+    check_folder(tmp_path, "tokenizer")
+    file = tmp_path / "tokenizer.json"
+    fields = json.loads(file.read_text())
+    fields["model"]["vocab"]["</s>"] = 2**31 - 1
+    file.write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match=rf"^{file} is damaged: '</s>' is word 2147483647; allowed are ids up to"):
+        check_folder(tmp_path, "tokenizer")
+
+
 def test_the_weights_of_others_may_have_more_than_is_used(tmp_path):
     """Such as what an older version of a model had."""
     weights = save_tiny_marian(tmp_path / "marian") / WEIGHTS

@@ -116,7 +116,7 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None
         with redirect_stderr(said):
             found = vars(parser.parse_args(step.words()))
     except SystemExit as error:
-        raise ValueError(f"{where}: {said.getvalue().strip().rpartition('error: ')[2]}") from error
+        raise ValueError(f"{where}: {said.getvalue().strip().rpartition('error: ')[2]:.800}") from error
     for kind in getattr(parser, "dataclass_types", ()):
         # DataArguments looks for the files of the data, some of which earlier steps make.
         if kind.__name__ != "DataArguments":

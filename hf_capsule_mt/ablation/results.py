@@ -88,8 +88,15 @@ def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords |
     run = read(RunRecord, run_path)
     check_run(run, row, seed, study.data, run_path)
     evaluations = {test: read_scores(path) for test, path in paths.items()}
-    history = read_json(log).get("log_history", []) if log.is_file() else []
-    return SeedRecords(seed, run, evaluations, history)
+    return SeedRecords(seed, run, evaluations, _read_log(log) if log.is_file() else [])
+
+
+def _read_log(path: Path) -> list[dict[str, float]]:
+    entries = read_json(path).get("log_history") or []
+    known = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    if not known or not all(isinstance(entry.get("step"), int) for entry in entries):
+        raise ValueError(f"{path} is damaged: its log_history is no list of what was logged at a step; copy it again")
+    return entries
 
 
 def read_scores(path: Path) -> EvaluationRecord:
@@ -110,7 +117,7 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
 
     `data` is that of the study, on which a row with a teacher is not trained.
     """
-    overrides = dict(text.split("=", 1) for text in run.model.config_overrides)
+    overrides = dict(text.partition("=")[::2] for text in run.model.config_overrides)
     options = {name: value for name, value in row.train.items() if not name.startswith(_OF_NO_WEIGHT)}
     wanted = {"method": row.method, "size": row.size, "seed": seed, **options}
     given = run.data.by_name()

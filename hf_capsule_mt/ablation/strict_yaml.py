@@ -96,7 +96,10 @@ def check_list(value: Any, where: str, kind: type) -> list:
 
 
 def check_kind(value: Any, where: str, kind: type) -> None:
-    """Raise a ValueError unless `value` is of type `kind`."""
+    """Raise a ValueError unless `value` is of type `kind`, and the keys of a mapping are text."""
     allowed = (int, float) if kind is float else kind
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{where} is {value!r:.200}; it must be {_NAMES[kind]}")
+    for key in value if kind is dict else ():
+        if not isinstance(key, str):
+            raise ValueError(f"{where} has the key {key!r:.80}; it must be text")

@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 from .strict_yaml import check_kind, check_list, check_mapping, load_yaml
@@ -30,8 +29,11 @@ SECTIONS = ("train_tokenizer", "distill", "train", "average_checkpoints", "trans
 """The commands whose options a study sets."""
 LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
 
-# Fields of `Study` that the file gives as they are, where it gives them.
 _LONGEST_NAME = 100
+_MOST_ROWS = 1000
+_MOST = 1_000_000
+_IN_BRACES = re.compile(r"{([^{}]*)}")
+# Fields of `Study` that the file gives as they are, where it gives them.
 _AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
 _STUDY = {
     **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
@@ -151,20 +153,20 @@ def read_study(path: Path) -> Study:
     """
     where = str(path)
     found = check_mapping(load_yaml(path), where, _STUDY, ("title", "data", "tests", "train", "rows"))
-    rows = [row for number, item in enumerate(found["rows"]) for row in _rows(item, f"{where}: rows[{number}]", found)]
+    items = enumerate(found["rows"])
+    points = (row for number, item in items for row in _rows(item, f"{where}: rows[{number}]", found))
+    rows = list(itertools.islice(points, _MOST_ROWS + 1))
     _check_rows(rows, where)
-    tests = tuple(_test(name, item, f"{where}: tests.{name}") for name, item in found["tests"].items())
+    tests = tuple(_test(name, item, f"{where}: tests") for name, item in found["tests"].items())
     if not tests:
         raise ValueError(f"{where}: tests is empty")
     sections = {name: found.get(name, {}) for name in SECTIONS}
     if "average_checkpoints" not in found:
         del sections["average_checkpoints"]
-    cost = None
-    if "cost" in found:
-        cost = Cost(**check_mapping(found["cost"], f"{where}: cost", _COST, ("gpus", "gpu")))
+    cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
     names = [row.name for row in rows]
     if found.get("baseline", names[0]) not in names:
-        raise ValueError(f"{where}: baseline is {found['baseline']!r:.80}; the rows are {', '.join(names)}")
+        raise ValueError(f"{where}: baseline is {found['baseline']!r:.80}; the rows are {', '.join(names):.1000}")
     return Study(
         name=path.stem,
         title=found["title"],
@@ -197,9 +199,9 @@ def _test(name: str, value: Any, where: str) -> Test:
     _check_name(name, where)
     if isinstance(value, str):
         return Test(name, split=value)
-    files = check_list(value, where, str)
+    files = check_list(value, f"{where}.{name}", str)
     if len(files) < 2:
-        raise ValueError(f"{where} is {value!r:.80}; it must be a split, or a source file and its references")
+        raise ValueError(f"{where}.{name} is {value!r:.80}; it must be a split, or a source file and its references")
     return Test(name, files[0], tuple(files[1:]))
 
 
@@ -207,20 +209,24 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     check_mapping(item, where, _ROW, ("name", "method"))
     grid = item.get("grid", {})
     for name, values in grid.items():
+        _check_name(name, f"{where}.grid")
         check_kind(values, f"{where}.grid.{name}", list)
-    named = {name for _, name, _, _ in Formatter().parse(item["name"]) if name is not None}
-    if named != set(grid):
+        if not values:
+            raise ValueError(f"{where}.grid.{name} is empty, so that there is no row")
+    if set(_IN_BRACES.findall(item["name"])) != set(grid):
         fields = " and ".join(f"{{{name}}}" for name in sorted(grid)) or "nothing in braces"
         raise ValueError(f"{where}.name is {item['name']!r:.80}; by its grid, it must have {fields} in it")
     seeds = check_list(item.get("seeds", study.get("seeds", [1])), f"{where}.seeds", int)
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}.seeds is {seeds}; they must differ")
+    _check_positive(item.get("updates_per_second", 1), f"{where}.updates_per_second")
     published = item.get("published", {})
     for name, score in published.items():
         check_mapping({name: score}, f"{where}.published", dict.fromkeys(study["tests"], float))
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
-        name = item["name"].format(**point) if grid else item["name"]
+        # Not `format()`, in whose language a name may have errors, or be endless.
+        name = _IN_BRACES.sub(lambda braces, point=point: str(point[braces[1]]), item["name"])
         _check_name(name, where)
         yield Row(
             name=name,
@@ -246,6 +252,8 @@ def _check_name(name: Any, where: str) -> None:
 def _check_rows(rows: Sequence[Row], where: str) -> None:
     if not rows:
         raise ValueError(f"{where}: rows is empty")
+    if len(rows) > _MOST_ROWS:
+        raise ValueError(f"{where}: rows has more than {_MOST_ROWS} rows, those of grids included")
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
@@ -255,9 +263,23 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
         seen, teacher = [name], teachers[name]
         while teacher in teachers:
             if teacher in seen:
-                raise ValueError(f"{where}: the row {name!r:.80} learns from itself: {' <- '.join([*seen, teacher])}")
+                chain = " <- ".join([*seen, teacher])
+                raise ValueError(f"{where}: the row {name!r:.80} learns from itself: {chain:.1000}")
             seen.append(teacher)
             teacher = teachers[teacher]
+
+
+def _cost(cost: Mapping[str, Any], where: str) -> Cost:
+    check_mapping(cost, where, _COST, ("gpus", "gpu"))
+    _check_positive(cost["gpus"], f"{where}.gpus")
+    _check_positive(cost.get("updates_per_second", 1), f"{where}.updates_per_second")
+    return Cost(**cost)
+
+
+def _check_positive(value: float, where: str) -> None:
+    # By these, times are divided and multiplied.
+    if not 0 < value < _MOST:
+        raise ValueError(f"{where} is {value!r:.80}; it must be above 0 and below {_MOST:,}")
 
 
 def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> Mapping[str, Figure]:
@@ -266,6 +288,10 @@ def _figures(figures: Mapping[str, Any], where: str, tests: Sequence[Test]) -> M
         _check_name(name, where)
         check_mapping(figure, f"{where}.{name}", _FIGURE, ("rows", "x", "test"))
         check_list(figure["rows"], f"{where}.{name}.rows", str)
+        if "log" in figure and not 1 < figure["log"] < _MOST:
+            raise ValueError(
+                f"{where}.{name}.log is {figure['log']!r:.80}; it must be the base of a logarithm, such as 2"
+            )
         if figure["test"] not in names:
             raise ValueError(
                 f"{where}.{name}.test is {figure['test']!r:.80}; allowed are {', '.join(map(repr, names))}"

@@ -7,9 +7,7 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of the Marian family with capsule routing."""
 
-import math
 from dataclasses import field
-from numbers import Real
 from typing import Any, ClassVar
 
 from transformers import MarianConfig
@@ -22,6 +20,7 @@ from .checks import (
     check_fraction,
     check_heads,
     check_not_negative,
+    check_positive,
     check_positive_integer,
     check_probability,
 )
@@ -174,7 +173,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         known = isinstance(layers, (list, tuple)) and all(type(i) is int and 0 <= i < num_layers for i in layers)
         if not known or len(set(layers)) < len(layers):
             raise ValueError(
-                f"{name} is {layers!r}; allowed are None (every layer) and lists of different integers from 0 to "
+                f"{name} is {layers!r:.80}; allowed are None (every layer) and lists of different integers from 0 to "
                 f"{num_layers - 1}"
             )
         setattr(self, name, list(layers))
@@ -191,7 +190,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         sides = self.layer_aggregation_sides
         if not isinstance(sides, (list, tuple)) or not sides or any(sides.count(side) > 1 for side in sides):
             raise ValueError(
-                f"layer_aggregation_sides is {sides!r}; allowed are lists of one or both of 'encoder', 'decoder'"
+                f"layer_aggregation_sides is {sides!r:.80}; allowed are lists of one or both of 'encoder', 'decoder'"
             )
         for side in sides:
             check_choice("layer_aggregation_sides has an entry that", side, SIDES)
@@ -202,14 +201,13 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         layerdrop = getattr(self, f"{side}_layerdrop")
         if self.aggregates_layers(side) and layerdrop > 0:
             raise ValueError(
-                f"{side}_layerdrop is {layerdrop!r} while layer_aggregation={self.layer_aggregation!r} needs the "
+                f"{side}_layerdrop is {layerdrop!r:.80} while layer_aggregation={self.layer_aggregation!r} needs the "
                 f"output of every {side} layer; allowed is 0.0 (or take {side!r} out of layer_aggregation_sides)"
             )
 
     def _validate_routing(self) -> None:
         check_positive_integer("routing_iterations", self.routing_iterations, MOST_STEPS)
-        if not isinstance(self.inverse_temperature, Real) or not 0 < self.inverse_temperature < math.inf:
-            raise ValueError(f"inverse_temperature is {self.inverse_temperature!r}; allowed are positive numbers")
+        check_positive("inverse_temperature", self.inverse_temperature)
         if self.num_output_capsules is not None:
             check_positive_integer("num_output_capsules", self.num_output_capsules)
             if self.d_model % self.num_output_capsules:

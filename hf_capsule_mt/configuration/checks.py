@@ -20,7 +20,8 @@ _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "forced_eos_token_id"
 
 def check_choice(name: str, value: Any, allowed: tuple) -> None:
     """Raise ValueError unless `value` is one of `allowed`."""
-    if value not in allowed:
+    # To Python, 0 and 1 are False and True.
+    if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed):
         raise ValueError(f"{name} is {value!r:.80}; allowed are {', '.join(map(repr, allowed))}")
 
 
@@ -58,6 +59,12 @@ def check_not_negative(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {value!r:.80}; allowed are numbers of at least 0")
 
 
+def check_positive(name: str, value: Any) -> None:
+    """Raise ValueError unless `value` is a finite number above 0."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r:.80}; allowed are positive numbers")
+
+
 def check_heads(name: str, value: Any, width: int) -> None:
     """Raise ValueError unless `value` is a number of attention heads that divide a `width`."""
     check_positive_integer(name, value)
@@ -78,7 +85,7 @@ def check_token_ids(config: PreTrainedConfig) -> None:
     for name in _TOKENS:
         value = getattr(config, name, None)
         # Of Marian's vocabulary; whoever makes a configuration of another size gives the ids later.
-        if value == getattr(type(config), name, None):
+        if value is None or (type(value) is int and value == getattr(type(config), name, None)):
             continue
         for token in value if isinstance(value, list) and "eos" in name else [value]:
             is_word = isinstance(token, int) and not isinstance(token, bool) and 0 <= token < words

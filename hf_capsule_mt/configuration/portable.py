@@ -31,7 +31,7 @@ class PortableConfig:
         except StrictDataclassFieldValidationError as error:
             [field] = [field for field in fields(self) if field.name == name]
             allowed = getattr(field.type, "__name__", field.type)
-            raise ValueError(f"{name} is {value!r}; allowed are values of {allowed}") from error
+            raise ValueError(f"{name} is {value!r:.80}; allowed are values of {allowed}") from error
 
     def __post_init__(self, **kwargs: Any) -> None:
         check_dtype(self.dtype)

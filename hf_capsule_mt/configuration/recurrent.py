@@ -69,7 +69,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
         check_choice("sentence_aggregation", self.sentence_aggregation, self.sentence_aggregations)
         for name in self.switches:
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; allowed are True and False")
+                raise ValueError(f"{name} is {getattr(self, name)!r:.80}; allowed are True and False")
         check_fraction("dropout", self.dropout)
         check_fraction("label_smoothing", self.label_smoothing)
         super().__post_init__(**kwargs)

@@ -12,6 +12,7 @@ from hf_capsule_mt.cli.ablate import command_parsers
 
 # Nine times itself at each of eight steps.
 BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi"))
+GRID = {"name": "a-{dropout}", "method": "transformer", "grid": {"dropout": [0.1, 0.2]}}
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +121,20 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("figures", {"f": {"rows": ["*"], "x": "y"}}, "figures.f lacks 'test', which must be text"),
         ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t"}}, "figures.f.test is 't'; allowed are 'test'"),
         ("cost", {"gpus": 8}, "cost lacks 'gpu'"),
+        ("cost", {"gpus": 10**400, "gpu": "P40"}, "cost.gpus is 1(0)+; it must be above 0 and below 1,000,000"),
+        ("cost", {"gpus": 8, "gpu": "P40", "updates_per_second": 0}, "cost.updates_per_second is 0; it must be above"),
+        ("rows.0.updates_per_second", float("nan"), r"rows\[0\].updates_per_second is nan; it must be above 0"),
+        ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t", "log": 1}}, "figures.f.log is 1; it must be the base"),
         ("rows.0.name", "a" * 5000, f"the name '{'a' * 79} must be up to 100 letters, digits and"),
         ("rows.0.name", "{a}" * 1700, r"rows\[0\].name is '({a}){26}{ ?; by its grid"),
+        ("rows.0.name", "a}", "two.yaml: .* the name 'a}' must be up to"),
+        ("rows.0", {**GRID, "name": "a-{dropout"}, r"two.yaml: rows\[0\].name is 'a-{dropout'; by its grid"),
+        ("rows.0", {**GRID, "name": "a-{dro{dropout}"}, "two.yaml: .* the name 'a-{dro0.1' must be up to"),
+        ("rows.0", {**GRID, "name": "a-{dropout:9999999999}"}, "by its grid, it must have {dropout} in it"),
+        ("rows.0", {**GRID, "grid": {"dropout": []}}, "grid.dropout is empty, so that there is no row"),
+        ("rows.0", {**GRID, "grid": {"dropout": list(range(2000))}}, "rows has more than 1000 rows"),
+        ("rows.0.grid", {5: [1], "a": [2]}, "grid has the key 5; it must be text"),
+        ("tests", {"a\nb": ["one"]}, r"two.yaml: tests: the name 'a\\nb' must be up to"),
     ],
 )
 def test_mistakes_of_structure(tmp_path, study, key, value, message):

@@ -102,6 +102,17 @@ def test_records_that_are_none(study, records, text, message):
         read_results(study, records)
 
 
+@pytest.mark.parametrize("history", [{}, [5], [{"loss": 1.0}], [{"step": "a", "loss": 1.0}], {"a": 1}])
+def test_a_damaged_log(study, records, history):
+    log = records / "two_plain_trainer_state.json"
+    log.write_text(json.dumps({"log_history": history}))
+    if not history:
+        assert read_results(study, records)[0].seeds[0].log == []
+        return
+    with pytest.raises(ValueError, match=f"{log} is damaged: its log_history is no list"):
+        read_results(study, records)
+
+
 def test_what_a_run_records_of_itself_is_its_row(tmp_path):
     """The options of a stored record, as the Trainer writes them, are those that a row would name."""
     record = json.loads((STORED / "multi30k_em-routing_run_record.json").read_text())

@@ -16,6 +16,7 @@ MARIAN = {
     "max_position_embeddings": [0, 2**31],
     "decoder_vocab_size": [0, -1],
     "init_std": [-1.0, math.inf, "a"],
+    "inverse_temperature": [0, math.nan, True],
     "activation_function": ["", "ralu", None],
     "decoder_layers": [10**9, 0],
 }
@@ -24,7 +25,7 @@ ALL = {
     "vocab_size": [2**63, -1, "29", None, 29.0],
     "dtype": ["", "float3", "nn", "int64", 5, [], {}],
     "torch_dtype": ["", "Tensor"],
-    "pad_token_id": ["0", 29, -1, [0], 0.5, True],
+    "pad_token_id": ["0", 29, -1, [0], 0.5, True, False],
     "eos_token_id": ["2", [2, "a"], 2**63, {}],
     "forced_eos_token_id": [math.inf, "</s>", [99]],
     "routing_iterations": [10**9, -1],

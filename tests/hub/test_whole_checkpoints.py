@@ -114,6 +114,7 @@ def test_decoding_settings_do_not_vanish(ours, capsys, content):  # noqa: F811
             "its values ask for group_beam_search; allowed are those that",
         ),
         ({"penalty_alpha": "0.6"}, "penalty_alpha is '0.6'; allowed are finite numbers"),
+        ({"use_cache": 0}, "use_cache is 0; allowed are None, True, False"),
     ],
 )
 def test_decoding_settings_are_checked(ours, capsys, fields, message):  # noqa: F811
