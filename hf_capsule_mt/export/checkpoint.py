@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.checkpoints import load_config, load_tokenizer, load_weights
-from hf_capsule_mt.files import new_folder
+from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
+from hf_capsule_mt.files import new_folder, write_json
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
 
 from .checks import check_numbers, check_translation, example_source, example_step
@@ -55,7 +55,8 @@ def export_checkpoint(
     tokenizer = load_tokenizer(checkpoint, revision)
     with new_folder(output_dir) as folder:
         difference, translation = _write(model, tokenizer, folder, SUFFIXES[file_format], text)
-        model.config.save_pretrained(folder)
+        # Without the source that a configuration of this package would save with it.
+        write_json(folder / CONFIG, model.config.to_diff_dict())
         model.generation_config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         files = sorted(file.name for file in folder.iterdir())

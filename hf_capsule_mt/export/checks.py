@@ -77,7 +77,8 @@ def _difference(wanted: Tensor, found: Tensor) -> float:
     if wanted.shape != found.shape:
         return torch.inf
     wanted = wanted.double()
-    return max(((found - wanted).abs() / wanted.abs().clamp(min=1)).flatten().tolist(), default=0.0)
+    relative = (found - wanted).abs() / wanted.abs().clamp(min=1)
+    return relative.amax().item() if relative.numel() else 0.0
 
 
 @torch.no_grad()

@@ -39,7 +39,8 @@ def write_program(program: nn.Module, example: Tensors, path: Path) -> None:
     """
     with torch.no_grad(), _quiet():
         if path.suffix == SUFFIXES["torch"]:
-            axes = {name: dict.fromkeys(_axes(name, tensor), torch.export.Dim.DYNAMIC) for name, tensor in example.items()}
+            dynamic = torch.export.Dim.DYNAMIC
+            axes = {name: dict.fromkeys(_axes(name, tensor), dynamic) for name, tensor in example.items()}
             torch.export.save(torch.export.export(program, (example,), dynamic_shapes=(axes,)), path)
         else:
             torch.onnx.export(
@@ -74,9 +75,10 @@ def read_program(path: Path) -> Program:
 def _axes(name: str, tensor: Tensor) -> dict[int, str]:
     """The axes of a program's input that may have another size, with their names."""
     length = "words" if ".decoder." in name else "source"
-    if tensor.dim() == 2:
-        return {0: "batch", 1: length} if name.endswith(("input_ids", "attention_mask")) and tensor.shape[1] > 1 else {0: "batch"}
-    return {0: "batch", tensor.dim() - 2: length}
+    if tensor.dim() > 2:
+        return {0: "batch", tensor.dim() - 2: length}
+    has_length = name.endswith(("input_ids", "attention_mask")) and tensor.shape[1] > 1
+    return {0: "batch", 1: length} if has_length else {0: "batch"}
 
 
 @contextmanager
