@@ -4,7 +4,7 @@ import pytest
 import torch
 from exported_models import every_kind, model_of
 
-LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([6], [1])
+LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
 
 def whole_batch(sources, targets):
@@ -42,6 +42,37 @@ def test_a_whole_model(name):
 @every_kind
 def test_every_kind_as_a_whole(name):
     check_whole_model(model_of(name))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["small-marian", "small-rnmt", "small-capsnmt"])
+def test_a_whole_model_in_onnx(name, tmp_path):
+    model, path = model_of(name), tmp_path / "model.onnx"
+    example, *others = (whole_batch(*lengths) for lengths in LENGTHS)
+    axes = {name: {0: f"batch of {name}", 1: f"length of {name}"} for name in example}
+    with torch.no_grad():
+        torch.onnx.export(
+            model,
+            kwargs={**example, "use_cache": False},
+            f=path,
+            input_names=list(example),
+            output_names=["logits"],
+            dynamic_shapes={**axes, "use_cache": None},
+            dynamo=True,
+        )
+        session = pytest.importorskip("onnxruntime").InferenceSession(path)
+        given = {tensor.name for tensor in session.get_inputs()}
+        for batch in (example, *others):
+            [found] = session.run(["logits"], {name: batch[name].numpy() for name in given})
+            wanted = model(**batch, use_cache=False).logits
+            torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_strict_export_says_what_it_cannot():
+    layer = model_of("small-capsnmt").get_decoder().layers[0]
+    shapes = (dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC),)
+    with pytest.raises(torch._dynamo.exc.UserError, match="specialized it to be a constant"):
+        torch.export.export(layer, (torch.ones(2, 3, 16),), dynamic_shapes=shapes, strict=True)
 
 
 @pytest.mark.slow
