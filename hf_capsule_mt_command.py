@@ -17,7 +17,7 @@ GROUPS = {
     "Translate": ("translate", "demo"),
     "Judge": ("evaluate", "ablate", "ablation_report", "benchmark", "growth", "latency"),
     "Look inside": ("analyze", "probe", "generate_probing"),
-    "Share": ("write_model_card", "push_to_hub", "export_text"),
+    "Share": ("write_model_card", "push_to_hub", "export", "export_text"),
 }
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

@@ -183,7 +183,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         words = F.dropout(words, self.config.dropout, self.training)
         mask = None if encoder_attention_mask is None else encoder_attention_mask.bool()
         if cache is None or cache.states[0] is None:
-            before = self.start(mean_over_words(encoder_hidden_states, mask)).tanh()
+            before = self.first_state(encoder_hidden_states, mask)
         else:
             (before,) = cache.states[0]
         real = None if attention_mask is None else attention_mask[:, -words.shape[1] :].bool()
@@ -202,6 +202,10 @@ class RNMTDecoder(RNMTPreTrainedModel):
             guided_states=states if output_guided_capsules else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
         )
+
+    def first_state(self, encoder_hidden_states: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the state before the first word, `[batch, d_model]`, of a source and its mask, bool."""
+        return self.start(mean_over_words(encoder_hidden_states, mask)).tanh()
 
     def _check_fits(self, name: str, value: Tensor | None, field: str) -> None:
         """Raise ValueError if the encoder's output has what the configuration does not ask for, or lacks it."""

@@ -41,6 +41,8 @@ _SMALLER = {
     r"hf-capsule-mt latency": "hf-capsule-mt latency --num_sentences 1",
     r"hf-capsule-mt analyze": "hf-capsule-mt analyze --sentences 1",
     r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",
+    # Of one layer, and nothing else: tests/export has the rest.
+    r"export --model run/average": "export --model marian",
     r"hf-capsule-mt probe": "hf-capsule-mt probe --seeds 1",
 }
 

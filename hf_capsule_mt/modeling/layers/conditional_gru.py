@@ -6,6 +6,7 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..ops.routing import compute_dtype
+from ..ops.scan import Tensors, scan_words
 from .linear import GateLinear, UnitGainLinear
 
 
@@ -134,9 +135,12 @@ class ConditionalGRU(nn.Module):
             The states after each word and what was attended to `[batch, target, d]`, and the weights `[batch, 1,
             target, source]`, as of one head. After the last word, whatever padding follows, the state stays.
         """
-        steps = []
-        for place, from_word in enumerate(self.from_words(words).unbind(1)):
-            steps.append(self.step(from_word, state, keys, values, mask, None if real is None else real[:, place]))
-            state = steps[-1][0]
-        states, contexts, weights = (torch.stack(parts, dim=1) for parts in zip(*steps))
+        read = (self.from_words(words), *(() if real is None else (real,)))
+        source = (keys, values, *(() if mask is None else (mask,)))
+        _, (states, contexts, weights) = scan_words(self.step, self._read_word, (state,), read, source)
         return states, contexts, weights.unsqueeze(1)
+
+    def _read_word(self, states: Tensors, word: Tensors, source: Tensors) -> tuple[Tensors, Tensors]:
+        (from_word, *real), (keys, values, *mask) = word, source
+        outputs = self.step(from_word, *states, keys, values, *(mask or [None]), *(real or [None]))
+        return outputs[:1], outputs

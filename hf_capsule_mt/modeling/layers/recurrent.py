@@ -8,6 +8,8 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ..ops.scan import Tensors, is_exported, scan_words
+
 
 class RecurrentCache:
     """The states `[batch, d]` of a decoder's recurrent layers: of the same size after every word.
@@ -94,9 +96,16 @@ class LSTM(OneWayRNN):
         if inputs.shape[1] == 1:
             hidden, cell = self._step(inputs.squeeze(1), hidden, cell)
             return hidden.unsqueeze(1), hidden, cell
+        if is_exported():
+            (hidden, cell), (outputs,) = scan_words(self, self._read_word, (hidden, cell), (inputs,))
+            return outputs, hidden, cell
         start = (hidden.unsqueeze(0), cell.unsqueeze(0))
         outputs, hidden, cell = torch.lstm(inputs, start, *self._options())
         return outputs, hidden.squeeze(0), cell.squeeze(0)
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        states = self._step(*word, *states)
+        return states, states[:1]
 
     def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """The hidden and the cell state after one more word; all are `[batch, width]`."""
@@ -115,9 +124,17 @@ class GRU(OneWayRNN):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The state after every word `[batch, length, width]`, from zero; the state after the last."""
-        start = inputs.new_zeros(1, inputs.shape[0], self.hidden_size)
-        outputs, hidden = torch.gru(inputs, start, *self._options())
+        start = inputs.new_zeros(inputs.shape[0], self.hidden_size)
+        if is_exported():
+            (hidden,), (outputs,) = scan_words(self, self._read_word, (start,), (inputs,))
+            return outputs, hidden
+        outputs, hidden = torch.gru(inputs, start.unsqueeze(0), *self._options())
         return outputs, hidden.squeeze(0)
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
+        state = torch.gru_cell(*word, *states, *weights)
+        return (state,), (state,)
 
 
 class BidirectionalLayer(GradientCheckpointingLayer):
@@ -201,14 +218,15 @@ class RecurrentLayer(GradientCheckpointingLayer):
         else:
             # The fused kernel does not tell the cell state after a sentence's last word, if padding follows.
             states = states or (torch.zeros_like(inputs[:, 0]),) * 2
-            steps = []
-            for place in range(inputs.shape[1]):
-                step, *after = self.lstm(inputs[:, place : place + 1], states)
-                states = [torch.where(mask[:, place, None], new, old) for new, old in zip(after, states)]
-                steps.append(step)
-            outputs = torch.cat(steps, dim=1)
+            states, (outputs,) = scan_words(self.lstm, self._read_word, tuple(states), (inputs, mask))
         cache.update(self.layer, *states, num_words=inputs.shape[1])
         return outputs
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        inputs, is_word = word
+        output, *after = self.lstm(inputs.unsqueeze(1), states)
+        states = tuple(torch.where(is_word.unsqueeze(1), new, old) for new, old in zip(after, states))
+        return states, (output.squeeze(1),)
 
 
 def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:

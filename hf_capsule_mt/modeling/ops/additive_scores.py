@@ -102,8 +102,10 @@ def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
 
     Only on a CPU is that known at once.
     """
-    few = min(queries.shape[1], keys.shape[1]) < _FEW
-    if few or queries.device.type != "cpu" or torch.compiler.is_compiling():
+    # Of lengths that are not known a compiled program would make conditions.
+    if torch.compiler.is_compiling() or queries.device.type != "cpu":
+        return False
+    if min(queries.shape[1], keys.shape[1]) < _FEW:
         return False
     largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
     return all(tensor.numel() == 0 or bool(tensor.abs().amax() < largest) for tensor in (queries, keys))

@@ -35,9 +35,11 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
     """Return whether [`product`] goes another way than `@`: with large matrices of float32 on a CPU, not compiled."""
+    if torch.compiler.is_compiling():
+        return False
     plain = left.dtype == right.dtype == torch.float32 and left.device.type == right.device.type == "cpu"
     large = left.numel() * right.shape[0] >= max(1, _SMALL_PRODUCT)
-    return large and plain and not torch.compiler.is_compiling() and _has_onednn()
+    return large and plain and _has_onednn()
 
 
 @cache

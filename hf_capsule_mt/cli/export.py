@@ -1,0 +1,53 @@
+"""Write a checkpoint as programs for ONNX Runtime or torch.export, and check them.
+
+    hf-capsule-mt export --model outputs/run/average --output_dir onnx
+    hf-capsule-mt export --model Helsinki-NLP/opus-mt-en-de --format torch --output_dir programs --text "A dog runs."
+
+A translation model becomes two programs, in float32 and for any batch and any length: the encoder, and a step of the
+decoder, with which greedy or beam search is a loop of a few lines. The tokenizer and the configuration lie beside them.
+They are compared with the model, for other batches and lengths, and translate a sentence to the words of `generate()`;
+only then does the folder appear. ONNX needs some packages: pip install "hf-capsule-mt[export]".
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from hf_capsule_mt.export import export_checkpoint
+from hf_capsule_mt.export.formats import SUFFIXES
+
+from . import decoding
+from .errors import report_user_errors
+from .output import check_new_folder, check_output_folder
+from .parser import CommandParser
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = CommandParser(__doc__)
+    parser.add_argument("--model", required=True, help="a checkpoint's folder, or a model's name on the Hub")
+    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
+    parser.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="of the files (default: %(default)s)")
+    parser.add_argument("--output_dir", type=Path, required=True, help="the folder to make; it must not hold files")
+    parser.add_argument(
+        "--text", default="A dog runs.", help="a sentence to try the programs with (default: %(default)s)"
+    )
+    return parser
+
+
+@report_user_errors()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Export, and say what was found."""
+    args = build_parser().parse_args(argv)
+    decoding.check_model(args.model, args.revision)
+    check_output_folder(args.output_dir)
+    if args.output_dir.exists():
+        check_new_folder(args.output_dir)
+    exported = export_checkpoint(args.model, args.output_dir, args.format, args.text, args.revision or "main")
+    print(f"{args.output_dir}: {', '.join(exported.files)}")
+    print(f"largest difference from the model: {exported.difference:.1e}")
+    print(f"{args.text}\n-> {exported.translation}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The command `export`: programs for ONNX Runtime that translate as `generate()` does, or no folder."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from exported_models import every_kind, model_of
+from tiny_marian import save_tiny_marian, tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
+
+from hf_capsule_mt.cli.export import main
+from hf_capsule_mt.export import checkpoint, formats
+from hf_capsule_mt.export.checks import check_numbers, check_translation, example_source, run_steps
+from hf_capsule_mt.export.programs import EncoderProgram, StepProgram, family_of
+
+LINES = ["a b c d e", "f", "g h c c"]
+
+
+def greedy(folder, lines, limit, start, pad, eos):
+    """Translations as somebody writes it who knows the names of the tensors alone."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    encoder, step = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "step"))
+    source = AutoTokenizer.from_pretrained(folder)(lines, padding=True, return_tensors="np")
+    source = {name: source[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    read = dict(zip([output.name for output in encoder.get_outputs()], encoder.run(None, source)))
+    assert {tensor.name for tensor in step.get_inputs()} == {"input_ids", *read}
+    states = [output.name.replace("present", "past_key_values") for output in step.get_outputs()[1:]]
+    words, ended = np.full((len(lines), 1), start), np.zeros(len(lines), dtype=bool)
+    while not ended.all() and words.shape[1] <= limit:
+        logits, *after = step.run(None, {"input_ids": words[:, -1:], **read})
+        read.update(zip(states, after))
+        following = np.where(ended, pad, logits.argmax(-1))
+        words = np.concatenate([words, following[:, None]], axis=1)
+        ended |= following == eos
+    return words
+
+
+def check_command(name, tmp_path, capsys):
+    pytest.importorskip("onnxscript", reason='needs onnxscript; pip install "hf-capsule-mt[export]"')
+    folder, output = tmp_path / "model", tmp_path / "onnx"
+    model_of(name).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    main(["--model", str(folder), "--output_dir", str(output), "--text", LINES[0]])
+    translation = capsys.readouterr().out.splitlines()[-1]
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    settings = model.generation_config
+    settings.forced_eos_token_id = None
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    source = tokenizer(LINES, padding=True, return_tensors="pt")
+    source = {name: source[name] for name in ("input_ids", "attention_mask")}
+    wanted = model.generate(**source, num_beams=1, max_new_tokens=10)
+    ends = settings.pad_token_id, settings.eos_token_id
+    found = greedy(output, LINES, 10, settings.decoder_start_token_id, *ends)
+    np.testing.assert_array_equal(found, wanted)
+    assert translation.removeprefix("-> ").startswith(tokenizer.decode(wanted[0], skip_special_tokens=True)[:9])
+    names = {file.name for file in output.iterdir()}
+    assert {"encoder.onnx", "step.onnx", "config.json", "generation_config.json", "tokenizer.json"} < names
+    assert not [file for file in names if file.endswith(".py")]
+    assert json.loads((output / "config.json").read_text())["model_type"] == model.config.model_type
+
+
+@pytest.mark.slow
+def test_a_small_model(tmp_path, capsys):
+    check_command("small-hybrid", tmp_path, capsys)
+
+
+@every_kind
+def test_every_kind(tmp_path, capsys, name):
+    check_command(name, tmp_path, capsys)
+
+
+@pytest.mark.slow
+def test_the_other_format(tmp_path, capsys):
+    folder = tmp_path / "model"
+    model_of("small-capsnmt").save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    main(["--model", str(folder), "--output_dir", str(tmp_path / "new"), "--format", "torch", "--text", LINES[0]])
+    encoder, step = (torch.export.load(tmp_path / "new" / f"{name}.pt2").module() for name in ("encoder", "step"))
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
+    source = example_source(model, (8, 1, 2))
+    with torch.no_grad():
+        for found, wanted in zip(
+            *(run_steps(*each, source, torch.ones(3, 4).long()) for each in ((encoder, step), own))
+        ):
+            torch.testing.assert_close(found, wanted)
+    assert "largest difference from the model" in capsys.readouterr().out
+
+
+def test_refusals(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    save_tiny_marian(tmp_path / "model")
+    T5Config().save_pretrained("t5")
+    tiny_tokenizer().save_pretrained("t5")
+    (tmp_path / "t5" / "model.safetensors").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    before = sorted(tmp_path.rglob("*"))
+    for options, message in (
+        (["--model", "t5", "--output_dir", "new"], "t5 is of type t5; only models of this package and Marian's are"),
+        (["--model", "model", "--output_dir", "full"], "full is there and not empty; name another folder"),
+        (["--model", "model", "--output_dir", "file/new"], "is a file; name a folder"),
+        (["--model", "nowhere/at/all", "--output_dir", "new"], "nowhere/at/all is not a folder"),
+    ):
+        assert _error(capsys, options).count(message) == 1
+    monkeypatch.setattr(formats, "find_spec", lambda name: None if name.startswith("onnx") else name)
+    message = 'the format onnx needs onnx, onnxscript, onnxruntime; pip install "hf-capsule-mt[export]"'
+    assert message in _error(capsys, ["--model", "model", "--output_dir", "new"])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_failed_check_leaves_nothing(tmp_path, monkeypatch, capsys):
+    save_tiny_marian(tmp_path / "model")
+    monkeypatch.setattr(checkpoint, "write_program", lambda program, example, path: path.touch())
+    monkeypatch.setattr(checkpoint, "read_program", lambda path: lambda tensors: {})
+    monkeypatch.setattr(checkpoint, "check_numbers", _fail)
+    options = ["--model", str(tmp_path / "model"), "--format", "torch", "--output_dir", str(tmp_path / "new")]
+    assert _error(capsys, options).endswith("error: logits differ\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("wrong", ["logits", "present.0.hidden", "sentence_state"])
+def test_checks_find_differences(wrong):
+    model = model_of("small-capsnmt")
+    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
+
+    def changed(program):
+        def run(tensors):
+            outputs = program(tensors)
+            return {
+                name: tensor + 3e-4 * tensor.abs().clamp(min=1) * (name == wrong) for name, tensor in outputs.items()
+            }
+
+        return run
+
+    with torch.no_grad():
+        assert check_numbers(model, own, own) == 0
+        with pytest.raises(ValueError, match=rf"^{wrong} of (step \d|the encoder) differs by 3.0e-04 from the model's"):
+            check_numbers(model, own, tuple(map(changed, own)))
+
+
+def test_a_translation_is_compared(monkeypatch):
+    model = model_of("small-rnmt")
+    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
+    source = example_source(model, (4,))
+    words = check_translation(model, source, *own, 6)
+    assert words.shape[1] <= 7
+
+    def other(tensors):
+        outputs = own[1](tensors)
+        return {**outputs, "logits": -outputs["logits"]}
+
+    with pytest.raises(ValueError, match=r"^the programs translate as \[0, .*\], but generate\(\) as \[0, "):
+        check_translation(model, source, own[0], other, 6)
+
+
+def _fail(*_):
+    raise ValueError("logits differ")
+
+
+def _error(capsys, options):
+    with pytest.raises(SystemExit) as exit_:
+        main(options)
+    assert exit_.value.code == 2
+    return capsys.readouterr().err
