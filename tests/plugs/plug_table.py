@@ -1,0 +1,40 @@
+"""The table of docs/plugs.md: what is promised of each plug for each family."""
+
+import re
+from pathlib import Path
+
+import pytest
+from aggregated_models import aggregated, marian
+from recurrent_models import recurrent
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugs.md").read_text(encoding="utf-8")
+FAMILIES = {
+    "`MarianMTModel`": marian,
+    "layer aggregation": lambda: aggregated("em_routing"),
+    "head aggregation": lambda: aggregated("heads_em"),
+    "guided": lambda: aggregated("gdr"),
+    "RNMT": lambda: recurrent("rnmt"),
+    "CapsNMT": lambda: recurrent("capsule"),
+    "hybrid": lambda: recurrent("guided_hybrid"),
+}
+"""A tiny model of each column."""
+
+
+def _rows():
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", PAGE, re.M)]
+    [head, _, *rows] = lines[: next((i for i, cells in enumerate(lines) if len(cells) != len(lines[0])), len(lines))]
+    assert head == ["plug", *FAMILIES]
+    return {plug: dict(zip(FAMILIES, cells, strict=True)) for plug, *cells in rows}
+
+
+TABLE = _rows()
+"""The cells of each row, by column: "works", "limited (note)", "upstream (note)", or empty where there is nothing."""
+
+
+def promised(plug):
+    """Mark a test to run with each `family` of a row; where the plug does not work, the test must fail."""
+    fails = pytest.mark.xfail(strict=True, reason="docs/plugs.md says so")
+    return pytest.mark.parametrize(
+        "family",
+        [pytest.param(name, marks=[] if cell == "works" else fails) for name, cell in TABLE[plug].items() if cell],
+    )
