@@ -1,5 +1,7 @@
 """The table of docs/plugs.md: what is promised of each plug for each family."""
 
+import importlib
+import os
 import re
 from pathlib import Path
 
@@ -38,3 +40,10 @@ def promised(plug):
         "family",
         [pytest.param(name, marks=[] if cell == "works" else fails) for name, cell in TABLE[plug].items() if cell],
     )
+
+
+def library(name):
+    """An optional library; without it tests are skipped, but not on a continuous integration server."""
+    if os.environ.get("CI"):
+        return importlib.import_module(name)
+    return pytest.importorskip(name, reason=f'needs {name}; pip install "hf-capsule-mt[test]"')
