@@ -160,7 +160,10 @@ class TranslationPipeline(ChunkPipeline):
     ) -> Iterator[dict[str, Any]]:
         """Tokenize one string, or the segments of one document."""
         if not isinstance(inputs, str):
-            raise ValueError(f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings, as in a column: data['en']")
+            raise ValueError(
+                f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings, as in a column: "
+                "data['en']"
+            )
         languages = self._languages(src_lang, tgt_lang, documents)
         segments = [Segment("", inputs, "")]
         if documents:

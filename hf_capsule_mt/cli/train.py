@@ -91,8 +91,8 @@ def _check_lora(model_args: ModelArguments, args: TranslationTrainingArguments) 
     check_peft()
     if args.push_to_hub:
         raise ValueError(
-            "push_to_hub is true and lora_rank given: checkpoints of the run are adapters, and its end is a model; push "
-            "that with hf-capsule-mt push_to_hub when it is trained"
+            "push_to_hub is true and lora_rank given: checkpoints of the run are adapters, and its end is a model; "
+            "push that with hf-capsule-mt push_to_hub when it is trained"
         )
 
 

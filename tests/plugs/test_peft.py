@@ -8,7 +8,7 @@ import torch
 from aggregated_models import source_batch, training_batch
 from families import logits
 from loopback_hub import TOKEN
-from plug_table import FAMILIES, library, promised
+from plug_table import FAMILIES, PAGE, library, promised
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
@@ -84,6 +84,13 @@ def test_save_merge_and_push(family, tmp_path, hub, monkeypatch):
     torch.testing.assert_close(logits(merged), output, rtol=1e-4, atol=1e-4)
     options = {**source_batch(), "max_length": 8, "custom_generate": decoding.generate}
     assert torch.equal(merged.generate(**options), adapted.generate(**options))
+
+
+@pytest.mark.parametrize("model_type", LORA_TARGETS)
+def test_the_page_names_them(model_type):
+    cells = [LORA_TARGETS[model_type], LORA_PARAMETERS.get(model_type, [])]
+    row = " | ".join(", ".join(f"`{name}`" for name in names) for names in cells)
+    assert f"| `{model_type}` | {row} |\n" in PAGE
 
 
 def test_targets_wait_for_peft(monkeypatch):
