@@ -1,10 +1,7 @@
 """Callbacks of a training run: wandb, trackio, early stopping and the progress bar, for every family."""
 
-import atexit
 import functools
 import io
-import os
-import shutil
 import tempfile
 from contextlib import redirect_stderr
 
@@ -15,17 +12,17 @@ from tiny_marian import tiny_tokenizer
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
-FOLDER = tempfile.mkdtemp(prefix="trackers-")
-atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
-# Read when they are imported, which the tests below leave to the run.
-os.environ.update(TRACKIO_DIR=f"{FOLDER}/trackio", WANDB_DIR=FOLDER, WANDB_MODE="offline", WANDB_SILENT="true")
 PAIRS = [{"input_ids": [word, word + 1, 2], "labels": [word + 1, word, 2]} for word in range(3, 15)]
 
 
 @functools.cache
 def trained(family):
     """A trainer that has trained with a learning rate of 0, and what its progress bar showed."""
-    folder = f"{FOLDER}/{family}"
+    with tempfile.TemporaryDirectory() as folder:
+        return _train(family, folder)
+
+
+def _train(family, folder):
     args = TranslationTrainingArguments(
         folder,
         run_name=family,
