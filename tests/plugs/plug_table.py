@@ -33,13 +33,22 @@ TABLE = _rows()
 """The cells of each row, by column: "works", "limited (note)", "upstream (note)", or empty where there is nothing."""
 
 
-def promised(plug):
-    """Mark a test to run with each `family` of a row; where the plug does not work, the test must fail."""
+SHORT = ("guided", "CapsNMT", "hybrid")
+"""Families whose code is most of that of all."""
+
+
+def promised(plug, *, is_long=False):
+    """Mark a test to run with each `family` of a row; where the plug does not work, the test must fail.
+
+    Of a long one, families that are not in `SHORT` are exhaustive.
+    """
     fails = pytest.mark.xfail(strict=True, reason="docs/plugs.md says so")
-    return pytest.mark.parametrize(
-        "family",
-        [pytest.param(name, marks=[] if cell == "works" else fails) for name, cell in TABLE[plug].items() if cell],
-    )
+    cases = []
+    for name, cell in TABLE[plug].items():
+        marks = [] if cell == "works" else [fails]
+        marks += [pytest.mark.exhaustive] if is_long and name not in SHORT else []
+        cases += [pytest.param(name, marks=marks)] if cell else []
+    return pytest.mark.parametrize("family", cases)
 
 
 def library(name):

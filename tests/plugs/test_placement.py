@@ -20,13 +20,12 @@ def generated(model):
 @promised('`device_map="auto"`')
 def test_device_map(family, tmp_path):
     model = saved(family, tmp_path)
-    for device_map in ("auto", "cpu", {"": "cpu"}):
-        loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map=device_map)
-        assert torch.equal(logits(loaded), logits(model))
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map="auto")
+    assert torch.equal(logits(loaded), logits(model))
     assert torch.equal(generated(loaded), generated(model))
 
 
-@promised("bfloat16, float16")
+@promised("bfloat16, float16", is_long=True)
 def test_half_precision(family, tmp_path):
     expected = logits(saved(family, tmp_path))
     for dtype in (torch.bfloat16, torch.float16):
@@ -47,11 +46,11 @@ def assert_runs_from_disk(family, share, folder):
     assert torch.equal(generated(loaded), generated(model))
 
 
-@promised("Offload to disk, in part")
+@promised("Offload to disk, in part", is_long=True)
 def test_half_on_disk(family, tmp_path):
     assert_runs_from_disk(family, 0.8, tmp_path)
 
 
-@promised("Offload to disk, wholly")
+@promised("Offload to disk, wholly", is_long=True)
 def test_all_on_disk(family, tmp_path):
     assert_runs_from_disk(family, 0.05, tmp_path)

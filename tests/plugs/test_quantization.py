@@ -40,17 +40,17 @@ def assert_works(model, small):
     assert equal(small.generate(**options, custom_generate=decoding.generate), words)
 
 
-@promised("torchao, weights in int8")
+@promised("torchao, weights in int8", is_long=True)
 def test_weights(family, quantized):
     assert_works(*quantized(family))
 
 
-@promised("torchao, activations in int8 too")
+@promised("torchao, activations in int8 too", is_long=True)
 def test_weights_and_activations(family, quantized):
     assert_works(*quantized(family, "Int8DynamicActivationInt8WeightConfig"))
 
 
-@promised("torchao, saved and loaded")
+@promised("torchao, saved and loaded", is_long=True)
 def test_saved_and_loaded(family, quantized, tmp_path):
     _, small = quantized(family)
     small.save_pretrained(tmp_path / "small")
