@@ -47,10 +47,10 @@ def assert_runs_from_disk(family, share, folder):
 
 
 @promised("Offload to disk, in part", is_long=True)
-def test_half_on_disk(family, tmp_path):
+def test_part_on_disk(family, tmp_path):
     assert_runs_from_disk(family, 0.8, tmp_path)
 
 
-@promised("Offload to disk, wholly", is_long=True)
-def test_all_on_disk(family, tmp_path):
-    assert_runs_from_disk(family, 0.05, tmp_path)
+@promised("Offload to disk, most of it", is_long=True)
+def test_most_on_disk(family, tmp_path):
+    assert_runs_from_disk(family, 0.3, tmp_path)
