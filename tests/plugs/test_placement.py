@@ -53,4 +53,5 @@ def test_part_on_disk(family, tmp_path):
 
 @promised("Offload to disk, most of it", is_long=True)
 def test_most_on_disk(family, tmp_path):
-    assert_runs_from_disk(family, 0.3, tmp_path)
+    # Earlier versions of accelerate want room for the embeddings, which of RNMT are half of it.
+    assert_runs_from_disk(family, 0.55 if family == "RNMT" else 0.45, tmp_path)
