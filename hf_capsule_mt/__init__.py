@@ -1,10 +1,12 @@
 """Capsule-routing machine translation models for the Hugging Face ecosystem.
 
-Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
+Importing the package registers its models with Transformers' Auto classes, `pipeline("translation")`, and the
+targets of LoRA with PEFT.
 """
 
 from . import decoding
 from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig, preset_config
+from .lora import LORA_PARAMETERS, LORA_TARGETS, register_lora_targets
 from .modeling import (
     CapsNMTForConditionalGeneration,
     CapsNMTModel,
@@ -24,8 +26,11 @@ from .version import __version__
 
 register_models()
 register_translation()
+register_lora_targets()
 
 __all__ = [
+    "LORA_PARAMETERS",
+    "LORA_TARGETS",
     "METHODS",
     "SIZES",
     "CapsNMTConfig",

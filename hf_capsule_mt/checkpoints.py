@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+ADAPTER = "adapter_config.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _WORDS = "tokenizer.json"
 _TOKENIZER = [_TOKENIZER_CONFIG, _WORDS]
@@ -84,6 +85,11 @@ def check_folder(folder: str | Path, *parts: str) -> None:
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
+    if (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file():
+        raise FileNotFoundError(
+            f"{folder} holds an adapter, not a model; take the model in the folder of its run, or merge it: "
+            f"PeftModel.from_pretrained(model, {str(folder)!r}).merge_and_unload().save_pretrained(...)"
+        )
     for part in parts or _PARTS:
         patterns, in_json, remedy = _PARTS[part]
         if not any(file for pattern in patterns for file in folder.glob(pattern)):

@@ -47,7 +47,7 @@ class TranslationPipeline(ChunkPipeline):
         translator = pipeline("translation", model="Helsinki-NLP/opus-mt-en-de")
         translator("A dog runs.")                    # [{"translation_text": "Ein Hund läuft."}]
         translator(["A dog runs.", "It is late."], num_beams=5, batch_size=2)
-        for result in tqdm(translator(dataset)):     # a generator or a data set of strings: translated as they come
+        for result in tqdm(translator(data["en"])):  # a generator, or a column of a stream: translated as they come
             ...
 
     It decodes with the engine of this package, to the tokens of `generate()`, where that can do what is asked; a
@@ -144,16 +144,20 @@ class TranslationPipeline(ChunkPipeline):
         """Translate.
 
         Args:
-            inputs: one string, a list of them, or a generator or data set of them.
+            inputs: one string, a list of them or a column of a data set; or a generator or another iterable of them,
+                such as a column of a streamed data set or a `KeyDataset`.
             **kwargs: arguments of the class, and of `generate()`.
 
         Returns:
             For a string, a list with a dictionary for each returned sequence, with `translation_text` or
-            `translation_token_ids`; for a list of strings, a list with such a dictionary for each, or a list of them
+            `translation_token_ids`; for a list or a column, a list with such a dictionary for each, or a list of them
             if `generate()` returns several; for anything else, an iterator over the results of each string.
         """
-        if isinstance(inputs, tuple):
+        if isinstance(inputs, Sequence) and not isinstance(inputs, str):
             inputs = list(inputs)
+        elif isinstance(inputs, Iterable) and not isinstance(inputs, str | Mapping):
+            # Of iterators, Transformers knows generators alone.
+            inputs = (text for text in inputs)
         if isinstance(inputs, list) and not inputs:
             return []
         results = super().__call__(inputs, **kwargs)
@@ -173,7 +177,10 @@ class TranslationPipeline(ChunkPipeline):
     ) -> Iterator[dict[str, Any]]:
         """Tokenize one string, or the segments of one document, or of one with tags."""
         if not isinstance(inputs, str):
-            raise ValueError(f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings")
+            raise ValueError(
+                f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings, as in a column: "
+                "data['en']"
+            )
         languages = self._languages(src_lang, tgt_lang, documents)
         language = None
         if documents:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Corpora of tests are of no use to anybody afterwards.
-os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="datasets-")
-atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
+# Corpora and runs of tests are of no use to anybody afterwards.
+for variable in ("HF_DATASETS_CACHE", "TRACKIO_DIR", "WANDB_DIR"):
+    os.environ[variable] = tempfile.mkdtemp(prefix=f"{variable.lower()}-")
+    atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
+os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true")
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

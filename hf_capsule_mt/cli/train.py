@@ -15,6 +15,9 @@ A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234.
 --hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share
 each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
 --use_cpu (accelerate launch --cpu starts one, whatever --num_processes says).
+
+With --lora_rank 8 the weights of --model_name_or_path stay as they are, and an adapter for them is trained. The output
+folder then holds the model with the adapter merged into it, and the adapter alone in adapter/.
 """
 
 import sys
@@ -32,6 +35,7 @@ from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.training.lora import check_peft, check_same_adapter, merge_adapter, with_adapter
 from hf_capsule_mt.training.resuming import check_same_model, find_checkpoint
 from hf_capsule_mt.training.run_identity import check_no_other_run, settings_of
 from hf_capsule_mt.training.run_recorder import RunRecorder
@@ -66,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
     warn_if_alone("hf_capsule_mt.cli.train")
     args.check_with(data_args)
+    _check_lora(model_args, args)
     check_output_folder(Path(args.output_dir))
     settings = settings_of([model_args, data_args, args])
     # As the trainer does, but before data is read and until the record is written.
@@ -76,8 +81,19 @@ def main(argv: Sequence[str] | None = None) -> None:
             check_no_other_run(args, settings, args.resume_from_checkpoint)
         recorder, trainer = _prepare(model_args, data_args, args, sys.argv[1:] if argv is None else argv)
         trainer.identity.settings = settings
-        _train(trainer, recorder)
+        _train(model_args, trainer, recorder)
     leave_group_at_exit()
+
+
+def _check_lora(model_args: ModelArguments, args: TranslationTrainingArguments) -> None:
+    if model_args.lora_rank is None:
+        return
+    check_peft()
+    if args.push_to_hub:
+        raise ValueError(
+            "push_to_hub is true and lora_rank given: checkpoints of the run are adapters, and its end is a model; "
+            "push that with hf-capsule-mt push_to_hub when it is trained"
+        )
 
 
 def _prepare(
@@ -88,15 +104,18 @@ def _prepare(
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
+    if model_args.lora_rank is not None:
+        model = with_adapter(model, model_args)
     if args.resume_from_checkpoint is not None:
-        check_same_model(args.resume_from_checkpoint, model)
+        check = check_same_model if model_args.lora_rank is None else check_same_adapter
+        check(args.resume_from_checkpoint, model)
     data = load_data(data_args, args, tokenizer, model.config)
     recorder = RunRecorder(model_args, data_args, data.facts, words, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     return recorder, TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
 
 
-def _train(trainer: TranslationTrainer, recorder: RunRecorder) -> None:
+def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: RunRecorder) -> None:
     """Train, and save and push what comes out."""
     args = trainer.args
     with StopOnSigterm(trainer.accelerator) as stop:
@@ -104,6 +123,8 @@ def _train(trainer: TranslationTrainer, recorder: RunRecorder) -> None:
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     if stop.stopped:
         _end_after_sigterm(trainer)
+    if model_args.lora_rank is not None:
+        merge_adapter(trainer)
     # `_internal_call` saves without pushing, which is done at the end, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..modeling.layers.linear import GateLinear, Linear, UnitGainLinear
 from .products import Make, Map
@@ -111,12 +112,19 @@ class Fingerprint:
 
     Writing to a tensor raises its version; what is written through `.data` does not, so a few of its numbers are
     compared too.
+
+    Raises:
+        UnsupportedModelError: if a weight is made of other tensors.
     """
 
     _SAMPLES = 16
 
     def __init__(self, model: nn.Module) -> None:
         self._modules, self._tensors = _parts(model)
+        for tensor in self._tensors:
+            # Such as a quantized weight, which has neither a place nor numbers of its own.
+            if is_traceable_wrapper_subclass(tensor):
+                raise UnsupportedModelError(f"the model has a {type(tensor).__name__} as a weight")
         self._places = [_place(tensor) for tensor in self._tensors]
         flat = [tensor.detach().flatten() for tensor in self._tensors if tensor.is_contiguous()]
         self._samples = [tensor[:: max(1, tensor.numel() // self._SAMPLES)] for tensor in flat if tensor.numel()]

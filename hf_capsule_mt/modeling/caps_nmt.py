@@ -81,7 +81,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
             # In the order of the sentence already, if there is no mask.
             hidden_states = layer(hidden_states, None if mask is None else orders[0], orders[1])
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
-        return SentenceEncoderOutput(hidden_states, self.projection(vectors), vectors, routing)
+        return SentenceEncoderOutput(hidden_states, self.projection(vectors.flatten(-2)), vectors, routing)
 
 
 class CapsNMTDecoder(CapsNMTPreTrainedModel):

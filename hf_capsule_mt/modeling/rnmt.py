@@ -104,7 +104,7 @@ class RNMTEncoder(RNMTPreTrainedModel):
         return AttendedEncoderOutput(
             last_hidden_state=hidden_states,
             attention_keys=self.key_projection(hidden_states),
-            sentence_state=None if vectors is None else self.projection(vectors),
+            sentence_state=None if vectors is None else self.projection(vectors.flatten(-2)),
             guided_votes=votes,
             guided_keys=keys,
             sentence_vectors=vectors,

@@ -41,6 +41,11 @@ class ModelArguments:
         default_factory=list, help="Fields of the model's configuration, as name=value with a JSON value or plain text."
     )
     label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
+    lora_rank: int | None = HfArg(
+        default=None,
+        help="Train an adapter of this rank (LoRA) for model_name_or_path, which stays as it is, and merge it at the "
+        "end.",
+    )
 
     def __post_init__(self) -> None:
         if self.method is None and self.model_name_or_path is None:
@@ -53,10 +58,22 @@ class ModelArguments:
             raise ValueError(
                 "tokenizer_name is missing; make a tokenizer with hf-capsule-mt train_tokenizer and name its folder"
             )
+        self._check_lora()
         check_revision(self.model_revision)
         if self.model_revision != "main" and os.path.isdir(self.model_name_or_path or ""):
             raise ValueError(
                 f"model_revision is {self.model_revision!r}, but {self.model_name_or_path} is a folder, which has none"
+            )
+
+    def _check_lora(self) -> None:
+        if self.lora_rank is None:
+            return
+        if self.lora_rank < 1:
+            raise ValueError(f"lora_rank is {self.lora_rank}; it must be at least 1")
+        if self.model_name_or_path is None or self.method not in (None, "transformer"):
+            raise ValueError(
+                f"lora_rank is {self.lora_rank} and method {self.method!r}: an adapter is trained for a model that has "
+                "all of its weights; name it with --model_name_or_path, and leave out --method"
             )
 
     def tokenizer(self) -> tuple[str, str]:

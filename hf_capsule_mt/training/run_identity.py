@@ -20,7 +20,7 @@ _NOT_OF_THE_RUN = (
     *("ignore_missing_state", "disable_tqdm", "report_to", "local_rank"),
 )
 # Left of a finished run in its folder, beside its checkpoints.
-_LEFT = ("model*.safetensors*", "weights.sha256", "trainer_state.json", "run_record.json")
+_LEFT = ("model*.safetensors*", "adapter", "weights.sha256", "trainer_state.json", "run_record.json")
 
 
 class RunIdentity(TrainerCallback, ExportableState):

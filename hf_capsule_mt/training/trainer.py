@@ -39,6 +39,7 @@ from .arguments import TranslationTrainingArguments
 from .divergence import DivergenceCheck, check_weights
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
+from .progress import show_progress
 from .resuming import LAST, batches_of, check_same_batches, find_checkpoint
 from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
@@ -154,6 +155,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         # A stream finds its place by itself, without reading all that comes before it.
         self.args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
         log_loss_terms(self)
+        self._progress = show_progress(self)
         self.add_callback(SourceCallback())
         self.add_callback(_CardCallback(self.create_model_card))
         self.add_callback(_EpochBeforeSkipping())
@@ -219,6 +221,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the loss of a batch, after its gradient is added; remember the state of a stream behind the batch."""
         self._stream_state = inputs.pop("stream_state", None)
+        if self._progress is not None:
+            self._progress.count(inputs)
         loss = super().training_step(model, inputs, *args, **kwargs)
         self._divergence.add(loss)
         return loss

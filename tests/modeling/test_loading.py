@@ -70,15 +70,6 @@ def test_base_model_of_a_checkpoint(name, checkpoint):
         assert torch.equal(value, model.model.state_dict()[key]), key
 
 
-@each_family
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_load_in_another_dtype(name, dtype, checkpoint):
-    model = translator(name)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model), dtype=dtype)
-    assert {tensor.dtype for tensor in loaded.state_dict().values()} == {dtype}
-    assert torch.equal(logits(loaded), logits(model.to(dtype)))
-
-
 @pytest.mark.parametrize("fields", [{"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False}])
 def test_round_trip_of_separate_embeddings(fields, checkpoint):
     model = aggregated("em_routing", **fields)
@@ -192,14 +183,6 @@ def test_presets_start_with_words_of_unit_variance(method, size, checkpoint):
 def test_load_refuses_fields(fields, message, checkpoint):
     with pytest.raises(ValueError, match=message):
         AutoModelForSeq2SeqLM.from_pretrained(checkpoint(aggregated("none")), **fields)
-
-
-@pytest.mark.parametrize("device_map", ["auto", "cpu", {"": "cpu"}])
-@each_family
-def test_device_map(name, device_map, checkpoint):
-    model = translator(name)
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model), device_map=device_map)
-    assert torch.equal(logits(loaded), logits(model))
 
 
 # What is on disk is not in memory but for the time that it runs.

@@ -142,7 +142,7 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
 
 
 class SentenceProjection(nn.Linear):
-    """W_c of Eq. 5: the concatenated vectors of a sentence `[batch, M, d]` to `[batch, d]`.
+    """W_c of Eq. 5: the concatenated vectors of a sentence `[batch, M * d]` to `[batch, d]`.
 
     It starts with outputs of about unit variance, as words have, which it is added to.
 
@@ -159,7 +159,3 @@ class SentenceProjection(nn.Linear):
     def init_weights(self) -> None:
         """Draw the weights, unless they were loaded."""
         init.normal_(self.weight, mean=0.0, std=self.initial_std)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Map the vectors of a sentence."""
-        return super().forward(vectors.flatten(-2))

@@ -218,6 +218,6 @@ def test_the_sentence_starts_as_large_as_a_word(fields):
     for module in (*aggregation.modules(), projection):
         if hasattr(module, "init_weights"):
             module.init_weights()
-    state = projection(aggregation(torch.randn(8, 20, 256))[0])
+    state = projection(aggregation(torch.randn(8, 20, 256))[0].flatten(-2))
     assert state.shape == (8, 256)
     assert 0.3 < state.std().item() < 2

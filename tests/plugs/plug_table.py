@@ -1,0 +1,58 @@
+"""The table of docs/plugs.md: what is promised of each plug for each family."""
+
+import importlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+from aggregated_models import aggregated, marian
+from recurrent_models import recurrent
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugs.md").read_text(encoding="utf-8")
+FAMILIES = {
+    "`MarianMTModel`": marian,
+    "layer aggregation": lambda: aggregated("em_routing"),
+    "head aggregation": lambda: aggregated("heads_em"),
+    "guided": lambda: aggregated("gdr"),
+    "RNMT": lambda: recurrent("rnmt"),
+    "CapsNMT": lambda: recurrent("capsule"),
+    "hybrid": lambda: recurrent("guided_hybrid"),
+}
+"""A tiny model of each column."""
+
+
+def _rows():
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", PAGE, re.M)]
+    [head, _, *rows] = lines[: next((i for i, cells in enumerate(lines) if len(cells) != len(lines[0])), len(lines))]
+    assert head == ["plug", *FAMILIES]
+    return {plug: dict(zip(FAMILIES, cells, strict=True)) for plug, *cells in rows}
+
+
+TABLE = _rows()
+"""The cells of each row, by column: "works", "limited (note)", "upstream (note)", or empty where there is nothing."""
+
+
+SHORT = ("guided", "CapsNMT", "hybrid")
+"""Families whose code is most of that of all."""
+
+
+def promised(plug, *, is_long=False):
+    """Mark a test to run with each `family` of a row; where the plug does not work, the test must fail.
+
+    Of a long one, families that are not in `SHORT` are exhaustive.
+    """
+    fails = pytest.mark.xfail(strict=True, reason="docs/plugs.md says so")
+    cases = []
+    for name, cell in TABLE[plug].items():
+        marks = [] if cell == "works" else [fails]
+        marks += [pytest.mark.exhaustive] if is_long and name not in SHORT else []
+        cases += [pytest.param(name, marks=marks)] if cell else []
+    return pytest.mark.parametrize("family", cases)
+
+
+def library(name):
+    """An optional library; without it tests are skipped, but not on a continuous integration server."""
+    if os.environ.get("CI"):
+        return importlib.import_module(name)
+    return pytest.importorskip(name, reason=f'needs {name}; pip install "hf-capsule-mt[test]"')

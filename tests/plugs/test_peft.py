@@ -1,0 +1,100 @@
+"""LoRA by PEFT: where adapters go, merging, saving and pushing."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+from aggregated_models import source_batch, training_batch
+from families import logits
+from loopback_hub import TOKEN
+from plug_table import FAMILIES, PAGE, library, promised
+from torch import nn
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt import LORA_PARAMETERS, LORA_TARGETS, decoding
+from hf_capsule_mt.lora import register_lora_targets
+
+peft = library("peft")
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
+
+
+def with_adapter(model, **options):
+    """A model with an adapter that matters from the start."""
+    torch.manual_seed(0)
+    config = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", init_lora_weights=False, **options)
+    return peft.get_peft_model(model, config).eval()
+
+
+def adapted_parts(model):
+    """The names of the modules that have adapters."""
+    parts = {name.partition(".lora_A.")[0] for name, _ in model.named_parameters() if ".lora_A." in name}
+    return {part.removeprefix("base_model.model.").replace(".base_layer", "") for part in parts}
+
+
+def linear_maps(model):
+    return {name for name, module in model.named_modules() if isinstance(module, nn.Linear)} - {"lm_head"}
+
+
+def assert_adapts(model):
+    """The adapter changes the outputs, is all that is trained, each of its weights, and can be merged."""
+    output = logits(model)
+    with model.disable_adapter():
+        assert not torch.allclose(logits(model), output, atol=1e-3)
+    model.train()(**training_batch()).loss.backward()
+    trained = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert all(".lora_" in name and gradient.any() for name, gradient in trained.items())
+    torch.testing.assert_close(logits(model.eval().merge_and_unload()), output, rtol=1e-4, atol=1e-4)
+
+
+@promised("LoRA, `LORA_TARGETS`")
+def test_targets_of_the_family(family):
+    model = FAMILIES[family]()
+    wanted = {name for name in linear_maps(model) if "out_proj" not in name.rpartition(".")[2]}
+    wanted -= {name for name in wanted if name.startswith("guided_losses") or "aggregator" in name}
+    recurrent = {name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)}
+    adapted = with_adapter(model, target_parameters=LORA_PARAMETERS.get(model.config.model_type))
+    assert adapted_parts(adapted) == wanted | recurrent
+    assert_adapts(adapted)
+
+
+@promised('LoRA, `"all-linear"`')
+def test_all_linear(family):
+    model = FAMILIES[family]()
+    wanted = linear_maps(model)
+    adapted = with_adapter(model, target_modules="all-linear")
+    assert adapted_parts(adapted) == wanted
+    assert_adapts(adapted)
+
+
+@promised("LoRA, saved, merged and pushed", is_long=True)
+def test_save_merge_and_push(family, tmp_path, hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    adapted = with_adapter(FAMILIES[family](), target_modules="all-linear")
+    output = logits(adapted)
+    adapted.push_to_hub("user/adapter")
+    assert "adapter_model.safetensors" in hub.repositories["user/adapter"].files
+    again = peft.PeftModel.from_pretrained(FAMILIES[family](), "user/adapter")
+    assert torch.equal(logits(again), output)
+    again.merge_and_unload().save_pretrained(tmp_path / "merged")
+    merged = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(logits(merged), output, rtol=1e-4, atol=1e-4)
+    options = {**source_batch(), "max_length": 8, "custom_generate": decoding.generate}
+    assert torch.equal(merged.generate(**options), adapted.generate(**options))
+
+
+@pytest.mark.parametrize("model_type", LORA_TARGETS)
+def test_the_page_names_them(model_type):
+    cells = [LORA_TARGETS[model_type], LORA_PARAMETERS.get(model_type, [])]
+    row = " | ".join(", ".join(f"`{name}`" for name in names) for names in cells)
+    assert f"| `{model_type}` | {row} |\n" in PAGE
+
+
+def test_targets_wait_for_peft(monkeypatch):
+    name = "peft.utils.constants"
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    register_lora_targets()
+    constants = importlib.import_module(name)
+    for model_type, targets in LORA_TARGETS.items():
+        assert constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING[model_type] == targets

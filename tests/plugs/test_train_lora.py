@@ -1,0 +1,98 @@
+"""`train --lora_rank`: adapters as checkpoints, and a whole model at the end."""
+
+import shutil
+
+import pytest
+import torch
+from families import logits
+from plug_table import FAMILIES, library, promised
+from safetensors.torch import load_file
+from tiny_run import arguments, write_corpus
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_capsule_mt.cli import train, translate
+
+peft = library("peft")
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), pairs=12)
+
+
+def base_of(folder, family):
+    """A checkpoint of the family, with its tokenizer."""
+    FAMILIES[family]().save_pretrained(folder)
+    return folder
+
+
+def run(corpus, base, output_dir, **options):
+    """Train an adapter for `base`."""
+    defaults = {"method": None, "size": None, "config_overrides": None, "model_name_or_path": base, "lora_rank": 2}
+    defaults |= {"max_source_length": 32, "max_target_length": 32}
+    train.main(arguments(corpus, output_dir, **{**defaults, **options}))
+
+
+def adapter(folder):
+    return load_file(folder / "adapter_model.safetensors")
+
+
+@promised("`train --lora_rank`", is_long=True)
+def test_the_run_holds_a_model_and_its_adapter(family, corpus, tmp_path):
+    base = base_of(tmp_path / "base", family)
+    run(corpus, base, tmp_path / "run")
+    model = FAMILIES[family]()
+    before = logits(model)
+    with_adapter = peft.PeftModel.from_pretrained(model, tmp_path / "run" / "adapter")
+    merged = logits(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"))
+    torch.testing.assert_close(logits(with_adapter), merged, rtol=1e-4, atol=1e-4)
+    assert not torch.equal(merged, before)
+    assert with_adapter.peft_config["default"].base_model_name_or_path == str(base)
+
+
+def test_translate_and_resume(corpus, tmp_path, capsys):
+    base = base_of(tmp_path / "base", "CapsNMT")
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+    run(corpus, base, tmp_path / "run", **options)
+    source = ["--input_file", str(corpus / "validation.source"), "--output_file", str(tmp_path / "out")]
+    translate.main(["--model", str(tmp_path / "run"), *source])
+    assert len((tmp_path / "out").read_text().splitlines()) == 12
+    checkpoint = tmp_path / "run" / "checkpoint-1"
+    with pytest.raises(SystemExit):
+        translate.main(["--model", str(checkpoint), *source])
+    assert "checkpoint-1 holds an adapter, not a model" in capsys.readouterr().err
+    shutil.copytree(checkpoint, tmp_path / "again" / "checkpoint-1")
+    run(corpus, base, tmp_path / "again", **options, resume_from_checkpoint="last")
+    expected = adapter(tmp_path / "run" / "adapter")
+    torch.testing.assert_close(adapter(tmp_path / "again" / "adapter"), expected, rtol=0, atol=0)
+    for change, message in {
+        ("lora_rank", 3): "whose lora_rank is 2, and here it is 3",
+        ("model_name_or_path", tmp_path / "run"): f"whose model_name_or_path is '{base}'",
+        ("lora_rank", None): "holds an adapter, not a model",
+    }.items():
+        with pytest.raises(SystemExit):
+            run(corpus, base, tmp_path / "no", resume_from_checkpoint=checkpoint, **dict([change]))
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lora_rank": 0}, "lora_rank is 0; it must be at least 1"),
+        ({"method": "em-routing"}, "lora_rank is 2 and method 'em-routing'"),
+        ({"push_to_hub": "true"}, "push_to_hub is true and lora_rank given"),
+    ],
+)
+def test_refusals(options, message, corpus, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(corpus, "base", tmp_path / "run", tokenizer_name=corpus / "tokenizer", **options)
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_peft(corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.training.lora.is_peft_available", lambda: False)
+    with pytest.raises(SystemExit):
+        run(corpus, "base", tmp_path / "run")
+    assert 'pip install "hf-capsule-mt[peft]"' in capsys.readouterr().err
