@@ -1,6 +1,6 @@
-"""The models of `tests/modeling` are exported."""
+"""The models of `tests/modeling` are exported, as the table that `tests/plugs` reads says."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "modeling"))
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("modeling", "plugs")]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from exported_models import every_kind, model_of
+from plug_table import FAMILIES, promised
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
 
@@ -36,10 +37,10 @@ def greedy(folder, lines, limit, start, pad, eos):
     return words
 
 
-def check_command(name, tmp_path, capsys):
+def check_command(model, tmp_path, capsys):
     pytest.importorskip("onnxscript", reason='needs onnxscript; pip install "hf-capsule-mt[export]"')
     folder, output = tmp_path / "model", tmp_path / "onnx"
-    model_of(name).save_pretrained(folder)
+    model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     main(["--model", str(folder), "--output_dir", str(output), "--text", LINES[0]])
     translation = capsys.readouterr().out.splitlines()[-1]
@@ -61,13 +62,14 @@ def check_command(name, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_small_model(tmp_path, capsys):
-    check_command("small-hybrid", tmp_path, capsys)
+@promised("[Export to ONNX](export.md)", short=("hybrid",))
+def test_every_family(family, tmp_path, capsys):
+    check_command(FAMILIES[family](), tmp_path, capsys)
 
 
 @every_kind
 def test_every_kind(tmp_path, capsys, name):
-    check_command(name, tmp_path, capsys)
+    check_command(model_of(name), tmp_path, capsys)
 
 
 @pytest.mark.slow

@@ -37,16 +37,16 @@ SHORT = ("guided", "CapsNMT", "hybrid")
 """Families whose code is most of that of all."""
 
 
-def promised(plug, *, is_long=False):
+def promised(plug, *, short=FAMILIES):
     """Mark a test to run with each `family` of a row; where the plug does not work, the test must fail.
 
-    Of a long one, families that are not in `SHORT` are exhaustive.
+    Families that are not in `short` are exhaustive.
     """
     fails = pytest.mark.xfail(strict=True, reason="docs/plugs.md says so")
     cases = []
     for name, cell in TABLE[plug].items():
         marks = [] if cell == "works" else [fails]
-        marks += [pytest.mark.exhaustive] if is_long and name not in SHORT else []
+        marks += [pytest.mark.exhaustive] if name not in short else []
         cases += [pytest.param(name, marks=marks)] if cell else []
     return pytest.mark.parametrize("family", cases)
 

@@ -6,7 +6,7 @@ import tempfile
 from contextlib import redirect_stderr
 
 import pytest
-from plug_table import FAMILIES, library, promised
+from plug_table import FAMILIES, SHORT, library, promised
 from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -48,7 +48,7 @@ def _train(family, folder):
     return trainer, shown.getvalue()
 
 
-@promised("wandb, trackio", is_long=True)
+@promised("wandb, trackio", short=SHORT)
 def test_trackers_are_told(family):
     wandb, storage = library("wandb"), library("trackio.sqlite_storage").SQLiteStorage
     trainer, _ = trained(family)
@@ -61,7 +61,7 @@ def test_trackers_are_told(family):
     assert wandb.run.settings.mode == "offline"
 
 
-@promised("Early stopping, progress bar", is_long=True)
+@promised("Early stopping, progress bar", short=SHORT)
 def test_early_stopping_and_the_progress_bar(family):
     """No evaluation is better than the first, so the second is the last."""
     trainer, shown = trained(family)

@@ -8,7 +8,7 @@ import torch
 from aggregated_models import source_batch, training_batch
 from families import logits
 from loopback_hub import TOKEN
-from plug_table import FAMILIES, PAGE, library, promised
+from plug_table import FAMILIES, PAGE, SHORT, library, promised
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
@@ -67,7 +67,7 @@ def test_all_linear(family):
     assert_adapts(adapted)
 
 
-@promised("LoRA, saved, merged and pushed", is_long=True)
+@promised("LoRA, saved, merged and pushed", short=SHORT)
 def test_save_merge_and_push(family, tmp_path, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     adapted = with_adapter(FAMILIES[family](), target_modules="all-linear")
