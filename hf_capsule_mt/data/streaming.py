@@ -197,7 +197,8 @@ class TokenBudgetStream(TorchIterableDataset):
     def batches(self, window: _Window) -> Iterator[StreamedBatch]:
         """Yield the batches of a window."""
         lengths = np.array([max(len(ids), len(labels)) for ids, labels in window.pairs])
-        sampler = TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed + window.number)
+        sampler = TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed)
+        sampler.set_epoch(window.number)
         for done, indices in enumerate(sampler, start=1):
             pairs = (window.pairs[index] for index in indices)
             batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]

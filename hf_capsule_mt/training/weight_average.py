@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-TRAINING_WEIGHTS = "training_weights.pt"
+TRAINING_WEIGHTS = "training_weights.safetensors"
 """Beside the averages of a checkpoint: the weights that training goes on with."""
 
 
@@ -40,7 +41,7 @@ class WeightAverage(TrainerCallback):
         self._averages = [weight.detach().float().clone() for weight in self._weights.values()]
         file = Path(checkpoint or "", TRAINING_WEIGHTS)
         if checkpoint is not None and file.is_file():
-            saved = torch.load(file, map_location="cpu", weights_only=True)
+            saved = load_file(file)
             for name, weight in self._weights.items():
                 weight.copy_(saved[name])
 
@@ -72,8 +73,8 @@ class WeightAverage(TrainerCallback):
 
     def save_training_weights(self, folder: str) -> None:
         """Write the weights that training goes on with into a checkpoint."""
-        weights = {name: weight.detach() for name, weight in self._weights.items()}
-        torch.save(weights, Path(folder) / TRAINING_WEIGHTS)
+        weights = {name: weight.detach().contiguous() for name, weight in self._weights.items()}
+        save_file(weights, Path(folder) / TRAINING_WEIGHTS)
 
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:
