@@ -3,13 +3,11 @@
 import gzip
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from forked_commands import run_both
 
 from hf_capsule_mt.cli import distill
 from hf_capsule_mt.cli.distill import main
@@ -17,7 +15,6 @@ from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training.distillation import Shards
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "distill.py"
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
 KEPT = [source for source in SOURCES if source != TOO_LONG]
@@ -155,13 +152,10 @@ def test_not_twice_at_once(corpus, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
-def test_several_processes(corpus, tmp_path):
+def test_two_processes(corpus, tmp_path):
     output = [tmp_path / "out.en", tmp_path / "out.de"]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [*launch, *options(corpus, output, "--device", "cpu")]
-    subprocess.run(command, env=environment, check=True, timeout=300, capture_output=True)
+    statuses = run_both("distill", options(corpus, output, "--device", "cpu"), tmp_path / "log")
+    assert statuses == [0, 0], (tmp_path / "log0").read_text()
     assert read_lines(output[0]) == KEPT
     assert read_lines(output[1]) == EXPECTED
     assert manifest_of(output[0])["processes"] == 2

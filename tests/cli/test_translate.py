@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run_both
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
 
@@ -104,8 +105,19 @@ def test_standard_input_to_standard_output(checkpoint, source, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piped", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["pipes", "files"])
-def test_two_processes(checkpoint, source, tmp_path, expected, piped):
+def test_two_processes(checkpoint, source, tmp_path, expected):
+    log, target = tmp_path / "log", tmp_path / "out.de"
+    files = ["--input_file", source, "--output_file", target]
+    statuses = run_both("translate", ["--model", checkpoint, "--device", "cpu", *OPTIONS, *files], log)
+    assert statuses == [0, 0], (tmp_path / "log0").read_text()
+    assert lines_of(target) == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de", "log0", "log1"}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("piped", [True, False], ids=["pipes", "files"])
+def test_two_processes_of_a_launcher(checkpoint, source, tmp_path, expected, piped):
     target = tmp_path / "out.de"
     # On CPUs it is --multi_gpu that starts the processes.
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]

@@ -62,7 +62,7 @@ def check_command(model, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@promised("[Export to ONNX](export.md)", short=("hybrid",))
+@promised("[Export to ONNX](export.md)", short=("CapsNMT",))
 def test_every_family(family, tmp_path, capsys):
     check_command(FAMILIES[family](), tmp_path, capsys)
 

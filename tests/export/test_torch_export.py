@@ -4,6 +4,7 @@ import pytest
 import torch
 from exported_models import every_kind, model_of
 
+LONGER = pytest.param("small-rnmt", marks=pytest.mark.exhaustive)
 LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
 
@@ -34,7 +35,7 @@ def check_whole_model(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["small-marian", "small-rnmt", "small-capsnmt"])
+@pytest.mark.parametrize("name", ["small-marian", "small-capsnmt", LONGER])
 def test_a_whole_model(name):
     check_whole_model(model_of(name))
 

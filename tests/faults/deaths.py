@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 import transformers.modeling_utils
+from forked_commands import kill
 from transformers import TrainerState
-from victims import kill
 
 from hf_capsule_mt.cli import processes
 from hf_capsule_mt.training.trainer import TranslationTrainer

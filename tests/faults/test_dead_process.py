@@ -4,10 +4,10 @@ import signal
 
 import pytest
 import torch
+from forked_commands import end, run_both, start, start_both
 from loopback import free_port
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
-from victims import end, start
 
 from hf_capsule_mt.checkpoints import last_checkpoint
 from hf_capsule_mt.trainer_state import read_trainer_state
@@ -18,22 +18,6 @@ LONGER = [pytest.mark.exhaustive, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     return write_corpus(tmp_path_factory.mktemp("corpus"))
-
-
-def start_both(command, words, log, deaths=(None, None)):
-    """Start two processes as a launcher does, without one that ends both if one dies."""
-    port = str(free_port())
-    processes = []
-    for rank, death in enumerate(deaths):
-        group = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-        group |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        processes.append(start(command, words, f"{log}{rank}", death=death, environment=group))
-    return processes
-
-
-def run_both(*args, **options):
-    """Return the exit statuses of both."""
-    return [end(process) for process in start_both(*args, **options)]
 
 
 def training(corpus, folder, **options):

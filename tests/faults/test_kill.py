@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked_commands import end, run, start
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 from tiny_study import study_of_two, write_study
-from victims import end, run, start
 
 from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
 from hf_capsule_mt.trainer_state import read_trainer_state

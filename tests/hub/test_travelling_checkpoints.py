@@ -144,26 +144,29 @@ def test_load_and_translate_elsewhere(tmp_path):
 
 
 TRAIN_AND_SAVE = """
+from itertools import product
 from transformers import AutoModelForSeq2SeqLM
 batch = {name: torch.tensor(value) for name, value in batch.items()}
 labels = torch.tensor(labels)
-for method in methods:
+for (before, after), method in product(generations, methods):
     model = AutoModelForSeq2SeqLM.from_pretrained(f"{before}/{method}", trust_remote_code=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model(**batch, labels=labels).loss.backward()
     optimizer.step()
     model.save_pretrained(f"{after}/{method}")
-    found[method] = model(**batch, labels=labels).logits.tolist()
+    found.setdefault(method, model(**batch, labels=labels).logits.tolist())
 """
 
 
 @pytest.mark.slow
 def test_train_and_are_saved_again_elsewhere(tmp_path):
-    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    first, second, third = folders = [tmp_path / name for name in ("first", "second", "third")]
+    # From where the second was saved, a third time.
+    generations = [list(map(str, pair)) for pair in itertools.pairwise(folders)]
     methods = [*FAMILIES, "gdr"]
     models = {method: save(first / method, method) for method in methods}
     batch, options = tensors(**BATCH, labels=LABELS), {"methods": methods, "batch": BATCH, "labels": LABELS}
-    found = run_elsewhere(TRAIN_AND_SAVE, tmp_path, before=str(first), after=str(second), **options)
+    found = run_elsewhere(TRAIN_AND_SAVE, tmp_path, generations=generations, **options)
     for method, before in models.items():
         assert found[method] != before(**batch).logits.tolist()
         for name, text in source_files(method).items():
@@ -173,8 +176,6 @@ def test_train_and_are_saved_again_elsewhere(tmp_path):
         model = AutoModelForSeq2SeqLM.from_pretrained(second / method)
         assert type(model) is type(before)
         assert model(**batch).logits.tolist() == found[method]
-    # And from there a third time.
-    run_elsewhere(TRAIN_AND_SAVE, tmp_path, before=str(second), after=str(third), **options)
     for method in methods:
         again = {file.name for file in (second / method).iterdir()}
         assert {file.name for file in (third / method).iterdir()} == again

@@ -106,7 +106,11 @@ def test_attention_is_in_float32_under_autocast_on_a_cpu(checkpointed):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["marian-everything", "marian-guided_attention", "recurrent-guided_hybrid"],
+    [
+        "marian-everything",
+        pytest.param("marian-guided_attention", marks=pytest.mark.exhaustive),
+        "recurrent-guided_hybrid",
+    ],
 )
 def test_compiled_in_one_graph(name):
     torch.compiler.reset()

@@ -39,7 +39,7 @@ def past_assignments(model, tokenizer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", MODELS)
+@pytest.mark.parametrize("method", ["gdr", pytest.param("rnmt-gdr", marks=pytest.mark.exhaustive)])
 def test_reversing_digits(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path, (2, 5), lambda line: line[::-1])

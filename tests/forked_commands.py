@@ -1,4 +1,4 @@
-"""Processes that are killed, or kill themselves, in the middle of a command.
+"""Commands in processes of their own, which may be killed, or kill themselves, in the middle.
 
 They are forked from a server that has imported the package once and has run nothing.
 """
@@ -9,6 +9,8 @@ import signal
 import sys
 import traceback
 from importlib import import_module
+
+from loopback import free_port
 
 WAIT = 600
 """Seconds after which a process is taken for one that hangs, on the slowest machine."""
@@ -41,6 +43,22 @@ def end(process):
 def run(command, words, log, **options):
     """Start it, and return its exit status."""
     return end(start(command, words, log, **options))
+
+
+def start_both(command, words, log, deaths=(None, None)):
+    """Start two processes as a launcher does, without one that ends both if one dies."""
+    port = str(free_port())
+    processes = []
+    for rank, death in enumerate(deaths):
+        group = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        group |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        processes.append(start(command, words, f"{log}{rank}", death=death, environment=group))
+    return processes
+
+
+def run_both(*args, **options):
+    """Return the exit statuses of both."""
+    return [end(process) for process in start_both(*args, **options)]
 
 
 def kill():
