@@ -123,7 +123,7 @@ def test_the_best_checkpoint_stays(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("there", "here", "message"),
     [
-        (DECAY, 0, "which has averaged weights, and others in training_weights.safetensors, and ema_decay is 0.0; give"),
+        (DECAY, 0, "which has averaged weights, and others in training_weights.safetensors, and ema_decay is 0.0; "),
         (0, DECAY, "which lacks training_weights.safetensors, and ema_decay is 0.7; leave out --ema_decay"),
     ],
 )
