@@ -8,6 +8,9 @@ OLDEST_TORCH ?= torch==2.8.0
 WORKERS ?= 3
 BIN := .venv/bin
 OLDEST := .venv-oldest/bin
+# What is imported is compiled then, once; most of what is installed never is.
+INSTALL := -m pip install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test test-oldest coverage fuzz lint docs clean
 
@@ -40,22 +43,22 @@ test-oldest: .venv-oldest/.installed
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python $(INSTALL) $(TORCH)
+	$(BIN)/python $(INSTALL) --editable .
 	touch $@
 
 .venv/.installed-test: .venv/.installed
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	$(BIN)/python $(INSTALL) --editable ".[test]"
 	touch $@
 
 .venv/.installed-docs: .venv/.installed
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	$(BIN)/python $(INSTALL) --editable ".[docs]"
 	touch $@
 
 .venv-oldest/.installed: pyproject.toml tests/oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	$(OLDEST)/python -m pip install --quiet $(OLDEST_TORCH)
-	$(OLDEST)/python -m pip install --quiet --requirement tests/oldest.txt --editable ".[test]"
+	$(OLDEST)/python $(INSTALL) $(OLDEST_TORCH)
+	$(OLDEST)/python $(INSTALL) --requirement tests/oldest.txt --editable ".[test]"
 	touch $@
 
 clean:

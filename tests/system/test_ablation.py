@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from tiny_study import run_here, study_of_two, write_study
 
-from hf_capsule_mt.ablation import runner
+from hf_capsule_mt.ablation import runner, sections
 from hf_capsule_mt.checkpoints import is_whole
 from hf_capsule_mt.cli import ablate, ablation_report
 from hf_capsule_mt.quickstart.corpus import read_corpus
@@ -81,8 +81,8 @@ def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path,
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0] for line in lines] == ["| row", "| ---", "| plain", "| student"]
 
-    # The report runs a command in a process of its own for a checkpoint that routes.
-    monkeypatch.undo()
+    # The report has a checkpoint that routes analyzed.
+    monkeypatch.setattr(sections, "subprocess", SimpleNamespace(run=run_here, DEVNULL=None))
     ablation_report.main([str(study), "--runs_dir", str(runs), "--output_dir", str(tmp_path / "report")])
     page = (tmp_path / "report" / "index.html").read_text()
     translated = (runs / "student" / "seed1" / "test.de").read_text().splitlines()

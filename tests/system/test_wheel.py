@@ -19,6 +19,22 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "hf_capsule_mt_command.py", "hf_capsule_mt")
 TINY = [f"{name}={value}" for name, value in {**SMALL, "encoder_layers": 2, "decoder_layers": 1}.items()]
 FEW = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--warmup_steps", "2", "--use_cpu"]
+# Scores alone in processes of their own, of which each would import everything anew.
+STUDY = """
+import importlib, subprocess, sys, types
+from hf_capsule_mt.ablation import runner
+from hf_capsule_mt.cli import ablate
+
+def run(words, **options):
+    name = words[words.index("-m") + 1]
+    if name.endswith(".evaluate"):
+        return subprocess.run(words, **options)
+    importlib.import_module(name).main(words[words.index("-m") + 2 :])
+    return types.SimpleNamespace(returncode=0)
+
+runner.subprocess = types.SimpleNamespace(run=run)
+ablate.main(sys.argv[1:])
+"""
 
 
 def call(*words, cwd=None):
@@ -82,7 +98,7 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
     assert (empty_folder / "report" / "index.html").is_file()
 
     (empty_folder / "two.yaml").write_text(yaml.safe_dump(two_rows()))
-    table = command("ablate", "two.yaml", "--runs_dir", "runs")
+    table = call(bin_folder / "python", "-c", STUDY, "two.yaml", "--runs_dir", "runs", cwd=empty_folder)
     assert table.count("== plain, seed 1: done") == table.count("== routed, seed 1: done") == 1
     assert sorted(path.name for path in empty_folder.glob("runs/records/*.json")) == [
         f"two_{row}_{record}.json" for row in ("plain", "routed") for record in ("run_record", "test", "trainer_state")
