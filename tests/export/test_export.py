@@ -61,8 +61,7 @@ def check_command(model, tmp_path, capsys):
     assert json.loads((output / "config.json").read_text())["model_type"] == model.config.model_type
 
 
-@pytest.mark.slow
-@promised("[Export to ONNX](export.md)", short=("CapsNMT",))
+@promised("[Export to ONNX](export.md)", short=())
 def test_every_family(family, tmp_path, capsys):
     check_command(FAMILIES[family](), tmp_path, capsys)
 
