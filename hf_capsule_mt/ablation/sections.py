@@ -13,7 +13,8 @@ from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
-from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, compare_systems, significance_mark
+from hf_capsule_mt.evaluation.seeds import SAMPLES, compare_seeds
+from hf_capsule_mt.evaluation.significance import significance_mark
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import EvaluationRecord
 
@@ -45,27 +46,50 @@ def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
 
 
 def significance(material: Material) -> Section | None:
-    """Test every row's translations against those of the study's baseline."""
-    tables, scoring, study = [], _scoring(material.plan), material.plan.study
+    """Test every row's translations against those of the row that it names, or of the study's baseline."""
+    tables, study = [], material.plan.study
     baseline = study.baseline or study.rows[0].name
+    results = {result.row.name: result for result in material.results}
     for test, texts in material.translated:
-        others = [name for name in texts.systems if name != baseline]
-        if baseline not in texts.systems or not others:
-            continue
-        table = [[test.name, "BLEU", "Δ", "p"]]
-        for name in others:
-            pair = texts.systems[baseline], texts.systems[name]
-            one = compare_systems(*pair, texts.references, **scoring)["bleu"]
-            if len(table) == 1:
-                table.append([baseline, f"{one.baseline:.2f}", "", ""])
-            gain = f"{one.score - one.baseline:+.2f}"
-            table.append([name, f"{one.score:.2f}{significance_mark(one)}", gain, f"{one.p_value:.3f}"])
-        tables.append(table)
-    samples = DEFAULT_SAMPLES["bootstrap"]
+        table = [[test.name, "against", "seeds", "BLEU", "Δ", "95% interval", "p"]]
+        for result in results.values():
+            other = results.get(result.row.against or baseline)
+            if other is not None and other is not result:
+                table += _compared(material.plan, other, result, test, texts.references)
+        if len(table) > 1:
+            tables.append(table)
     how = (
-        f"Paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, against the first row of each table,"
+        f"Intervals of the difference: bootstrap over seeds and sentences (Koehn 2004), {SAMPLES['bootstrap']:,} "
+        "samples. p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
+        f"{SAMPLES['randomization']:,} samples. † / ‡: p < 0.05 / 0.01."
     )
-    return Section("Significance", f"{how} by first seeds. † / ‡: p < 0.05 / 0.01.", tables) if tables else None
+    return Section("Significance", how, tables) if tables else None
+
+
+def _compared(
+    plan: Plan, baseline: Result, result: Result, test: Test, references: Sequence[Sequence[str]]
+) -> list[list[str]]:
+    """Return the line of a row in the table, or none where no seed has translations of both."""
+    old, new = (_by_seed(plan, each, test) for each in (baseline, result))
+    both = [seed for seed in new if seed in old]
+    if not both:
+        return []
+    runs = [old[seed] for seed in both], [new[seed] for seed in both]
+    one = compare_seeds(*runs, references, **_scoring(plan))
+    score, interval = f"{one.score:.2f}{significance_mark(one)}", f"{one.low:+.2f} to {one.high:+.2f}"
+    numbers = [str(one.seeds), score, f"{one.score - one.baseline:+.2f}", interval, f"{one.p_value:.4f}"]
+    return [[result.row.name, baseline.row.name, *numbers]]
+
+
+def _by_seed(plan: Plan, result: Result, test: Test) -> dict[int, list[str]]:
+    """Return the translations of the runs of a row whose files exist."""
+    found = {}
+    for records in result.seeds:
+        file = plan.translations(result.row, records.seed, test)
+        if file.is_file():
+            _check_scored(file, records.evaluations[test.name])
+            found[records.seed] = read_lines(file)
+    return found
 
 
 def lengths(material: Material) -> Section | None:

@@ -14,6 +14,7 @@ rows:
   - {name: transformer, method: transformer}
   - {name: "em-{routing_iterations}", method: em-routing, grid: {routing_iterations: [1, 2, 3]}}
   - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
+  - {name: gdr, method: gdr, against: "em-3"}     # tested for significance; else against the first
 """
 
 import itertools
@@ -46,7 +47,7 @@ _DATA = {
 }
 _ROW = {
     **{"name": str, "method": str, "size": str, "config": dict, "grid": dict, "seeds": list, "teacher": str},
-    **{"train": dict, "published": dict, "updates_per_second": float},
+    **{"against": str, "train": dict, "published": dict, "updates_per_second": float},
 }
 _FIGURE = {"rows": list, "x": str, "test": str, "series": str, "baseline": str, "title": str, "log": int}
 _COST = {"gpus": int, "gpu": str, "updates_per_second": float, "source": str}
@@ -66,6 +67,8 @@ class Row:
     """Options of the training command: those of the study and the row's own."""
     teacher: str | None = None
     """A row of the study or a model, whose translations of the training sources replace the targets."""
+    against: str | None = None
+    """The row that it is tested against for significance; else the study's baseline."""
     published: Mapping[str, float] = field(default_factory=dict)
     """BLEU by test set, as the paper prints it."""
     updates_per_second: float | None = None
@@ -134,7 +137,7 @@ class Study:
     growth: str | None = None
     """A record of hf-capsule-mt growth."""
     baseline: str | None = None
-    """The row that others are tested against for significance; else the first."""
+    """The row that others are tested against for significance, unless they name another; else the first."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     cost: Cost | None = None
 
@@ -165,8 +168,10 @@ def read_study(path: Path) -> Study:
         del sections["average_checkpoints"]
     cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
     names = [row.name for row in rows]
-    if found.get("baseline", names[0]) not in names:
-        raise ValueError(f"{where}: baseline is {found['baseline']!r:.80}; the rows are {', '.join(names):.1000}")
+    named = {f"rows: {row.name!r:.80}: against": row.against for row in rows if row.against is not None}
+    for key, name in {"baseline": found.get("baseline", names[0]), **named}.items():
+        if name not in names:
+            raise ValueError(f"{where}: {key} is {name!r:.80}; the rows are {', '.join(names):.1000}")
     return Study(
         name=path.stem,
         title=found["title"],
@@ -236,6 +241,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
             seeds=tuple(seeds),
             train={**study["train"], **item.get("train", {})},
             teacher=item.get("teacher"),
+            against=item.get("against"),
             published=published,
             updates_per_second=item.get("updates_per_second"),
         )

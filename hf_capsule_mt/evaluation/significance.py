@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
@@ -25,6 +25,14 @@ _NAMES = {
 TESTS = tuple(_NAMES)
 DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}
 _SACREBLEU_NAMES = {"bootstrap": "bs", "randomization": "ar"}
+
+
+class Tested(Protocol):
+    """Two systems' scores, and how likely their difference is chance."""
+
+    baseline: float
+    score: float
+    p_value: float
 
 
 @dataclass(frozen=True)
@@ -128,8 +136,8 @@ def sign_test_p_value(better: int, worse: int) -> float:
 def _sign_test(
     metric: BLEU, baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]]
 ) -> Comparison:
-    old = _statistics(metric, baseline, references)
-    new = _statistics(metric, system, references)
+    old = sentence_statistics(metric, baseline, references)
+    new = sentence_statistics(metric, system, references)
     totals = [sum(column) for column in zip(*old)]
     score = _bleu(totals)
     replaced = [
@@ -148,8 +156,10 @@ def _sign_test(
     )
 
 
-def _statistics(metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Of every sentence: its matches of 1 to 4 words, its n-grams, its length and its reference's."""
+def sentence_statistics(
+    metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[list[int]]:
+    """Return of every sentence its matches of 1 to 4 words, its n-grams, its length and its reference's."""
     # Of a corpus of one sentence, for `sentence_score` is of another BLEU.
     scores = (
         metric.corpus_score([text], [[other] for other in group]) for text, *group in zip(hypotheses, *references)
@@ -184,8 +194,8 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
             os.environ["SACREBLEU_SEED"] = before
 
 
-def significance_mark(comparison: Comparison) -> str:
-    """† where the difference, of either sign, has p < 0.05, ‡ where it has p < 0.01."""
+def significance_mark(comparison: Tested) -> str:
+    """Return † where the difference, of either sign, has p < 0.05, ‡ where it has p < 0.01, else nothing."""
     if comparison.p_value >= 0.05 or comparison.score == comparison.baseline:
         return ""
     return "‡" if comparison.p_value < 0.01 else "†"

@@ -92,6 +92,35 @@ def test_of_a_loss_with_parts_the_translation_is_drawn(study, tmp_path, monkeypa
     assert drawn == [{"training loss of the translation": losses, "validation BLEU": {"plain": {4: [7.0]}}}] * 2
 
 
+def test_rows_are_tested_against_the_one_they_name(study, tmp_path):
+    """By the seeds that both have."""
+    found = yaml.safe_load(study.read_text())
+    found["rows"][1] |= {"grid": {"routing_iterations": [1]}, "seeds": [1, 2, 3]}
+    found["rows"].append({"name": "em", "method": "em-routing", "against": "em-T1", "seeds": [2, 1]})
+    write_study(study, found)
+    lines = [f"{first} {second} says a word to {first}" for first in "abcd" for second in "efgh"]
+    for name, config, seeds in (("em-T1", {"routing_iterations": 1}, (1, 2, 3)), ("em", {}, (1, 2))):
+        for seed in seeds:
+            record = f"two_{name}" if seed == 1 else f"two_{name}_seed{seed}"
+            write_record(
+                tmp_path / "records", record, 20.0, method="em-routing", config=config, training={"seed": seed}
+            )
+            folder = tmp_path / "runs" / name / f"seed{seed}"
+            folder.mkdir(parents=True)
+            written = lines if (name, seed) == ("em", 2) else [line[:-2] for line in lines]
+            (folder / "test.de").write_text("".join(f"{line}\n" for line in written))
+    (tmp_path / "test.de").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "test.en").write_text("x\n" * len(lines))
+    report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
+    page = (tmp_path / "report" / "index.html").read_text()
+    table = page[page.index("<h2>Significance") : page.index("<h2>Figures")]
+    [cells] = [re.findall(r"<td>(.*?)</td>", line) for line in table.splitlines() if line.startswith("<tr><td>")]
+    assert cells[:3] == ["em", "em-T1", "2"]
+    low, high = map(float, cells[5].split(" to "))
+    # One of two runs is better, so it may be that the same is drawn twice.
+    assert low == 0 < float(cells[4]) < high == pytest.approx(2 * float(cells[4]), abs=0.02)
+
+
 def test_rows_are_tested_against_the_first(study, tmp_path):
     lines = [f"{first} {second} says a word to {first}" for first in "abcd" for second in "efgh"]
     streams = {"plain": [line[:-2] for line in lines], "em-T1": lines, "em-T3": [line[:-2] for line in lines]}
@@ -107,10 +136,12 @@ def test_rows_are_tested_against_the_first(study, tmp_path):
     assert re.findall(r"<h2>(.*)</h2>", page) == titles
     table = page[page.index("<h2>Significance") : page.index("<h2>Figures")]
     cells = [re.findall(r"<td>(.*?)</td>", line) for line in table.splitlines() if line.startswith("<tr><td>")]
-    assert [row[0] for row in cells] == ["plain", "em-T1", "em-T3"]
-    assert cells[1][1] == "100.00‡"
-    assert cells[1][2] == f"{100 - float(cells[0][1]):+.2f}"
-    assert cells[2] == ["em-T3", cells[0][1], "+0.00", "1.000"]
+    assert [row[:3] for row in cells] == [["em-T1", "plain", "1"], ["em-T3", "plain", "1"]]
+    assert cells[0][3] == "100.00‡"
+    assert float(cells[0][4]) == pytest.approx(100 - float(cells[1][3]), abs=0.011)
+    low, high = map(float, cells[0][5].split(" to "))
+    assert 0 < low <= float(cells[0][4]) <= high
+    assert cells[1][4:] == ["+0.00", "+0.00 to +0.00", "1.0000"]
 
 
 def test_checkpoints_that_route_are_analyzed(study, tmp_path, monkeypatch):

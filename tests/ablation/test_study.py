@@ -111,6 +111,7 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("rows.0.grid", {"dropout": [0.1, 0.2]}, "name is 'plain'; by its grid, it must have {dropout} in it"),
         ("rows.0.name", "plain-{dropout}", "by its grid, it must have nothing in braces in it"),
         ("baseline", "nobody", "baseline is 'nobody'; the rows are plain, student"),
+        ("rows.1.against", "nobody", "'student': against is 'nobody'; the rows are plain, student"),
         ("rows.0.grid", {"dropout": 0.1}, "grid.dropout is 0.1; it must be a list"),
         ("rows.0.published", {"tset": 27.3}, r"published has 'tset'; allowed are 'test'"),
         ("rows.0.published", {"test": "27.3"}, "published.test is '27.3'; it must be a number"),
