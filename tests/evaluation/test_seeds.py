@@ -1,0 +1,91 @@
+"""Differences over several seeds: BLEU against sacreBLEU's, and both tests against what is known of made-up systems."""
+
+import random
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
+
+from hf_capsule_mt.evaluation.seeds import bleu, compare_seeds
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "house"]
+FEW = {"bootstrap": 400, "randomization": 999}
+
+
+def runs(rates, size=150, seed=0):
+    """References, and for each rate the translations of a run that gets that share of the words wrong."""
+    generator = random.Random(seed)
+    texts = [generator.choices(WORDS, k=generator.randint(5, 15)) for _ in range(size)]
+
+    def corrupt(words, rate):
+        return " ".join(generator.choice(WORDS) if generator.random() < rate else word for word in words)
+
+    return [[" ".join(words) for words in texts]], [[corrupt(words, rate) for words in texts] for rate in rates]
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [
+        [50, 30, 20, 10, 80, 70, 60, 50, 80, 85],
+        [50, 30, 20, 10, 80, 70, 60, 50, 80, 60],
+        [5, 3, 0, 0, 8, 7, 6, 5, 8, 8],
+        [0, 0, 0, 0, 8, 7, 6, 5, 8, 8],
+        [2, 1, 0, 0, 2, 1, 0, 0, 2, 2],
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 4],
+    ],
+)
+def test_bleu_is_sacrebleus(statistics):
+    expected = BLEU.compute_bleu(statistics[:4], statistics[4:8], *statistics[8:], smooth_method="exp").score
+    found = bleu(np.array([statistics, statistics], dtype=float))
+    assert found == pytest.approx([expected] * 2, rel=1e-12)
+
+
+def test_scores_are_means_of_runs():
+    references, (first, second, third, fourth) = runs([0.2, 0.25, 0.1, 0.15])
+    found = compare_seeds([first, second], [third, fourth], references, tokenize="none", samples=FEW)
+    scores = [BLEU(tokenize="none").corpus_score(run, references).score for run in (first, second, third, fourth)]
+    assert (found.baseline, found.score) == pytest.approx((sum(scores[:2]) / 2, sum(scores[2:]) / 2), rel=1e-12)
+    assert found.low < found.score - found.baseline < found.high
+    assert found.seeds == 2
+
+
+def test_a_better_system_is_told_from_an_equal_one():
+    references, systems = runs([0.2] * 6 + [0.12] * 3)
+    base, equal, better = systems[:3], systems[3:6], systems[6:]
+    same = compare_seeds(base, equal, references, samples=FEW)
+    assert same.low < 0 < same.high
+    assert same.p_value > 0.05
+    other = compare_seeds(base, better, references, samples=FEW)
+    assert other.low > 0
+    assert other.p_value == 1 / (FEW["randomization"] + 1)
+    turned = compare_seeds(better, base, references, samples=FEW)
+    assert (turned.low, turned.high) == pytest.approx((-other.high, -other.low), abs=1)
+    assert compare_seeds(base, base, references, samples=FEW).p_value == 1
+
+
+def test_of_one_seed_it_is_sacrebleus_randomization():
+    """Of either sign, with other draws."""
+    references, (base, system) = runs([0.2, 0.18])
+    found = compare_seeds([base], [system], references)
+    systems = [("baseline", base), ("system", system)]
+    _, scores = PairedTest(systems, {"BLEU": BLEU()}, references, test_type="ar", n_samples=10000)()
+    assert found.p_value == pytest.approx(scores["BLEU"][1].p_value, abs=0.03)
+    assert 0.05 < found.p_value < 0.95
+
+
+def test_runs_that_differ_widen_the_interval():
+    references, (bad, good, one, other) = runs([0.3, 0.1, 0.2, 0.2])
+    steady = compare_seeds([one, other], [one, other], references, samples=FEW)
+    unsteady = compare_seeds([bad, good], [bad, good], references, samples=FEW)
+    assert unsteady.high - unsteady.low > 2 * (steady.high - steady.low)
+
+
+def test_as_many_runs_of_each():
+    references, (first, second) = runs([0.2, 0.2], size=5)
+    with pytest.raises(ValueError, match="1 runs of the baseline and 2 of the system; give as many of each"):
+        compare_seeds([first], [first, second], references)
+    with pytest.raises(ValueError, match="0 runs"):
+        compare_seeds([], [], references)
+    with pytest.raises(ValueError, match="5"):
+        compare_seeds([first[:3]], [second], references)
