@@ -56,6 +56,7 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
             _check_file(file, f"{study.name}: tests.{test.name}")
     for job in jobs:
         _check_teacher(plan, job, jobs)
+        _check_start(plan, job, jobs)
         record = plan.run_folder(job.row, job.seed) / OF_TRAINING[0]
         if record.is_file():
             check_run(read(RunRecord, record), job.row, job.seed, study.data, record)
@@ -76,6 +77,17 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
         raise FileNotFoundError(
             f"the row {job.row.name!r:.80} has the teacher {teacher.name!r:.80}, whose model is not in "
             f"{plan.model(teacher, teacher.seeds[0])}; put it there, train that row too, or name a model as the teacher"
+        )
+
+
+def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
+    start = plan.study.row(job.row.start) if job.row.start is not None else None
+    if start is None or plan.model(start, job.seed).is_dir():
+        return
+    if not any(other.row == start and other.seed == job.seed and not other.done() for other in jobs):
+        raise FileNotFoundError(
+            f"the row {job.row.name!r:.80} starts from {start.name!r:.80}, whose model is not in "
+            f"{plan.model(start, job.seed)}; put it there, train that row too, or name a model to start from"
         )
 
 

@@ -122,6 +122,9 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
     wanted = {"method": row.method, "size": row.size, "seed": seed, **options}
     given = run.data.by_name()
     found = {**given, **run.training.by_name(), **run.model.by_name(), "size": run.model.size or "base"}
+    if row.start is not None:
+        # The size is that of the model it starts from, and so may the method be.
+        wanted |= {"size": None, "method": row.method if found["method"] is not None else None}
     pairs = {name: (value, found[name]) for name, value in wanted.items() if name in found and value is not None}
     pairs |= {name: (row.config.get(name, _PRESET), overrides.get(name, _PRESET)) for name in {*row.config, *overrides}}
     if row.teacher is None:

@@ -79,13 +79,13 @@ class Plan:
     records: Path
 
     def jobs(self) -> list[Job]:
-        """Return all rows with all seeds, a teacher before its students."""
+        """Return all rows with all seeds, each behind the rows that it needs."""
         rows = sorted(self.study.rows, key=self._generation)
         return [self._job(row, seed) for row in rows for seed in row.seeds]
 
     def _generation(self, row: Row) -> int:
-        teacher = self.study.row(row.teacher) if row.teacher is not None else None
-        return 0 if teacher is None else 1 + self._generation(teacher)
+        needed = [other for name in row.needs if (other := self.study.row(name)) is not None]
+        return 1 + max(map(self._generation, needed)) if needed else 0
 
     def run_folder(self, row: Row, seed: int) -> Path:
         """Return the folder that the row is trained in."""
@@ -142,13 +142,23 @@ class Plan:
         # As JSON, so that text which looks like a number stays text.
         overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()]
         options = {
-            **{"method": row.method, "size": row.size, "config_overrides": overrides or None},
+            **self._beginning(row, seed),
+            "config_overrides": overrides or None,
             # What an interruption left there is of no use, if it is no checkpoint.
             "overwrite_output_dir": True if checkpoint is None else None,
             **{"tokenizer_name": self.tokenizer(), **data, **row.train, "seed": seed, "output_dir": run},
             "resume_from_checkpoint": checkpoint,
         }
         return Step("train", options, run / OF_TRAINING[0])
+
+    def _beginning(self, row: Row, seed: int) -> dict[str, Any]:
+        """Return the options that name the model before training."""
+        if row.start is None:
+            return {"method": row.method, "size": row.size}
+        other = self.study.row(row.start)
+        # A model that has been trained by a method keeps it.
+        method = row.method if other is None or other.method != row.method else None
+        return {"method": method, "model_name_or_path": row.start if other is None else self.model(other, seed)}
 
     def _test_steps(self, row: Row, seed: int, test: Test) -> Iterator[Step]:
         if test.split is not None:

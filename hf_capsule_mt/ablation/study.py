@@ -14,7 +14,7 @@ rows:
   - {name: transformer, method: transformer}
   - {name: "em-{routing_iterations}", method: em-routing, grid: {routing_iterations: [1, 2, 3]}}
   - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
-  - {name: gdr, method: gdr, against: "em-3"}     # tested for significance; else against the first
+  - {name: gdr, method: gdr, start: transformer, against: em-3}    # tested for significance; else against the first
 """
 
 import itertools
@@ -47,7 +47,7 @@ _DATA = {
 }
 _ROW = {
     **{"name": str, "method": str, "size": str, "config": dict, "grid": dict, "seeds": list, "teacher": str},
-    **{"against": str, "train": dict, "published": dict, "updates_per_second": float},
+    **{"start": str, "against": str, "train": dict, "published": dict, "updates_per_second": float},
 }
 _FIGURE = {"rows": list, "x": str, "test": str, "series": str, "baseline": str, "title": str, "log": int}
 _COST = {"gpus": int, "gpu": str, "updates_per_second": float, "source": str}
@@ -67,12 +67,19 @@ class Row:
     """Options of the training command: those of the study and the row's own."""
     teacher: str | None = None
     """A row of the study or a model, whose translations of the training sources replace the targets."""
+    start: str | None = None
+    """A row of the study, by the same seed, or a model, whose weights training starts from."""
     against: str | None = None
     """The row that it is tested against for significance; else the study's baseline."""
     published: Mapping[str, float] = field(default_factory=dict)
     """BLEU by test set, as the paper prints it."""
     updates_per_second: float | None = None
     """As the paper prints it; default: that of the study's `cost`."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Rows or models that must exist before this row is trained."""
+        return tuple(name for name in (self.teacher, self.start) if name is not None)
 
 
 @dataclass(frozen=True)
@@ -241,6 +248,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
             seeds=tuple(seeds),
             train={**study["train"], **item.get("train", {})},
             teacher=item.get("teacher"),
+            start=item.get("start"),
             against=item.get("against"),
             published=published,
             updates_per_second=item.get("updates_per_second"),
@@ -264,15 +272,24 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{where}: rows has {name!r:.80} twice; the names must differ")
-    teachers = {row.name: row.teacher for row in rows}
-    for name in names:
-        seen, teacher = [name], teachers[name]
-        while teacher in teachers:
-            if teacher in seen:
-                chain = " <- ".join([*seen, teacher])
-                raise ValueError(f"{where}: the row {name!r:.80} learns from itself: {chain:.1000}")
-            seen.append(teacher)
-            teacher = teachers[teacher]
+    by_name = {row.name: row for row in rows}
+    for row in rows:
+        _check_no_circle(row, by_name, (row.name,), where)
+        other = by_name.get(row.start)
+        if other is not None and not set(row.seeds) <= set(other.seeds):
+            raise ValueError(
+                f"{where}: the row {row.name!r:.80} has seeds {row.seeds}, but {row.start!r:.80}, which it starts from "
+                f"by the same seed, has {other.seeds}"
+            )
+
+
+def _check_no_circle(row: Row, by_name: Mapping[str, Row], seen: tuple[str, ...], where: str) -> None:
+    for name in row.needs:
+        if name in seen:
+            chain = " <- ".join([*seen, name])
+            raise ValueError(f"{where}: the row {seen[0]!r:.80} learns from itself: {chain:.1000}")
+        if name in by_name:
+            _check_no_circle(by_name[name], by_name, (*seen, name), where)
 
 
 def _cost(cost: Mapping[str, Any], where: str) -> Cost:

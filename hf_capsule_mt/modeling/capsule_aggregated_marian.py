@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from transformers import (
     Cache,
     GenerationMixin,
-    MarianConfig,
     MarianMTModel,
     PreTrainedModel,
 )
@@ -56,7 +55,7 @@ from .outputs import (
 from .safe_loading import SafetensorsOnly
 from .translation_head import GuidedTranslationHead
 from .undivided_modules import UndividedModules
-from .warm_start import aggregated_config, load_marian, load_marian_weights
+from .warm_start import aggregated_config, is_plain, load_marian, load_marian_weights
 from .weight_hashes import HashedWeights
 
 
@@ -411,7 +410,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         Until the first update the logits are those of the Marian model, if no output is "replace".
 
         Args:
-            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it.
+            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it; or a
+                model of this class without any aggregation or guided routing.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
                 `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
                 routing adds to the decoder's states.
@@ -423,7 +423,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         """
         if not isinstance(marian, PreTrainedModel):
             marian = load_marian(marian)
-        elif not isinstance(marian, MarianMTModel) or marian.config.model_type != MarianConfig.model_type:
+        elif not isinstance(marian, MarianMTModel) or not is_plain(marian.config):
             raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
         config = aggregated_config(marian.config, config_overrides)
         model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)

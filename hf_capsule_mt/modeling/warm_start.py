@@ -42,6 +42,13 @@ def _check_model_type(name_or_path: str, revision: str) -> None:
         )
 
 
+def is_plain(config: PreTrainedConfig) -> bool:
+    """Return whether a model is a Marian model in all but its type, having nothing that is routed or aggregated."""
+    if isinstance(config, CapsuleAggregatedMarianConfig):
+        return config.layer_aggregation is config.head_aggregation is config.guided_routing is None
+    return config.model_type == MarianConfig.model_type
+
+
 def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
     """The configuration of a Marian model, with `overrides`, and its aggregations beside what they would replace.
 

@@ -5,7 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    MarianConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hf_capsule_mt.checkpoints import explained_weights, load_weights, read_config
 from hf_capsule_mt.configuration import (
@@ -18,7 +25,7 @@ from hf_capsule_mt.configuration import (
 from hf_capsule_mt.configuration.checks import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.modeling.warm_start import load_marian
+from hf_capsule_mt.modeling.warm_start import is_plain, load_marian
 from hf_capsule_mt.registration import CONFIGURATIONS
 
 from .arguments import ModelArguments
@@ -34,7 +41,8 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
 
     Raises:
         ValueError: if the method, the size or a field is unknown, a field's value is impossible or does not fit the
-            checkpoint, or the checkpoint is of another type or, being one of this package, is to become another method.
+            checkpoint, or the checkpoint is of another type or, being one of this package, is to become another method
+            though it has one.
         OSError: if there is no such checkpoint, or its weights are missing, damaged or of another shape.
     """
     if args.model_name_or_path is None:
@@ -83,20 +91,27 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
             f"package ({', '.join(map(repr, _CONFIGURATIONS))})"
         )
     if model_type == "marian":
-        return _from_marian(path, revision, args.method or "transformer", fields)
-    if args.method is not None:
-        raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
-    check_overrides(_CONFIGURATIONS[model_type], fields)
+        method = args.method or "transformer"
+        _check_becomes(path, MarianConfig(), method)
+        # Many OPUS-MT checkpoints are in float16, in which Adam fails.
+        return _from_plain(load_marian(path, revision=revision, dtype=torch.float32), method, fields)
     how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False}
+    if args.method is not None:
+        _check_becomes(path, AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False), args.method)
+        return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args.method, fields)
+    check_overrides(_CONFIGURATIONS[model_type], fields)
     return load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
 
 
-def _from_marian(path: str, revision: str, method: str, fields: dict[str, Any]) -> PreTrainedModel:
+def _check_becomes(path: str, config: PreTrainedConfig, method: str) -> None:
+    if not is_plain(config):
+        raise ValueError(f"method is {method!r}, but {path} has one already; leave out --method")
     if method_config_class(method) is not CapsuleAggregatedMarianConfig:
         raise ValueError(
             f"method is {method!r}, which no Marian model can become, but {path} is one; leave out "
             "--model_name_or_path to train from scratch"
         )
-    # Many OPUS-MT checkpoints are in float16, in which Adam fails.
-    marian = load_marian(path, revision=revision, dtype=torch.float32)
-    return CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **{**method_fields(method), **fields})
+
+
+def _from_plain(plain: PreTrainedModel, method: str, fields: dict[str, Any]) -> PreTrainedModel:
+    return CapsuleAggregatedMarianForConditionalGeneration.from_marian(plain, **{**method_fields(method), **fields})

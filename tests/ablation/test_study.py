@@ -76,6 +76,37 @@ def test_a_teacher_comes_before_its_students(tmp_path, study):
     assert [file.name for file in train.options["train_file"]] == ["plain.en", "plain.de"]
 
 
+def test_a_row_starts_from_another_of_the_same_seed(tmp_path, study, parsers):
+    study["seeds"] = [1, 2]
+    study["rows"][0]["start"] = "company/model"
+    study["rows"] += [
+        {"name": "guided", "method": "gdr", "start": "plain"},
+        {"name": "longer", "method": "transformer", "start": "plain", "seeds": [2]},
+    ]
+    study["rows"].reverse()
+    found = read(tmp_path, study)
+    check_study(found, parsers)
+    jobs = Plan(found, tmp_path / "runs", tmp_path).jobs()
+    trained = {job.name: next(step for step in job.steps if step.command == "train").options for job in jobs}
+    assert list(trained)[:2] == ["plain, seed 1", "plain, seed 2"]
+    assert trained["plain, seed 1"]["model_name_or_path"] == "company/model"
+    for name, method in (("guided, seed 2", "gdr"), ("longer, seed 2", None)):
+        assert trained[name]["model_name_or_path"] == tmp_path / "runs/plain/seed2/average"
+        assert (trained[name]["method"], "size" in trained[name]) == (method, False)
+
+
+def test_what_a_row_starts_from_must_be_there(tmp_path, study):
+    study["rows"][1] = {"name": "guided", "method": "gdr", "start": "plain"}
+    plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        (tmp_path / name).touch()
+    check_files(plan, plan.jobs())
+    with pytest.raises(FileNotFoundError, match=r"'guided' starts from 'plain', whose model is not in .*average; put"):
+        check_files(plan, plan.jobs()[1:])
+    (tmp_path / "runs/plain/seed1/average").mkdir(parents=True)
+    check_files(plan, plan.jobs()[1:])
+
+
 def test_a_data_set_of_the_hub(tmp_path, study, parsers):
     """Test sets become files, and so does the validation data of a student, whose training data are files."""
     study["data"] = {"dataset_name": "wmt/wmt14", "dataset_config_name": "de-en"}
@@ -111,6 +142,12 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ("rows.0.grid", {"dropout": [0.1, 0.2]}, "name is 'plain'; by its grid, it must have {dropout} in it"),
         ("rows.0.name", "plain-{dropout}", "by its grid, it must have nothing in braces in it"),
         ("baseline", "nobody", "baseline is 'nobody'; the rows are plain, student"),
+        ("rows.0.start", "student", "the row 'plain' learns from itself: plain <- student <- plain"),
+        (
+            "rows.1",
+            {"name": "b", "method": "gdr", "start": "plain", "seeds": [1, 2]},
+            "'b' has seeds ",
+        ),
         ("rows.1.against", "nobody", "'student': against is 'nobody'; the rows are plain, student"),
         ("rows.0.grid", {"dropout": 0.1}, "grid.dropout is 0.1; it must be a list"),
         ("rows.0.published", {"tset": 27.3}, r"published has 'tset'; allowed are 'test'"),

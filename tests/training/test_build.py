@@ -112,6 +112,17 @@ def test_warm_start_from_marian_changes_no_logit(marian, method):
     assert model.generation_config.to_dict() == parent.generation_config.to_dict()
 
 
+@pytest.mark.parametrize("method", ["em-routing", "head-em-routing", "gdr"])
+def test_a_plain_transformer_of_ones_own_becomes_another_method(tmp_path, method):
+    parent = from_scratch("dropout=0.25", method="transformer")
+    parent.save_pretrained(tmp_path)
+    model = build(method=method, model_name_or_path=str(tmp_path), overrides=["attention_dropout=0.5"])
+    assert {name: getattr(model.config, name) for name in method_fields(method)} == method_fields(method)
+    assert (model.config.dropout, model.config.attention_dropout) == (0.25, 0.5)
+    assert model.config.layer_aggregation_output == model.config.head_aggregation_output == "residual"
+    assert torch.equal(logits(model), logits(parent))
+
+
 def test_warm_start_with_other_fields(marian):
     model = build(method="em-routing", model_name_or_path=marian, overrides=["routing_iterations=2", "dropout=0.5"])
     assert (model.config.routing_iterations, model.config.dropout) == (2, 0.5)
