@@ -4,10 +4,16 @@ In float32 torch multiplies by MKL, which leaves half of what an AMD CPU can do 
 one that `torch.compile` calls; where it is not to be had, it is `@`.
 """
 
+import os
 from functools import cache
 
 import torch
 from torch import Tensor
+
+# oneDNN, and torch's side of it (ideep), keep a program of up to a megabyte for each of the last 1,024 shapes: sentences
+# of all lengths fill gigabytes. Both read their limit at their first product, also of those in bfloat16.
+for _limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_limit, "128")
 
 _SMALL_PRODUCT = 1 << 23
 """Multiplications below which a call of oneDNN costs more than it saves."""
