@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-# oneDNN, and torch's side of it (ideep), keep a program of up to a megabyte for each of the last 1,024 shapes: sentences
+# oneDNN, and torch's side of it (ideep), keep a program of up to a megabyte for each of the last 1,024 shapes: texts
 # of all lengths fill gigabytes. Both read their limit at their first product, also of those in bfloat16.
 for _limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_limit, "128")
