@@ -21,12 +21,14 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def start(command, words, log, death=None, environment=None):
+def start(command, words, log, death=None, environment=None, pipe=None):
     """Start `hf_capsule_mt.cli.COMMAND` with `words`, its output in the file `log`; returns the process.
 
-    `death` is a function of `deaths` and its arguments, which make the process kill itself.
+    `death` is a function of `deaths` and its arguments, which make the process kill itself; `pipe` the files of its
+    standard input and of its standard output, which else is in the log.
     """
-    process = _CONTEXT.Process(target=_run, args=(command, list(map(str, words)), str(log), death, environment or {}))
+    args = command, list(map(str, words)), str(log), death, environment or {}, pipe
+    process = _CONTEXT.Process(target=_run, args=args)
     process.start()
     return process
 
@@ -66,10 +68,13 @@ def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run(command, words, log, death, environment):
+def _run(command, words, log, death, environment, pipe):
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    if pipe is not None:
+        os.dup2(os.open(pipe[0], os.O_RDONLY), 0)
+        os.dup2(os.open(pipe[1], os.O_WRONLY | os.O_CREAT), 1)
     os.environ.update(environment, TOKENIZERS_PARALLELISM="false")
     try:
         if death is not None:

@@ -74,17 +74,18 @@ def test_what_was_made_of_other_weights_is_made_again(commands, tmp_path):
     ]
 
 
-def test_two_runners_in_one_folder(commands, tmp_path):
-    (commands / "again.py").write_text(
-        "import sys\nfrom pathlib import Path\n"
-        "from hf_capsule_mt import files\n"
-        "from hf_capsule_mt.ablation.runner import run_jobs\n"
-        "files.GRACE = 0\n"
-        f"try:\n    run_jobs([], Path({str(tmp_path)!r}), '')\n"
-        "except BlockingIOError as error:\n    Path(sys.argv[2]).write_text(str(error))\n"
+def test_two_runners_in_one_folder(commands, tmp_path, monkeypatch):
+    (commands / "locked.py").write_text(
+        "import sys\nfrom pathlib import Path\nfrom filelock import FileLock, Timeout\n"
+        f"try:\n    FileLock({str(tmp_path / LOCK)!r}).acquire(timeout=0)\n"
+        "except Timeout:\n    Path(sys.argv[2]).write_text('it is')\n"
     )
-    assert run_jobs([job(tmp_path, "row", "again")], tmp_path, "unused", lambda line: None) == []
-    assert (tmp_path / "row0.json").read_text().startswith(f"another process works in {tmp_path}; wait for it")
+    assert run_jobs([job(tmp_path, "row", "locked")], tmp_path, "unused", lambda line: None) == []
+    assert (tmp_path / "row0.json").read_text() == "it is"
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    busy = pytest.raises(BlockingIOError, match=f"another process works in {tmp_path}; wait for it")
+    with FileLock(tmp_path / LOCK), busy:
+        run_jobs([], tmp_path, "unused")
 
 
 def test_a_training_that_outlived_its_study(commands, tmp_path, monkeypatch):

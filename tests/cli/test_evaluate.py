@@ -126,6 +126,7 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
     assert (tmp_path / "ref.de").read_text() == "c b a\n\ng f e d\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_as_a_script(files):
     command = [sys.executable, str(SCRIPT), "--hypotheses", files[0], "--references", files[1]]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked_commands import run_both
+from forked_commands import run, run_both
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
 
@@ -92,16 +92,12 @@ def test_compressed_input_and_options(checkpoint, source, tmp_path):
     assert lines_of(tmp_path / "out.de") == translate_lines(tiny_model(), tiny_tokenizer(), LINES, **options)
 
 
-def test_standard_input_to_standard_output(checkpoint, source, expected):
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), "--model", checkpoint, *OPTIONS],
-        input=source.read_bytes(),
-        capture_output=True,
-        check=True,
-    )
-    assert result.stdout.decode() == "".join(f"{line}\n" for line in expected)
-    assert b"8 lines" in result.stderr
-    assert b"tokens/s" in result.stderr
+def test_standard_input_to_standard_output(checkpoint, source, tmp_path, expected):
+    log, target = tmp_path / "log", tmp_path / "out.de"
+    assert run("translate", ["--model", checkpoint, *OPTIONS], log, pipe=(source, target)) == 0, log.read_text()
+    assert lines_of(target) == expected
+    assert "8/8" in log.read_text()
+    assert "tokens/s" in log.read_text()
 
 
 @pytest.mark.slow
