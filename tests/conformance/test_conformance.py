@@ -151,13 +151,10 @@ class NoAggregationTest(Marian, GenerationTesterMixin, unittest.TestCase):
     pass
 
 
-# The code of these two is that of "everything".
-@pytest.mark.exhaustive
 class RoutedHeadsAndLayersTest(Marian, GenerationTesterMixin, unittest.TestCase):
     kind = "heads_and_layers"
 
 
-@pytest.mark.exhaustive
 class GuidedRoutingTest(Marian, GenerationTesterMixin, unittest.TestCase):
     kind = "guided"
 
