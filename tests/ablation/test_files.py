@@ -14,7 +14,7 @@ from hf_capsule_mt.cli.ablate import command_parsers
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "benchmarks" / "ablations").glob("*.yaml"))
-PAPERS = [path for path in STUDIES if path.stem != "multi30k"]
+PAPERS = [path for path in STUDIES if not path.stem.startswith("multi30k")]
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def parsers():
 def test_every_row_can_be_run(path, parsers):
     study = read_study(path)
     check_study(study, parsers)
-    saved = study.sections["train"]
-    assert study.sections["average_checkpoints"]["last"] < saved["save_total_limit"]
+    averaged = study.sections.get("average_checkpoints", {"last": 1})["last"]
+    assert averaged < study.sections["train"]["save_total_limit"]
     for file in (study.page, *study.speed, study.growth):
         assert file is None or (ROOT / file).is_file()
 
