@@ -23,6 +23,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
@@ -331,7 +332,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Evaluate as the Trainer does, but count every sentence once."""
         # Seq2SeqTrainer keeps what fills up the last batch of several processes, and would score it twice.
         self.gather_function = self.accelerator.gather_for_metrics
-        if self.is_fsdp_enabled and hasattr(self, "_gen_kwargs"):
+        if (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()) and hasattr(self, "_gen_kwargs"):
             # Weights are gathered at every step, by all processes: none may stop before the others.
             self._gen_kwargs["synced_gpus"] = True
         try:

@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils.launch import prepare_multi_gpu_env
+from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 from transformers import AutoModelForSeq2SeqLM
@@ -164,3 +165,44 @@ def test_configuration_files_for_gpus(name, processes, launcher):
     assert [key for key in ("multi_gpu", "use_fsdp", "use_deepspeed") if getattr(options, key)] == [launcher] * bool(
         launcher
     )
+
+
+ZERO, METHODS_OF_DEEPSPEED = ("zero2", "zero3"), ("em-routing", "gdr", "rnmt")
+
+
+def deepspeed_environment(name, method):
+    """What a configuration file of DeepSpeed adds to the environment, but for the precision."""
+    # As docs/training.md says of it.
+    whole = ["--deepspeed_moe_layer_cls_names", "ConditionalGRU"] if (name, method) == ("zero3", "rnmt") else []
+    options = launched(name, "--num_processes", "2", "--mixed_precision", "no", *whole)
+    # As the launcher does.
+    options.deepspeed_fields_from_accelerate_config = "zero_stage,zero3_init_flag,zero3_save_16bit_model"
+    _, environment = prepare_deepspeed_cmd_env(options)
+    return {key: value for key, value in environment.items() if key.startswith("ACCELERATE")} | {
+        "DS_ACCELERATOR": "cpu"
+    }
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_deepspeed_takes_the_same_updates(tmp_path):
+    """Where it is installed. Under ZeRO-3 a new model begins with other weights, so all go on with trained ones."""
+    pytest.importorskip("deepspeed", reason="needs DeepSpeed; DS_BUILD_OPS=0 pip install deepspeed")
+    write_corpus(tmp_path)
+    same = {"max_tokens_per_batch": 60, "max_steps": 4, **ADAM}
+    runs = []
+    for method in METHODS_OF_DEEPSPEED:
+        main(options_of(tmp_path, f"first-{method}", 0, method=method, **same))
+        begun = {"model_name_or_path": tmp_path / f"first-{method}", "config_overrides": None}
+        same_of_all = {**same, **dict.fromkeys(("method", "size", "tokenizer_name")), **begun}
+        main(options_of(tmp_path, f"alone-{method}", 0, **same_of_all, **TWICE))
+        for name in ZERO:
+            options = options_of(tmp_path, f"{name}-{method}", 0, **same_of_all)
+            runs.append((deepspeed_environment(name, method), options))
+    run_elsewhere(tmp_path, runs, "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    for name, method in product(ZERO, METHODS_OF_DEEPSPEED):
+        losses, _, weights, processes = results(tmp_path / f"{name}-{method}")
+        expected_losses, _, expected_weights, _ = results(tmp_path / f"alone-{method}")
+        assert processes == 2
+        assert losses == pytest.approx(expected_losses, rel=1e-4), (name, method)
+        torch.testing.assert_close(weights, expected_weights, rtol=1e-3, atol=1e-4)
