@@ -69,11 +69,8 @@ def _check_file(file: Path, where: str) -> None:
 
 def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     teacher = plan.study.row(job.row.teacher) if job.row.teacher is not None else None
-    if teacher is None or plan.model(teacher, teacher.seeds[0]).is_dir():
-        return
-    trained_first = any(other.row == teacher and other.seed == teacher.seeds[0] and not other.done() for other in jobs)
     distilled = any(step.command == "distill" and step.product.exists() for step in job.steps)
-    if not trained_first and not distilled:
+    if teacher is not None and not distilled and not _will_be_there(plan, teacher, teacher.seeds[0], jobs):
         raise FileNotFoundError(
             f"the row {job.row.name!r:.80} has the teacher {teacher.name!r:.80}, whose model is not in "
             f"{plan.model(teacher, teacher.seeds[0])}; put it there, train that row too, or name a model as the teacher"
@@ -82,13 +79,17 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
 
 def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     start = plan.study.row(job.row.start) if job.row.start is not None else None
-    if start is None or plan.model(start, job.seed).is_dir():
-        return
-    if not any(other.row == start and other.seed == job.seed and not other.done() for other in jobs):
+    if start is not None and not _will_be_there(plan, start, job.seed, jobs):
         raise FileNotFoundError(
             f"the row {job.row.name!r:.80} starts from {start.name!r:.80}, whose model is not in "
             f"{plan.model(start, job.seed)}; put it there, train that row too, or name a model to start from"
         )
+
+
+def _will_be_there(plan: Plan, row: Row, seed: int, jobs: Sequence[Job]) -> bool:
+    """Return whether the model of a row is there, or is trained by one of the jobs."""
+    trained = any(job.row == row and job.seed == seed and not job.done() for job in jobs)
+    return trained or plan.model(row, seed).is_dir()
 
 
 def _check_options(options: Mapping[str, Any], where: str, parser: argparse.ArgumentParser, set_here: set[str]) -> None:

@@ -14,7 +14,7 @@ from .scores import check_aligned, make_metrics
 from .significance import sentence_statistics
 
 SAMPLES = {"bootstrap": 2000, "randomization": 10000}
-# Samples that are summed up together: of 3 seeds and 1,000 sentences 250 kB a sample, for the draws of the exchange.
+# Samples that are summed up together: each has a number for every run and sentence.
 _AT_ONCE = 250
 
 
