@@ -23,11 +23,17 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.attention import AttentionAligner, last_two, layers_of_attention, source_spans, target_spans
+from hf_capsule_mt.attention import aligner, last_two, layers_of_attention
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
-from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, generate_batches
+from hf_capsule_mt.evaluation.translator import (
+    batch_by_tokens,
+    encode_lines,
+    generate_batches,
+    with_end,
+    words_before_end,
+)
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.marked_segments import marked_segments
 from hf_capsule_mt.records import Environment
@@ -93,9 +99,8 @@ def translations(
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
     found = {}
     for batch, generated in generate_batches(model, encoded, batches, num_beams=num_beams):
-        for index, row in zip(batch, generated.tolist()):
-            ends = [place for place, word in enumerate(row) if word == tokenizer.eos_token_id]
-            found[index] = row[: ends[0] + 1 if ends else None]
+        for index, row, pair in zip(batch, generated.tolist(), words_before_end(generated, tokenizer.eos_token_id)):
+            found[index] = [row[0], *with_end(*pair)]
     for index in range(len(sources)):
         yield found[index], tokenizer.decode(found[index], skip_special_tokens=True)
 
@@ -131,9 +136,8 @@ def put_back(
     words = source.split()
     words[word] = TAG[0] + words[word] + TAG[1]
     [segment] = marked_segments(" ".join(words), True, None, None)
-    decode = lambda rows: tokenizer.batch_decode(rows, skip_special_tokens=True)  # noqa: E731
-    spans = source_spans(tokenizer, source, tokenizer(source)["input_ids"])
-    return segment.put_back(text, AttentionAligner(attention, spans, target_spans(ids[1:], decode)))
+    read = tokenizer(source)["input_ids"]
+    return segment.put_back(text, aligner(attention, tokenizer, source, read, ids[1:]))
 
 
 def judge(tagged: str, text: str, word: int) -> str:

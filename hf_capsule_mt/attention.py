@@ -9,6 +9,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 
 import torch
@@ -82,6 +83,29 @@ class AttentionAligner:
         attention = self._attention[: len(self._target), : len(self._source)].double()
         weights = rows.T @ attention @ columns / rows.sum(0).clamp(min=1).unsqueeze(-1)
         return (weights / weights.sum(0, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)).tolist()
+
+
+def aligner(
+    attention: Tensor,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    ids: Sequence[int],
+    words: Sequence[int],
+    clean_up_tokenization_spaces: bool | None = None,
+) -> AttentionAligner:
+    """Return what aligns a text and its translation.
+
+    Args:
+        attention: `[target tokens, source tokens]`.
+        tokenizer: of both.
+        text: the source.
+        ids: of the source, as the model reads it.
+        words: ids of the translation, without what decoding starts from.
+        clean_up_tokenization_spaces: as the translation was decoded.
+    """
+    options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
+    decode = partial(tokenizer.batch_decode, **options)
+    return AttentionAligner(attention, source_spans(tokenizer, text, ids), target_spans(words, decode))
 
 
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:

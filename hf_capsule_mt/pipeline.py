@@ -22,7 +22,7 @@ from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
-from .attention import AttentionAligner, cross_attention, source_spans, target_spans
+from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
 from .source_limits import check_words, positions, source_limit
@@ -341,7 +341,7 @@ class TranslationPipeline(ChunkPipeline):
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
         texts = [
             [
-                self._put_back(output, number, self.tokenizer.decode(words, **options), options)
+                self._put_back(output, number, self.tokenizer.decode(words, **options), clean_up_tokenization_spaces)
                 for number, words in enumerate(found)
             ]
             for output, found in zip(model_outputs, sequences, strict=True)
@@ -349,18 +349,16 @@ class TranslationPipeline(ChunkPipeline):
         joined = ["".join(map(Segment.around, segments, parts)) for parts in zip(*texts, strict=True)]
         return [{"translation_text": text} for text in joined]
 
-    def _put_back(self, output: dict[str, Any], number: int, text: str, options: dict[str, bool]) -> str:
+    def _put_back(self, output: dict[str, Any], number: int, text: str, clean_up: bool | None) -> str:
         """Return the text of a sequence with the tags of its segment, and what is kept."""
         segment = output["segment"]
         if not isinstance(segment, MarkedSegment):
             return text
         if not segment.needs_alignment:
             return segment.put_back(text)
-        ids = output["input_ids"][0].tolist()
-        decode = partial(self.tokenizer.batch_decode, **options)
-        targets = target_spans(output["output_ids"][0, number, 1:].tolist(), decode)
-        spans = source_spans(self.tokenizer, segment.text, ids)
-        return segment.put_back(text, AttentionAligner(output["attention"][0, number], spans, targets))
+        ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
+        attention = output["attention"][0, number]
+        return segment.put_back(text, aligner(attention, self.tokenizer, segment.text, ids, words, clean_up))
 
 
 def _needs_alignment(segment: Segment) -> bool:

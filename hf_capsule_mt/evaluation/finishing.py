@@ -1,20 +1,19 @@
 """What becomes of generated words: texts with the tags of their sources, and what a report says of them."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.attention import AttentionAligner, cross_attention, source_spans, target_spans
+from hf_capsule_mt.attention import AttentionAligner, aligner, cross_attention
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.documents import Segment
 from hf_capsule_mt.marked_segments import MarkedSegment
 from hf_capsule_mt.teacher_forcing import pad_rows
 
 from .translation_report import judge, sequence_scores
-from .translator import words_before_end
+from .translator import with_end, words_before_end
 
 
 class Finisher:
@@ -58,7 +57,7 @@ class Finisher:
         eos = self._model.generation_config.eos_token_id
         words, ends = zip(*words_before_end(generated, eos))
         sources = [self._encoded[index] for index in batch]
-        targets = [[*row, *([] if end is None else [end])] for row, end in zip(words, ends)]
+        targets = list(map(with_end, words, ends))
         scores = sequence_scores(self._model, sources, targets)
         each = zip(sources, words, ends, texts, scores, strict=True)
         return [vars(judge(source, row, end is not None, text, score)) for source, row, end, text, score in each]
@@ -82,7 +81,5 @@ class Finisher:
         return finished
 
     def _aligner(self, segment: MarkedSegment, index: int, generated: Tensor, attention: Tensor) -> AttentionAligner:
-        spans = source_spans(self._tokenizer, segment.text, self._encoded[index])
         [(words, _)] = words_before_end(generated[None], self._model.generation_config.eos_token_id)
-        targets = target_spans(words, partial(self._tokenizer.batch_decode, skip_special_tokens=True))
-        return AttentionAligner(attention, spans, targets)
+        return aligner(attention, self._tokenizer, segment.text, self._encoded[index], words)

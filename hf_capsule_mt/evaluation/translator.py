@@ -169,6 +169,11 @@ def words_before_end(
     return rows
 
 
+def with_end(words: list[int], end: int | None) -> list[int]:
+    """Return a translation of [`words_before_end`] with its end, if it has one."""
+    return words if end is None else [*words, end]
+
+
 def generate_batches(
     model: PreTrainedModel,
     encoded: Sequence[Sequence[int]],

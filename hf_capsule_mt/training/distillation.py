@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hf_capsule_mt.evaluation.translator import (
     generate_batches,
     source_limit,
     tokenize_lines,
+    with_end,
     words_before_end,
 )
 from hf_capsule_mt.files import parse_json, read_json, replace_text
@@ -139,10 +141,9 @@ def distill(
     for batch, generated in generate_batches(model, encoded, batches, **options):
         eos = model.generation_config.eos_token_id
         texts, found = decode_words(tokenizer, generated, eos), words_before_end(generated, eos)
-        targets = [words if end is None else [*words, end] for words, end in found]
         likely = [None] * len(batch)
         if scores:
-            likely = sequence_scores(model, [encoded[index] for index in batch], targets)
+            likely = sequence_scores(model, [encoded[index] for index in batch], list(starmap(with_end, found)))
         for index, text, (_, end), score in zip(batch, texts, found, likely, strict=True):
             results[index] = Distilled(text, _failure(text, end is not None), score)
     return [result or Distilled("", "empty source") for result in results]
