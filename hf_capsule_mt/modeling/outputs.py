@@ -135,7 +135,7 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
         lm_loss: the (label-smoothed) cross entropy of the target words.
         bow_loss: the bag-of-words loss of guided routing.
         bca_loss: the bilingual content agreement loss of guided routing.
-        rdrop_loss: the divergence between two passes (R-Drop).
+        rdrop_loss: the divergence between two passes (R-Drop). It, and `lm_loss` beside it, have no gradient.
     """
 
     lm_loss: Tensor | None = None

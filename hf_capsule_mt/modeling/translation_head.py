@@ -8,7 +8,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
 from .forced_decoding import ForcedDecoding
-from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_loss
+from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
 from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
 logger = logging.get_logger(__name__)
@@ -46,7 +46,7 @@ class TranslationHead(ForcedDecoding):
                 right, if there are no others.
             num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
             return_logits: whether to return the logits in training with labels too.
-            rdrop_alpha: weight of [`rdrop_loss`] in the loss, for a batch whose second half repeats the first.
+            rdrop_alpha: weight of the divergence ([`rdrop_cross_entropy`]), for a batch that repeats its first half.
 
         The other arguments are those of the encoder-decoder's forward.
         """
@@ -75,10 +75,7 @@ class TranslationHead(ForcedDecoding):
             logits = self.lm_head(outputs.last_hidden_state)
             if self._logits_bias() is not None:
                 logits = logits + self._logits_bias()
-        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch)
-        if labels is not None and rdrop_alpha:
-            losses["rdrop_loss"] = self._rdrop_loss(outputs, labels, num_items_in_batch)
-            losses["loss"] = losses["loss"] + rdrop_alpha * losses["rdrop_loss"]
+        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
         return RoutedSeq2SeqLMOutput(
             **losses,
             logits=logits,
@@ -117,30 +114,42 @@ class TranslationHead(ForcedDecoding):
         outputs: RoutedSeq2SeqModelOutput,
         labels: Tensor,
         num_items_in_batch: Tensor | int | None,
+        rdrop_alpha: float,
     ) -> dict[str, Tensor]:
         """The loss and its parts: each part but that of the words has its weight in the configuration."""
-        settings = self.config.label_smoothing, num_items_in_batch
-        if logits is None:
-            states, vocabulary = outputs.last_hidden_state, self.lm_head.weight
-            lm_loss = linear_cross_entropy(states, vocabulary, labels, self._flat_bias(), *settings)
-        else:
-            lm_loss = label_smoothed_cross_entropy(logits, labels, *settings)
+        loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
         parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
-        return {"loss": sum(weighted, start=lm_loss), "lm_loss": lm_loss, **parts}
+        return {"loss": sum(weighted, start=loss), **of_words, **parts}
+
+    def _losses_of_words(
+        self,
+        logits: Tensor | None,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        rdrop_alpha: float,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the words, and its parts by name."""
+        smoothing = self.config.label_smoothing
+        states, vocabulary, bias = outputs.last_hidden_state, self.lm_head.weight, self._flat_bias()
+        if rdrop_alpha:
+            if not _is_plain(self.lm_head):
+                raise ValueError(
+                    "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
+                )
+            loss, apart = rdrop_cross_entropy(
+                states, vocabulary, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
+            )
+            return loss, {"lm_loss": (loss - rdrop_alpha * apart).detach(), "rdrop_loss": apart}
+        if logits is None:
+            loss = linear_cross_entropy(states, vocabulary, labels, bias, smoothing, num_items_in_batch)
+        else:
+            loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
+        return loss, {"lm_loss": loss}
 
     def _flat_bias(self) -> Tensor | None:
         return None if self._logits_bias() is None else self._logits_bias().flatten()
-
-    def _rdrop_loss(
-        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
-    ) -> Tensor:
-        if not _is_plain(self.lm_head):
-            raise ValueError(
-                "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
-            )
-        states, vocabulary = outputs.last_hidden_state, self.lm_head.weight
-        return rdrop_loss(states, vocabulary, labels, self._flat_bias(), num_items_in_batch)
 
     def _outputs_for_losses(self) -> dict[str, bool]:
         """Arguments by which the encoder-decoder returns what the auxiliary losses read."""

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from .products import add_product, product
 
 _CHUNK = 7 << 20  # scores in a chunk: 28 MiB of float32, for 32 and more are given back to the system every time
+_CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make too little of a product
 
 
 def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -84,5 +85,8 @@ class LogPartitionFunction(torch.autograd.Function):
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
     """Return slices of queries whose scores may exist at one time; one for all under compilation."""
-    size = queries.shape[0] if torch.compiler.is_compiling() else max(1, _CHUNK // embedding.shape[0])
-    return [slice(start, start + size) for start in range(0, queries.shape[0], size)]
+    positions = queries.shape[0]
+    if not torch.compiler.is_compiling():
+        positions = max(1, min(positions, _CHUNK // embedding.shape[0]))
+        positions = min(positions, _CPU_POSITIONS) if queries.device.type == "cpu" else positions
+    return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]

@@ -1,12 +1,14 @@
 """Losses of target words and of capsules; bag_of_words.py has that of bags."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .divergence import divergence_sum
 from .log_partition import log_partition_sum
 from .routing import compute_dtype, in_compute_dtype
+from .two_passes import two_pass_sums
 
 
 def label_smoothed_cross_entropy(
@@ -58,65 +60,91 @@ def linear_cross_entropy(
     Returns:
         The loss, in float32 (float64 for float64 states).
     """
-    labels = labels.to(states.device)
-    mask = labels != -100
-    dtype = compute_dtype(states)
-    # Zero, not times zero: what a position without a word holds may be anything.
-    states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
-    words = labels.masked_fill(~mask, 0).flatten()
-    if torch.is_autocast_enabled(states.device.type):
-        lower = torch.get_autocast_dtype(states.device.type)
-        states, embedding = states.to(lower), embedding.to(lower)
+    words = _real_words(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
-        weights = mask.flatten().to(dtype)
-        targets = (1 - label_smoothing) * F.embedding(words, embedding).to(dtype)
-        if label_smoothing:
-            targets = targets + label_smoothing * embedding.mean(0, dtype=dtype)
-        of_the_targets = (states.to(dtype) * targets).sum()
-        if bias is not None:
-            biases = (1 - label_smoothing) * bias[words].to(dtype) + label_smoothing * bias.mean(dtype=dtype)
-            of_the_targets = of_the_targets + weights @ biases
-        loss = log_partition_sum(states, embedding, weights, bias) - of_the_targets
-    items = weights.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=loss.device)
-    return loss / items
+        partitions = log_partition_sum(words.states, words.embedding, words.weights, bias)
+        loss = partitions - _scores_of_targets(words, bias, label_smoothing)
+    return loss / words.items(num_items_in_batch)
 
 
-def rdrop_loss(
+def rdrop_cross_entropy(
     states: Tensor,
     embedding: Tensor,
     labels: Tensor,
+    alpha: float,
     bias: Tensor | None = None,
+    label_smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
-) -> Tensor:
-    """How much dropout changes what is expected of each word, in nats: Liang et al. 2021, Eq. 2, divided by alpha.
+) -> tuple[Tensor, Tensor]:
+    """[`linear_cross_entropy`] of two passes over the same pairs, plus alpha times how much dropout changes in them.
 
-    It is the mean of both Kullback-Leibler divergences between the distributions of two passes over the same pairs,
-    which are the first and the second half of a batch. The sum over all words is divided by the words of both passes,
-    as that of their cross entropies is: with alpha as its weight the loss is half of the paper's Eq. 3.
+    That is the mean of both Kullback-Leibler divergences between the distributions of the two passes, which are the
+    first and the second half of a batch (Liang et al. 2021, Eq. 2, in nats, without its alpha). Both sums over all
+    words are divided by the words of both passes, so the loss is half of the paper's Eq. 3.
 
     Args:
         states: `[2 * batch, length, d]`.
         embedding: of the vocabulary, `[V, d]`.
         labels: `[2 * batch, length]`, both halves alike; positions with -100 do not count.
+        alpha: weight of the divergence.
         bias: of the logits, `[V]`.
-        num_items_in_batch: see [`label_smoothed_cross_entropy`].
+        label_smoothing: see [`label_smoothed_cross_entropy`].
+        num_items_in_batch: likewise.
+
+    Returns:
+        The loss, and the divergence in it, which has no gradient of its own.
 
     Raises:
         ValueError: if the two halves of the labels differ.
     """
-    one, other = labels.to(states.device).tensor_split(2)
-    if not torch.equal(one, other):
+    if not torch.equal(*labels.tensor_split(2)):
         raise ValueError("R-Drop compares two passes: give each pair twice, the second half of the batch as the first")
-    mask = one != -100
+    words = _real_words(states, embedding, labels)
+    with torch.autocast(states.device.type, enabled=False):
+        weights = words.weights.chunk(2)[0]
+        loss, apart = two_pass_sums(*words.states.chunk(2), words.embedding, weights, alpha, bias)
+        loss = loss - _scores_of_targets(words, bias, label_smoothing)
+    items = words.items(num_items_in_batch)
+    return loss / items, apart / items
+
+
+class _RealWords(NamedTuple):
+    """States `[N, d]` and target words `[N]`, zero where the weights `[N]` are, and the embedding in their dtype."""
+
+    states: Tensor
+    embedding: Tensor
+    words: Tensor
+    weights: Tensor
+
+    def items(self, num_items_in_batch: Tensor | int | None) -> Tensor:
+        """The number that a sum over the words is divided by."""
+        given = num_items_in_batch is not None
+        return torch.as_tensor(num_items_in_batch, device=self.weights.device) if given else self.weights.sum()
+
+
+def _real_words(states: Tensor, embedding: Tensor, labels: Tensor) -> _RealWords:
+    labels = labels.to(states.device)
+    mask = labels != -100
+    weights = mask.flatten().to(compute_dtype(states))
+    # Zero, not times zero: what a position without a word holds may be anything.
+    states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
     if torch.is_autocast_enabled(states.device.type):
         lower = torch.get_autocast_dtype(states.device.type)
         states, embedding = states.to(lower), embedding.to(lower)
-    with torch.autocast(states.device.type, enabled=False):
-        passes = (half[mask] for half in states.chunk(2))
-        weights = torch.ones(int(mask.sum()), dtype=compute_dtype(states), device=states.device)
-        total = divergence_sum(*passes, embedding, weights, bias)
-    items = 2 * len(weights) if num_items_in_batch is None else num_items_in_batch
-    return total / torch.as_tensor(items, device=total.device)
+    return _RealWords(states, embedding, labels.masked_fill(~mask, 0).flatten(), weights)
+
+
+def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: float) -> Tensor:
+    """Sum the scores that the loss wants: (1 - e) z_y + e mean(z), whose mean takes no product with the vocabulary."""
+    dtype = of.weights.dtype
+    targets = (1 - label_smoothing) * F.embedding(of.words, of.embedding).to(dtype)
+    if label_smoothing:
+        targets = targets + label_smoothing * of.embedding.mean(0, dtype=dtype)
+    scores = (of.states.to(dtype) * targets).sum()
+    if bias is None:
+        return scores
+    biases = (1 - label_smoothing) * bias[of.words].to(dtype) + label_smoothing * bias.mean(dtype=dtype)
+    return scores + of.weights @ biases
 
 
 def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:

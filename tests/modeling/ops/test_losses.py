@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hf_capsule_mt.modeling.ops import log_partition
 from hf_capsule_mt.modeling.ops.log_partition import log_partition_sum
-from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_loss
+from hf_capsule_mt.modeling.ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
 
 
 def reference(logits, labels, label_smoothing):
@@ -100,23 +100,29 @@ def divergence(one, other):
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
 @pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("num_items", [None, 5])
-def test_rdrop(chunk, has_bias, num_items, monkeypatch):
+@pytest.mark.parametrize(("num_items", "label_smoothing", "alpha"), [(None, 0.0, 1.0), (5, 0.1, 3.0)])
+def test_rdrop(chunk, has_bias, num_items, label_smoothing, alpha, monkeypatch):
     monkeypatch.setattr(log_partition, "_CHUNK", chunk)
     states, embedding, bias = vocabulary(positions=12)
     bias = bias if has_bias else None
     labels = torch.tensor([[1, -100, 3], [8, 8, -100]]).repeat(2, 1)
     logits = (states @ embedding.t() + (bias if has_bias else 0)).view(2, 6, -1)
-    expected = sum(divergence(logits[0, place], logits[1, place]) for place in (0, 2, 3, 4))
-    loss = rdrop_loss(states.view(4, 3, -1), embedding, labels, bias, num_items)
-    assert loss.item() == pytest.approx(expected / (num_items or 8), rel=1e-12)
+    apart = sum(divergence(logits[0, place], logits[1, place]) for place in (0, 2, 3, 4))
+    cross_entropy, _ = reference(logits.detach().view(4, 3, -1), labels, label_smoothing)
+    settings = label_smoothing, num_items
+    loss, part = rdrop_cross_entropy(states.view(4, 3, -1), embedding, labels, alpha, bias, *settings)
+    assert part.item() == pytest.approx(apart / (num_items or 8), rel=1e-12)
+    assert loss.item() == pytest.approx((cross_entropy + alpha * apart) / (num_items or 8), rel=1e-12)
+    assert not part.requires_grad
     tensors = [tensor for tensor in (states, embedding, bias) if tensor is not None]
-    assert torch.autograd.gradcheck(
-        lambda states, *others: rdrop_loss(states.view(4, 3, -1), others[0], labels, *others[1:]), tensors
-    )
+
+    def total(states, embedding, bias=None):
+        return rdrop_cross_entropy(states.view(4, 3, -1), embedding, labels, alpha, bias, *settings)[0]
+
+    assert torch.autograd.gradcheck(total, tensors)
     labels[3, 0] = 2
     with pytest.raises(ValueError, match="give each pair twice"):
-        rdrop_loss(states.view(4, 3, -1), embedding, labels, bias)
+        total(*tensors)
 
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
