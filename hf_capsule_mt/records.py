@@ -188,6 +188,8 @@ class EvaluationRecord(Record):
 
     scores: dict[str, Score] | None = None
     """Scores by metric; None where systems were compared."""
+    bleu_statistics: dict[str, str] | None = None
+    """What BLEU was computed from, of every sentence; records of earlier releases lack it."""
     comparison: dict[str, Any] | None = None
     by_length: dict[str, Any] | None = None
     adequacy: dict[str, Any] | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics
 from hf_capsule_mt.json_fields import encode
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, read
 
@@ -46,8 +47,8 @@ def write_study(path, study):
     return path
 
 
-def write_record(folder, name, bleu, *, method, tests=("test",), config=None, log=None, **changes):
-    """The records of one run, as the commands leave them."""
+def write_record(folder, name, bleu, *, method, tests=("test",), config=None, log=None, statistics=None, **changes):
+    """The records of one run, as the commands leave them, with the `statistics` of sentences."""
     config, run = config or {}, encode(read(RunRecord, STORED / "multi30k_transformer-3000_run_record.json"))
     run["model"] |= {"method": method, "config_overrides": [f"{field}={value}" for field, value in config.items()]}
     run["data"] |= {**study_of_two(folder.parent)["data"], **changes.pop("data", {})}
@@ -60,6 +61,8 @@ def write_record(folder, name, bleu, *, method, tests=("test",), config=None, lo
     for test in tests:
         evaluation = encode(read(EvaluationRecord, STORED / "multi30k_transformer_test_2016_flickr.json"))
         evaluation |= {"scores": {"bleu": {"score": bleu, "signature": "nrefs:1"}}, "hypotheses": None}
+        if statistics is not None:
+            evaluation["bleu_statistics"] = pack_statistics(statistics)
         (folder / f"{name}_{test}.json").write_text(json.dumps(evaluation))
     if log is not None:
         (folder / f"{name}_trainer_state.json").write_text(json.dumps({"log_history": log}))

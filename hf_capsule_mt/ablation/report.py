@@ -1,6 +1,6 @@
 """The report of a study: a folder with a page of tables and figures, made from its records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +8,13 @@ from hf_capsule_mt.analysis.pages import Section, report_page
 from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.markdown import table_in_markdown
 
+from .comparisons import HOW, compare_rows, comparison_tables
 from .figures import draw_figures
+from .questions import criterion, judge, question_table
 from .results import Result, read_results, read_scores, read_speed
-from .sections import Material, examples, gather, lengths, missing, routing, significance
+from .sections import Material, examples, gather, lengths, missing, routing
 from .steps import Plan
+from .study import Study
 from .table import caption, curve_table, score_table
 
 
@@ -32,11 +35,16 @@ def _figures(material: Material) -> Section | None:
     return Section("Figures", figures=list(captions.items())) if captions else None
 
 
+def _significance(material: Material) -> Section | None:
+    tables = comparison_tables(compare_rows(material.plan.study, material.results))
+    return Section("Significance", HOW, tables) if tables else None
+
+
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
     _scores,
     _curves,
+    _significance,
     missing,
-    significance,
     _figures,
     lengths,
     routing,
@@ -61,8 +69,9 @@ def write_report(plan: Plan, folder: Path) -> None:
 def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
-    The template is Jinja's. It has `study`; `scores`, `curves` and `caption`, which are Markdown; and `bleu(name,
-    test)`, the BLEU that the record STUDY_NAME_TEST.json has.
+    The template is Jinja's. It has `study`; `scores`, `curves`, `caption` and `how`, what the tables of questions mean,
+    which are Markdown; `questions`, each with `asks`, `criterion`, `answer`, `why` and `table`; and `bleu(name, test)`,
+    the BLEU that the record STUDY_NAME_TEST.json has.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -78,9 +87,22 @@ def render_page(plan: Plan) -> str:
         return read_scores(path).scores["bleu"].score
 
     tables = {"scores": score_table(study, results, read_speed(study)), "curves": curve_table(results)}
-    known = {name: table_in_markdown(table) for name, table in tables.items()}
+    known: dict[str, Any] = {name: table_in_markdown(table) for name, table in tables.items()}
     template = Path(study.page).read_text(encoding="utf-8")
-    return _render(template, study=study, caption=caption(study, results), bleu=bleu, **known)
+    known |= {"caption": caption(study, results), "how": HOW, "questions": _answered(study, results)}
+    return _render(template, study=study, bleu=bleu, **known)
+
+
+def _answered(study: Study, results: Sequence[Result]) -> list[dict[str, str]]:
+    """Return the questions of a study with what their rows answer."""
+    comparisons = compare_rows(study, results) if study.questions else []
+    found = []
+    for question in study.questions:
+        verdict = judge(study, question, comparisons)
+        table = table_in_markdown(question_table(study, question, comparisons))
+        known = {"asks": question.asks, "criterion": criterion(question), "table": table}
+        found.append({"name": question.name, "answer": verdict.answer, "why": verdict.why, **known})
+    return found
 
 
 def _results(plan: Plan) -> list[Result]:

@@ -2,7 +2,7 @@
 
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,6 @@ from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_buckets, score_by_length
-from hf_capsule_mt.evaluation.seeds import SAMPLES, SeedComparison, compare_seeds
-from hf_capsule_mt.evaluation.significance import significance_mark
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import EvaluationRecord
 
@@ -38,47 +36,11 @@ class Material:
     folder: Path
     translated: Sequence[tuple[Test, AlignedTexts]]
     """Test sets and their translations by the first seed of every row, as far as their files exist."""
-    by_seed: Mapping[str, Mapping[str, Mapping[int, list[str]]]]
-    """Translations by test set, row and seed, likewise."""
 
 
 def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
     """Read the translations of the rows once for all sections; raise a ValueError for one that was not scored."""
-    by_seed = {
-        test.name: {result.row.name: _by_seed(plan, result, test) for result in results} for test in plan.study.tests
-    }
-    return Material(plan, results, folder, list(_translated(plan, results, by_seed)), by_seed)
-
-
-def significance(material: Material) -> Section | None:
-    """Test every row's translations against those of the row that it names, or of the study's baseline."""
-    tables, study = [], material.plan.study
-    baseline = study.baseline or study.rows[0].name
-    for test, texts in material.translated:
-        table = [[test.name, "against", "seeds", "BLEU", "Δ", "95% interval", "p"]]
-        runs = material.by_seed[test.name]
-        for row in (result.row for result in material.results):
-            other = row.against or baseline
-            both = [seed for seed in runs[row.name] if seed in runs.get(other, {})]
-            if both and other != row.name:
-                pair = ([runs[name][seed] for seed in both] for name in (other, row.name))
-                compared = compare_seeds(*pair, texts.references, **_scoring(material.plan))
-                table.append([row.name, other, *_cells(compared)])
-        if len(table) > 1:
-            tables.append(table)
-    how = (
-        f"Intervals of the difference: bootstrap over seeds and sentences (Koehn 2004), {SAMPLES['bootstrap']:,} "
-        "samples. p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
-        f"{SAMPLES['randomization']:,} samples. † / ‡: p < 0.05 / 0.01."
-    )
-    return Section("Significance", how, tables) if tables else None
-
-
-def _cells(compared: SeedComparison) -> list[str]:
-    score = f"{compared.score:.2f}{significance_mark(compared)}"
-    difference = f"{compared.score - compared.baseline:+.2f}"
-    interval = f"{compared.low:+.2f} to {compared.high:+.2f}"
-    return [str(compared.seeds), score, difference, interval, f"{compared.p_value:.4f}"]
+    return Material(plan, results, folder, list(_translated(plan, results)))
 
 
 def lengths(material: Material) -> Section | None:
@@ -147,23 +109,15 @@ def _analyze(model: Path, source: Path, reference: Path, folder: Path) -> None:
         raise ChildProcessError(f"the routing of {model} cannot be analyzed: see above")
 
 
-def _by_seed(plan: Plan, result: Result, test: Test) -> dict[int, list[str]]:
-    found = {}
-    for records in result.seeds:
-        file = plan.translations(result.row, records.seed, test)
-        if file.is_file():
-            _check_scored(file, records.evaluations[test.name])
-            found[records.seed] = read_lines(file)
-    return found
-
-
-def _translated(
-    plan: Plan, results: Sequence[Result], by_seed: Mapping[str, Mapping[str, Mapping[int, list[str]]]]
-) -> Iterator[tuple[Test, AlignedTexts]]:
-    first_seeds = {result.row.name: result.seeds[0].seed for result in results}
+def _translated(plan: Plan, results: Sequence[Result]) -> Iterator[tuple[Test, AlignedTexts]]:
     for test in plan.study.tests:
-        runs = by_seed[test.name]
-        systems = {name: runs[name][seed] for name, seed in first_seeds.items() if seed in runs[name]}
+        systems = {}
+        for result in results:
+            first = result.seeds[0]
+            file = plan.translations(result.row, first.seed, test)
+            if file.is_file():
+                _check_scored(file, first.evaluations[test.name])
+                systems[result.row.name] = read_lines(file)
         source, *references = plan.test_files(test)
         if systems and all(file.is_file() for file in (source, *references)):
             yield test, AlignedTexts(systems, [read_lines(file) for file in references], read_lines(source))

@@ -14,7 +14,9 @@ rows:
   - {name: transformer, method: transformer}
   - {name: "em-{routing_iterations}", method: em-routing, grid: {routing_iterations: [1, 2, 3]}}
   - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
-  - {name: gdr, method: gdr, start: transformer, against: em-3}    # tested for significance; else against the first
+  - {name: gdr, method: gdr, start: transformer, against: [em-3]}    # tested for significance; else against the first
+questions:
+  guided: {asks: Does guided routing help?, effect: 0.5, rows: [gdr]}    # BLEU more that would count as yes
 """
 
 import itertools
@@ -39,7 +41,7 @@ _AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
 _STUDY = {
     **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
     **dict.fromkeys(("speed", "seeds", "rows"), list),
-    **dict.fromkeys(("data", "tests", "figures", "cost", *SECTIONS), dict),
+    **dict.fromkeys(("data", "tests", "figures", "cost", "questions", *SECTIONS), dict),
 }
 _DATA = {
     **{"train_file": list, "validation_file": list, "dataset_name": str, "dataset_config_name": str},
@@ -47,9 +49,10 @@ _DATA = {
 }
 _ROW = {
     **{"name": str, "method": str, "size": str, "config": dict, "grid": dict, "seeds": list, "teacher": str},
-    **{"start": str, "against": str, "train": dict, "published": dict, "updates_per_second": float},
+    **{"start": str, "against": list, "train": dict, "published": dict, "updates_per_second": float},
 }
 _FIGURE = {"rows": list, "x": str, "test": str, "series": str, "baseline": str, "title": str, "log": int}
+_QUESTION = {"asks": str, "effect": float, "rows": list}
 _COST = {"gpus": int, "gpu": str, "updates_per_second": float, "source": str}
 
 
@@ -69,8 +72,8 @@ class Row:
     """A row of the study or a model, whose translations of the training sources replace the targets."""
     start: str | None = None
     """A row of the study, by the same seed, or a model, whose weights training starts from."""
-    against: str | None = None
-    """The row that it is tested against for significance; else the study's baseline."""
+    against: tuple[str, ...] = ()
+    """The rows that it is tested against for significance; else the study's baseline."""
     published: Mapping[str, float] = field(default_factory=dict)
     """BLEU by test set, as the paper prints it."""
     updates_per_second: float | None = None
@@ -107,6 +110,17 @@ class Figure:
     title: str | None = None
     log: int | None = None
     """Base of a logarithmic axis."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the study is to find out by some of its rows, each beside those that it is against."""
+
+    name: str
+    asks: str
+    effect: float
+    """How much more BLEU counts as yes."""
+    rows: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,7 @@ class Study:
     """The row that others are tested against for significance, unless they name another; else the first."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     cost: Cost | None = None
+    questions: tuple[Question, ...] = ()
 
     def row(self, name: str) -> Row | None:
         """Return the row of that name, or None."""
@@ -175,8 +190,11 @@ def read_study(path: Path) -> Study:
         del sections["average_checkpoints"]
     cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
     names = [row.name for row in rows]
-    named = {f"rows: {row.name!r:.80}: against": row.against for row in rows if row.against is not None}
-    for key, name in {"baseline": found.get("baseline", names[0]), **named}.items():
+    questions = tuple(_questions(found.get("questions", {}), f"{where}: questions"))
+    named = [("baseline", found.get("baseline", names[0]))]
+    named += [(f"rows: {row.name!r:.80}: against", name) for row in rows for name in row.against]
+    named += [(f"questions.{each.name}.rows", name) for each in questions for name in each.rows]
+    for key, name in named:
         if name not in names:
             raise ValueError(f"{where}: {key} is {name!r:.80}; the rows are {', '.join(names):.1000}")
     return Study(
@@ -190,6 +208,7 @@ def read_study(path: Path) -> Study:
         speed=tuple(check_list(found["speed"], f"{where}: speed", str)) if "speed" in found else (),
         figures=_figures(found.get("figures", {}), f"{where}: figures", tests),
         cost=cost,
+        questions=questions,
         **{name: found[name] for name in _AS_GIVEN if name in found},
     )
 
@@ -249,7 +268,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
             train={**study["train"], **item.get("train", {})},
             teacher=item.get("teacher"),
             start=item.get("start"),
-            against=item.get("against"),
+            against=tuple(check_list(item["against"], f"{where}.against", str)) if "against" in item else (),
             published=published,
             updates_per_second=item.get("updates_per_second"),
         )
@@ -297,6 +316,14 @@ def _cost(cost: Mapping[str, Any], where: str) -> Cost:
     _check_positive(cost["gpus"], f"{where}.gpus")
     _check_positive(cost.get("updates_per_second", 1), f"{where}.updates_per_second")
     return Cost(**cost)
+
+
+def _questions(found: Mapping[str, Any], where: str) -> Iterator[Question]:
+    for name, question in found.items():
+        check_mapping(question, f"{where}.{name}", _QUESTION, tuple(_QUESTION))
+        _check_positive(question["effect"], f"{where}.{name}.effect")
+        rows = tuple(check_list(question["rows"], f"{where}.{name}.rows", str))
+        yield Question(name, question["asks"], question["effect"], rows)
 
 
 def _check_positive(value: float, where: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.adequacy import adequacy_report
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
 from hf_capsule_mt.evaluation.length import length_report
 from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import comparison_report
@@ -78,7 +79,15 @@ def _judge(args: argparse.Namespace, texts: AlignedTexts) -> None:
     if args.output_file is not None:
         if "scores" in record:
             record["scores"] = {metric: Score(**found) for metric, found in record["scores"].items()}
+            if "bleu" in args.metrics:
+                record["bleu_statistics"] = _bleu_statistics(args, texts)
         write(EvaluationRecord(**record, settings=ScoreSettings(**settings), **_provenance(args)), args.output_file)
+
+
+def _bleu_statistics(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, str]:
+    [hypotheses] = texts.systems.values()
+    metric = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
+    return pack_statistics(sentence_statistics(metric, hypotheses, texts.references))
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

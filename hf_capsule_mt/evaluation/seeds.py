@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .scores import check_aligned, make_metrics
-from .significance import sentence_statistics
+from .bleu_statistics import bleu
 
 SAMPLES = {"bootstrap": 2000, "randomization": 10000}
 # Samples that are summed up together: each has a number for every run and sentence.
@@ -41,64 +40,33 @@ class SeedComparison:
 
 
 def compare_seeds(
-    baseline: Sequence[Sequence[str]],
-    system: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
+    baseline: Sequence[np.ndarray],
+    system: Sequence[np.ndarray],
     *,
-    tokenize: str = "13a",
-    lowercase: bool = False,
     samples: dict[str, int] = SAMPLES,
     seed: int = 12345,
 ) -> SeedComparison:
     """Compare the runs of a system with those of a baseline by BLEU.
 
     Args:
-        baseline: translations of the test set by each of its runs.
-        system: those by the runs of the system, as many; runs in the same place share a seed.
-        references: one or more reference streams.
-        tokenize: see [`score_translations`].
-        lowercase: likewise.
+        baseline: the statistics of each of its runs, `[sentences, 10]`: see [`sentence_statistics`].
+        system: those of the runs of the system, as many; runs in the same place share a seed.
         samples: of "bootstrap" and of "randomization".
         seed: of what is drawn.
 
     Raises:
-        ValueError: if numbers of runs or of segments differ, or there is no run.
+        ValueError: if numbers of runs or of sentences differ, or there is no run.
     """
     if len(baseline) != len(system) or not baseline:
         raise ValueError(f"{len(baseline)} runs of the baseline and {len(system)} of the system; give as many of each")
-    for run in (*baseline, *system):
-        check_aligned(run, references)
-    metric = make_metrics(("bleu",), tokenize, lowercase)["bleu"]
-    old, new = (
-        np.array([sentence_statistics(metric, run, references) for run in runs], dtype=np.float64)
-        for runs in (baseline, system)
-    )
+    if len(sizes := {len(run) for run in (*baseline, *system)}) > 1:
+        raise ValueError(f"runs have {' or '.join(map(str, sorted(sizes)))} sentences; compare those of one test set")
+    old, new = (np.stack(runs).astype(np.float64) for runs in (baseline, system))
     generator = np.random.default_rng(seed)
     before, after = (float(bleu(each.sum(1)).mean()) for each in (old, new))
     low, high = np.percentile(_differences(old, new, samples["bootstrap"], generator), [2.5, 97.5])
     p_value = _randomization(old, new, samples["randomization"], generator)
     return SeedComparison(before, after, float(low), float(high), p_value, len(old))
-
-
-def bleu(statistics: np.ndarray) -> np.ndarray:
-    """Return BLEU of corpora, as sacreBLEU computes it with smoothing "exp".
-
-    Args:
-        statistics: matches of 1 to 4 words, n-grams, length and that of the reference, `[..., 10]`.
-
-    Returns:
-        Scores, 0 to 100, `[...]`.
-    """
-    matches, totals = statistics[..., :4], statistics[..., 4:8]
-    length, reference = statistics[..., 8], statistics[..., 9]
-    # The first order without a match counts a half, the next one a quarter, and so on.
-    smoothing = 2.0 ** np.cumsum(matches == 0, axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.where(matches == 0, 1 / smoothing, matches) / totals
-        score = 100 * np.minimum(1, np.exp(1 - reference / length)) * np.exp(np.log(precision).mean(-1))
-    # Without a match of any length, or where sentences are too short for 4 words, there is no mean.
-    defined = (matches.sum(-1) > 0) & (totals > 0).all(-1)
-    return np.where(defined, score, 0.0)
 
 
 def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> np.ndarray:

@@ -15,6 +15,7 @@ from sacrebleu.significance import PairedTest
 
 from hf_capsule_mt.markdown import markdown_table
 
+from .bleu_statistics import sentence_statistics
 from .scores import check_aligned, make_metrics
 
 _NAMES = {
@@ -154,17 +155,6 @@ def _sign_test(
         better=better,
         worse=worse,
     )
-
-
-def sentence_statistics(
-    metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> list[list[int]]:
-    """Return of every sentence its matches of 1 to 4 words, its n-grams, its length and its reference's."""
-    # Of a corpus of one sentence, for `sentence_score` is of another BLEU.
-    scores = (
-        metric.corpus_score([text], [[other] for other in group]) for text, *group in zip(hypotheses, *references)
-    )
-    return [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
 
 
 def _bleu(statistics: Sequence[int]) -> float:

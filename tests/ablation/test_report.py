@@ -92,29 +92,26 @@ def test_of_a_loss_with_parts_the_translation_is_drawn(study, tmp_path, monkeypa
     assert drawn == [{"training loss of the translation": losses, "validation BLEU": {"plain": {4: [7.0]}}}] * 2
 
 
-def test_rows_are_tested_against_the_one_they_name(study, tmp_path):
-    """By the seeds that both have."""
+RIGHT, WRONG = [8, 7, 6, 5, 8, 7, 6, 5, 8, 8], [7, 6, 5, 4, 8, 7, 6, 5, 8, 8]
+
+
+def test_rows_are_tested_against_those_they_name(study, tmp_path):
+    """By the seeds that both have, from records alone."""
     found = yaml.safe_load(study.read_text())
     found["rows"][1] |= {"grid": {"routing_iterations": [1]}, "seeds": [1, 2, 3]}
-    found["rows"].append({"name": "em", "method": "em-routing", "against": "em-T1", "seeds": [2, 1]})
+    found["rows"].append({"name": "em", "method": "em-routing", "against": ["em-T1", "plain"], "seeds": [2, 1]})
     write_study(study, found)
-    lines = [f"{first} {second} says a word to {first}" for first in "abcd" for second in "efgh"]
     for name, config, seeds in (("em-T1", {"routing_iterations": 1}, (1, 2, 3)), ("em", {}, (1, 2))):
         for seed in seeds:
             record = f"two_{name}" if seed == 1 else f"two_{name}_seed{seed}"
-            write_record(
-                tmp_path / "records", record, 20.0, method="em-routing", config=config, training={"seed": seed}
-            )
-            folder = tmp_path / "runs" / name / f"seed{seed}"
-            folder.mkdir(parents=True)
-            written = lines if (name, seed) == ("em", 2) else [line[:-2] for line in lines]
-            (folder / "test.de").write_text("".join(f"{line}\n" for line in written))
-    (tmp_path / "test.de").write_text("".join(f"{line}\n" for line in lines))
-    (tmp_path / "test.en").write_text("x\n" * len(lines))
+            statistics = [RIGHT if (name, seed) == ("em", 2) else WRONG] * 16
+            options = {"method": "em-routing", "config": config, "training": {"seed": seed}}
+            write_record(tmp_path / "records", record, 20.0, statistics=statistics, **options)
     report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
     page = (tmp_path / "report" / "index.html").read_text()
-    table = page[page.index("<h2>Significance") : page.index("<h2>Figures")]
+    table = page[page.index("<h2>Significance") : page.index("<h2>Records alone")]
     [cells] = [re.findall(r"<td>(.*?)</td>", line) for line in table.splitlines() if line.startswith("<tr><td>")]
+    # The plain row has no statistics.
     assert cells[:3] == ["em", "em-T1", "2"]
     low, high = map(float, cells[5].split(" to "))
     # One of two runs is better, so it may be that the same is drawn twice.
@@ -122,19 +119,13 @@ def test_rows_are_tested_against_the_one_they_name(study, tmp_path):
 
 
 def test_rows_are_tested_against_the_first(study, tmp_path):
-    lines = [f"{first} {second} says a word to {first}" for first in "abcd" for second in "efgh"]
-    streams = {"plain": [line[:-2] for line in lines], "em-T1": lines, "em-T3": [line[:-2] for line in lines]}
-    for name, written in {**streams, "": lines}.items():
-        folder = tmp_path / "runs" / name / "seed1" if name else tmp_path
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "test.de").write_text("".join(f"{line}\n" for line in written))
-    (tmp_path / "test.en").write_text("x\n" * len(lines))
+    rows = ("plain", "transformer", {}, WRONG), ("em-T1", "em-routing", {"routing_iterations": 1}, RIGHT)
+    for name, method, config, statistics in (*rows, ("em-T3", "em-routing", {"routing_iterations": 3}, WRONG)):
+        options = {"method": method, "config": config, "statistics": [statistics] * 16}
+        write_record(tmp_path / "records", f"two_{name}", 20.0, **options)
     report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
     page = (tmp_path / "report" / "index.html").read_text()
-    # All sources are of one length.
-    titles = ["Scores", "Validation BLEU during training", "Records alone", "Significance", "Figures", "Examples"]
-    assert re.findall(r"<h2>(.*)</h2>", page) == titles
-    table = page[page.index("<h2>Significance") : page.index("<h2>Figures")]
+    table = page[page.index("<h2>Significance") : page.index("<h2>Records alone")]
     cells = [re.findall(r"<td>(.*?)</td>", line) for line in table.splitlines() if line.startswith("<tr><td>")]
     assert [row[:3] for row in cells] == [["em-T1", "plain", "1"], ["em-T3", "plain", "1"]]
     assert cells[0][3] == "100.00‡"
@@ -201,6 +192,28 @@ def test_page(study, tmp_path):
     assert lines[3].startswith("| --- | ---: |")
     assert lines[4] == "| plain | 2.61M | 8 | 1 | 20.0 | 2.00 |"
     assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0"]
+
+
+def test_questions_on_the_page(study, tmp_path):
+    found = yaml.safe_load(study.read_text())
+    found["questions"] = {"routing": {"asks": "Does routing help?", "effect": 0.5, "rows": ["em-T1", "em-T2"]}}
+    write_study(study, found)
+    records = tmp_path / "records"
+    write_record(records, "two_plain", 90.0, method="transformer", statistics=[WRONG] * 8)
+    for iterations in (1, 2):
+        options = {"method": "em-routing", "config": {"routing_iterations": iterations}}
+        write_record(records, f"two_em-T{iterations}", 100.0, statistics=[RIGHT] * 8, **options)
+    (tmp_path / "page.md.jinja").write_text(
+        "{% for each in questions %}{{ each.asks }}|{{ each.criterion }}|{{ each.answer }}|{{ each.why }}\n\n"
+        "{{ each.table }}\n{% endfor %}"
+    )
+    report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
+    first, *table = (tmp_path / "page.md").read_text().splitlines()
+    assert first.startswith("Does routing help?|Yes: with all seeds, a row has at least 0.5 BLEU more than")
+    assert first.endswith("|yes|`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each")
+    assert table[1] == "| row | against | seeds | Δ test | answer |"
+    assert table[3].startswith("| em-T1 | plain | 1 | +15.91 (")
+    assert table[3].endswith(" | yes |")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Rows of a study tested against the rows that they name, with all seeds that both have, from records alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
+from hf_capsule_mt.evaluation.seeds import SAMPLES, SeedComparison, compare_seeds
+from hf_capsule_mt.evaluation.significance import significance_mark
+
+from .results import Result
+from .study import Study
+
+HOW = (
+    f"Intervals of the difference: bootstrap over seeds and sentences (Koehn 2004), {SAMPLES['bootstrap']:,} samples. "
+    "p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
+    f"{SAMPLES['randomization']:,} samples. † / ‡: p < 0.05 / 0.01."
+)
+"""What the tables of comparisons mean."""
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """A row beside another one on a test set."""
+
+    row: str
+    against: str
+    test: str
+    found: SeedComparison
+
+    @property
+    def difference(self) -> float:
+        """Return how much more BLEU the row has, the mean over seeds."""
+        return self.found.score - self.found.baseline
+
+
+def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]:
+    """Compare every row with those that it is against, else with the study's baseline, on every test set.
+
+    Rows whose records are of an earlier release, without the statistics of their sentences, are left out.
+    """
+    found = []
+    for test in study.tests:
+        statistics = {result.row.name: _by_seed(result, test.name) for result in results}
+        for result in results:
+            name = result.row.name
+            for other in result.row.against or (study.baseline or study.rows[0].name,):
+                both = [seed for seed in statistics[name] if seed in statistics.get(other, {})]
+                if both and other != name:
+                    pair = ([statistics[each][seed] for seed in both] for each in (other, name))
+                    found.append(RowComparison(name, other, test.name, compare_seeds(*pair)))
+    return found
+
+
+def _by_seed(result: Result, test: str) -> dict[int, np.ndarray]:
+    packed = {records.seed: records.evaluations[test].bleu_statistics for records in result.seeds}
+    return {seed: unpack_statistics(each) for seed, each in packed.items() if each is not None}
+
+
+def comparison_tables(comparisons: Sequence[RowComparison]) -> list[list[list[str]]]:
+    """Return a table for each test set."""
+    tables: dict[str, list[list[str]]] = {}
+    for one in comparisons:
+        table = tables.setdefault(one.test, [[one.test, "against", "seeds", "BLEU", "Δ", "95% interval", "p"]])
+        score = f"{one.found.score:.2f}{significance_mark(one.found)}"
+        cells = [str(one.found.seeds), score, f"{one.difference:+.2f}", interval(one), f"{one.found.p_value:.4f}"]
+        table.append([one.row, one.against, *cells])
+    return list(tables.values())
+
+
+def interval(comparison: RowComparison) -> str:
+    """Return the 95% interval of the difference as text."""
+    return f"{comparison.found.low:+.2f} to {comparison.found.high:+.2f}"

@@ -1,0 +1,74 @@
+"""The questions of a study and what its records answer: what counts as yes is in the study, before its rows are run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .comparisons import RowComparison, interval
+from .study import Question, Study
+
+P_VALUE = 0.05
+_FEWEST_SEEDS = 2  # of one run, nobody can say how much another seed would change
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a question, or of one of its rows."""
+
+    answer: str
+    """"yes", "no" or "open"."""
+    why: str
+
+
+def criterion(question: Question) -> str:
+    """Return what counts as an answer, as a sentence."""
+    return (
+        f"Yes: with all seeds, a row has at least {question.effect:g} BLEU more than each row it is against, p < "
+        f"{P_VALUE:g}, on every test set. No: of every row, an interval (of {_FEWEST_SEEDS} seeds or more) ends below "
+        f"{question.effect:g}."
+    )
+
+
+def judge(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> Verdict:
+    """Answer a question: yes by one row that does what counts as yes, no if none of its rows does."""
+    verdicts = {name: judge_row(study, name, question.effect, comparisons) for name in question.rows}
+    answers = {verdict.answer for verdict in verdicts.values()}
+    answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "open"
+    decisive = [f"`{name}`: {verdict.why}" for name, verdict in verdicts.items() if verdict.answer == answer]
+    return Verdict(answer, "; ".join(decisive))
+
+
+def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowComparison]) -> Verdict:
+    """Say whether a row has at least `effect` BLEU more than the rows it is against, as [`criterion`] has it."""
+    row = study.row(name)
+    own = [one for one in comparisons if one.row == name]
+    if not own:
+        return Verdict("open", "not run")
+    lowest = min(own, key=lambda one: one.found.high)
+    if lowest.found.high < effect and lowest.found.seeds >= _FEWEST_SEEDS:
+        return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
+    wanted = len(row.against or (study.baseline,)) * len(study.tests)
+    seeds = min(one.found.seeds for one in own)
+    if len(own) < wanted or seeds < len(row.seeds):
+        return Verdict("open", f"{seeds} of {len(row.seeds)} seeds, {len(own)} of {wanted} comparisons")
+    least = min(own, key=lambda one: one.difference)
+    if all(one.difference >= effect and one.found.p_value < P_VALUE for one in own):
+        return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each")
+    return Verdict("open", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
+
+
+def question_table(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> list[list[str]]:
+    """Return the differences of the question's rows, a line for each row and each row it is against."""
+    tests = [test.name for test in study.tests]
+    table = [["row", "against", "seeds", *(f"Δ {test}" for test in tests), "answer"]]
+    for name in question.rows:
+        own = [one for one in comparisons if one.row == name]
+        for other in dict.fromkeys(one.against for one in own):
+            by_test = {one.test: one for one in own if one.against == other}
+            cells = [_cell(by_test[test]) if test in by_test else "" for test in tests]
+            seeds = str(min(one.found.seeds for one in by_test.values()))
+            table.append([name, other, seeds, *cells, judge_row(study, name, question.effect, comparisons).answer])
+    return table
+
+
+def _cell(comparison: RowComparison) -> str:
+    return f"{comparison.difference:+.2f} ({interval(comparison)}), p {comparison.found.p_value:.3f}"

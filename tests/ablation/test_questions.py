@@ -1,0 +1,57 @@
+"""What counts as yes, as no, and what leaves a question open."""
+
+import pytest
+
+from hf_capsule_mt.ablation import study
+from hf_capsule_mt.ablation.comparisons import RowComparison
+from hf_capsule_mt.ablation.questions import judge, judge_row
+from hf_capsule_mt.evaluation.seeds import SeedComparison
+
+ROWS = tuple(
+    study.Row(name=name, method="em-routing", size="tiny", config={}, seeds=(1, 2, 3), train={}, against=against)
+    for name, against in (("plain", ()), ("em", ("plain", "wide")), ("gdr", ("plain",)), ("wide", ()))
+)
+STUDY = study.Study("s", "S", "", {}, (study.Test("one"), study.Test("other")), {}, ROWS, baseline="plain")
+
+
+def compared(row, against, test, difference, width=0.2, p_value=0.01, seeds=3):
+    found = SeedComparison(40.0, 40.0 + difference, difference - width, difference + width, p_value, seeds)
+    return RowComparison(row, against, test, found)
+
+
+def four(difference, **changes):
+    """Comparisons of em with both rows on both test sets; the last one may be different."""
+    pairs = [(against, test) for against in ("plain", "wide") for test in ("one", "other")]
+    return [compared("em", *pair, 1.0) for pair in pairs[:-1]] + [compared("em", *pairs[-1], difference, **changes)]
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "answer", "why"),
+    [
+        (four(0.6), "yes", "+0.60 BLEU or more against each"),
+        (four(0.6, p_value=0.06), "open", "+0.40 to +0.80 BLEU against `wide` on other"),
+        (four(0.45), "open", "+0.25 to +0.65 BLEU against `wide` on other"),
+        (four(0.2), "no", "+0.00 to +0.40 BLEU against `wide` on other"),
+        (four(-2.0), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
+        (four(-2.0, seeds=2), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
+        (four(-2.0, seeds=1), "open", "1 of 3 seeds, 4 of 4 comparisons"),
+        (four(0.6, seeds=2), "open", "2 of 3 seeds, 4 of 4 comparisons"),
+        (four(0.6)[1:], "open", "3 of 3 seeds, 3 of 4 comparisons"),
+        ([], "open", "not run"),
+    ],
+)
+def test_a_row(comparisons, answer, why):
+    verdict = judge_row(STUDY, "em", 0.5, comparisons)
+    assert (verdict.answer, verdict.why) == (answer, why)
+
+
+def test_a_question():
+    question = study.Question("q", "Does it?", 0.5, ("em", "gdr"))
+    win, loss = (
+        [compared("gdr", "plain", test, difference) for test in ("one", "other")] for difference in (0.7, -1.0)
+    )
+    assert judge(STUDY, question, [*four(-2.0), *win]).answer == "yes"
+    assert judge(STUDY, question, [*four(-2.0), *win]).why == "`gdr`: +0.70 BLEU or more against each"
+    assert judge(STUDY, question, four(-2.0)).answer == "open"
+    assert judge(STUDY, question, four(-2.0)).why == "`gdr`: not run"
+    assert judge(STUDY, question, [*four(-2.0), *loss]).answer == "no"
