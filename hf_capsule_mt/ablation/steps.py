@@ -79,13 +79,18 @@ class Plan:
     records: Path
 
     def jobs(self) -> list[Job]:
-        """Return all rows with all seeds, each behind the rows that it needs."""
-        rows = sorted(self.study.rows, key=self._generation)
-        return [self._job(row, seed) for row in rows for seed in row.seeds]
+        """Return all rows with all seeds: the first of every row, then the second; each behind those that it needs."""
+        pairs = [(row, seed) for row in self.study.rows for seed in row.seeds]
+        return [self._job(*pair) for pair in sorted(pairs, key=lambda pair: self._turn(*pair))]
 
-    def _generation(self, row: Row) -> int:
-        needed = [other for name in row.needs if (other := self.study.row(name)) is not None]
-        return 1 + max(map(self._generation, needed)) if needed else 0
+    def _turn(self, row: Row, seed: int) -> tuple[int, int]:
+        """Return the round of a job, and its place in the longest chain of jobs that wait for each other."""
+        by_name = {other.name: other for other in self.study.rows}
+        start, teacher = by_name.get(row.start), by_name.get(row.teacher)
+        needed = [(start, seed)] if start is not None else []
+        needed += [(teacher, teacher.seeds[0])] if teacher is not None else []
+        turns = [self._turn(*job) for job in needed]
+        return max([row.seeds.index(seed), *(turn[0] for turn in turns)]), max([0, *(1 + turn[1] for turn in turns)])
 
     def run_folder(self, row: Row, seed: int) -> Path:
         """Return the folder that the row is trained in."""

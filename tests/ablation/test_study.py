@@ -46,7 +46,7 @@ def test_rows_inherit(tmp_path, study):
     plain, student = found.rows
     assert (found.name, plain.size, plain.seeds, plain.train["max_steps"]) == ("two", "tiny", (1, 2), 8)
     assert (student.train["max_steps"], student.train["learning_rate"], student.teacher) == (20, "1e-3", "plain")
-    step = next(step for step in Plan(found, tmp_path, tmp_path).jobs()[2].steps if step.command == "train")
+    step = next(step for step in Plan(found, tmp_path, tmp_path).jobs()[1].steps if step.command == "train")
     assert "--save_steps" not in step.words()
     assert step.words()[-4:] == ["--seed", "1", "--output_dir", f"{tmp_path}/student/seed1"]
 
@@ -88,7 +88,9 @@ def test_a_row_starts_from_another_of_the_same_seed(tmp_path, study, parsers):
     check_study(found, parsers)
     jobs = Plan(found, tmp_path / "runs", tmp_path).jobs()
     trained = {job.name: next(step for step in job.steps if step.command == "train").options for job in jobs}
-    assert list(trained)[:2] == ["plain, seed 1", "plain, seed 2"]
+    # A seed of every row comes before the next one.
+    first, second = ["plain", "guided", "student"], ["plain", "longer", "guided", "student"]
+    assert list(trained) == [*(f"{name}, seed 1" for name in first), *(f"{name}, seed 2" for name in second)]
     assert trained["plain, seed 1"]["model_name_or_path"] == "company/model"
     for name, method in (("guided, seed 2", "gdr"), ("longer, seed 2", None)):
         assert trained[name]["model_name_or_path"] == tmp_path / "runs/plain/seed2/average"
