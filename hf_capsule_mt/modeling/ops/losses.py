@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from .divergence import divergence_sum
 from .log_partition import log_partition_sum
-from .routing import compute_dtype, in_compute_dtype
+from .routing import compute_dtype, in_autocast_dtype, in_compute_dtype
 
 
 def label_smoothed_cross_entropy(
@@ -64,9 +64,7 @@ def linear_cross_entropy(
     # Zero, not times zero: what a position without a word holds may be anything.
     states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
     words = labels.masked_fill(~mask, 0).flatten()
-    if torch.is_autocast_enabled(states.device.type):
-        lower = torch.get_autocast_dtype(states.device.type)
-        states, embedding = states.to(lower), embedding.to(lower)
+    states, embedding = in_autocast_dtype(states, embedding)
     with torch.autocast(states.device.type, enabled=False):
         weights = mask.flatten().to(dtype)
         targets = (1 - label_smoothing) * F.embedding(words, embedding).to(dtype)
@@ -108,9 +106,7 @@ def rdrop_loss(
     if not torch.equal(one, other):
         raise ValueError("R-Drop compares two passes: give each pair twice, the second half of the batch as the first")
     mask = one != -100
-    if torch.is_autocast_enabled(states.device.type):
-        lower = torch.get_autocast_dtype(states.device.type)
-        states, embedding = states.to(lower), embedding.to(lower)
+    states, embedding = in_autocast_dtype(states, embedding)
     with torch.autocast(states.device.type, enabled=False):
         passes = (half[mask] for half in states.chunk(2))
         weights = torch.ones(int(mask.sum()), dtype=compute_dtype(states), device=states.device)
