@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.configuration import SIZES
+from hf_capsule_mt.evaluation.speed import long_batch, make_trainer
 from hf_capsule_mt.markdown import table_in_markdown
 
 LENGTH, UPDATES = 24, 3
@@ -39,31 +40,24 @@ def main() -> None:
     for method in args.methods:
         torch.manual_seed(0)
         config = preset_config(method, args.size, vocab_size=args.vocab_size)
-        seconds, shares = costs(AutoModelForSeq2SeqLM.from_config(config).train(), args)
+        seconds, shares = costs(AutoModelForSeq2SeqLM.from_config(config), args)
         rows.append([method, f"{seconds:.3f}", *(f"{100 * share:.0f}" for share in shares)])
     print(table_in_markdown(rows))
 
 
 def costs(model: PreTrainedModel, args: argparse.Namespace) -> tuple[float, list[float]]:
     """Return CPU seconds of an update, and the share of each kind and of the rest."""
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    words = torch.randint(4, args.vocab_size, (args.max_tokens // LENGTH, LENGTH))
-
-    def update() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
-            loss = model(input_ids=words, attention_mask=torch.ones_like(words), labels=words).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    update()
+    update = make_trainer(model, torch.bfloat16 if args.bf16 else torch.float32)
+    batch = long_batch(args.max_tokens // LENGTH, LENGTH, args.vocab_size, model.device)
+    batch["labels"] = batch["input_ids"]
+    update(batch)
     start = time.process_time()
     for _ in range(UPDATES):
-        update()
+        update(batch)
     seconds = (time.process_time() - start) / UPDATES
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         for _ in range(UPDATES):
-            update()
+            update(batch)
     times = dict.fromkeys([*KINDS, "other"], 0.0)
     for event in profiled.key_averages():
         kind = next((kind for kind, parts in KINDS.items() if any(part in event.key for part in parts)), "other")

@@ -86,6 +86,12 @@ def open_to_append(path: Path) -> IO[str]:
     return open(descriptor, "a", encoding="utf-8")
 
 
+def check_empty(path: Path) -> None:
+    """Raise a FileExistsError if there is a file at `path`, or a folder with files in it."""
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise FileExistsError(f"{path} is there and not empty; name another folder")
+
+
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `path` when the block ends, and disappears if it is interrupted."""

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from hf_capsule_mt.files import check_empty
+
 
 def check_output_file(path: Path | None) -> None:
     """Raise an OSError if no file can be written at `path`, before the work that fills it; None stands for no file."""
@@ -28,7 +30,6 @@ def check_output_folder(path: Path, option: str = "--output_dir") -> None:
 
 def check_new_folder(path: Path) -> None:
     """Raise an OSError if no folder can be made at `path`, or one with files in it is there."""
-    if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise FileExistsError(f"{path} is there and not empty; name another folder")
+    check_empty(path)
     if not path.is_dir():
         check_output_file(path)

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
-from hf_capsule_mt.files import new_folder, write_json
+from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
 
 from .checks import check_numbers, check_translation, example_source, example_step
@@ -46,9 +46,8 @@ def export_checkpoint(
         ValueError: if a package is missing, the checkpoint is of another family or damaged, or a check fails.
         OSError: if there is no such checkpoint, or the folder has files in it.
     """
+    check_empty(output_dir)
     check_format(file_format)
-    if output_dir.is_file() or (output_dir.is_dir() and any(output_dir.iterdir())):
-        raise FileExistsError(f"{output_dir} is there and not empty; name another folder")
     check_family(checkpoint, load_config(checkpoint, revision).model_type)
     where = {"revision": revision, "trust_remote_code": False}
     model = load_weights(AutoModelForSeq2SeqLM, checkpoint, dtype="float32", **where).eval()

@@ -20,8 +20,8 @@ PAST, PRESENT = "past_key_values.", "present."
 Tensors = dict[str, Tensor]
 
 
-class EncoderProgram(nn.Module):
-    """The encoder, with what the first step goes on from.
+class _Program(nn.Module):
+    """A part of a model.
 
     Args:
         family: of the model.
@@ -30,6 +30,10 @@ class EncoderProgram(nn.Module):
     def __init__(self, family: "Family") -> None:
         super().__init__()
         self.model, self._family = family.model, family
+
+
+class EncoderProgram(_Program):
+    """The encoder, with what the first step goes on from."""
 
     def forward(self, tensors: Tensors) -> Tensors:
         """Map `input_ids` and `attention_mask`, `[batch, source]`, to what a step reads besides its word."""
@@ -39,16 +43,8 @@ class EncoderProgram(nn.Module):
         return {**mask, **read, **_named(PAST, states)}
 
 
-class StepProgram(nn.Module):
-    """A step of the decoder.
-
-    Args:
-        family: of the model.
-    """
-
-    def __init__(self, family: "Family") -> None:
-        super().__init__()
-        self.model, self._family = family.model, family
+class StepProgram(_Program):
+    """A step of the decoder."""
 
     def forward(self, tensors: Tensors) -> Tensors:
         """Map `input_ids` `[batch, 1]`, the word before, and what the encoder returned, with the states of the step
@@ -85,9 +81,12 @@ class Family(ABC):
 class _Marian(Family):
     """Keys and values of every layer: those of the source, computed once, and those of the words so far."""
 
+    also_read = ("guided_votes", "guided_keys")
+    """Fields of the output of the encoder that a step reads, where the model has them."""
+
     def begin(self, input_ids: Tensor, mask: Tensor) -> tuple[Tensors, Tensors]:
         encoded = self.model.get_encoder()(input_ids, mask, return_dict=True)
-        read, states = _present(encoded, ("guided_votes", "guided_keys")), {}
+        read, states = _present(encoded, self.also_read), {}
         for index, layer in enumerate(self.model.get_decoder().layers):
             source = encoded.last_hidden_state
             for name, projection in (("key", layer.encoder_attn.k_proj), ("value", layer.encoder_attn.v_proj)):
@@ -100,7 +99,7 @@ class _Marian(Family):
         own, source = (self._cache(states, side) for side in ("decoder", "encoder"))
         cache = EncoderDecoderCache(own, source)
         # Of the states of the source attention has the keys and values already, and reads their shape alone.
-        encoded = RoutedEncoderOutput(mask.unsqueeze(-1), **_present(read, ("guided_votes", "guided_keys")))
+        encoded = RoutedEncoderOutput(mask.unsqueeze(-1), **_present(read, self.also_read))
         outputs = self.model(
             attention_mask=mask,
             decoder_input_ids=words,
@@ -123,16 +122,17 @@ class _Marian(Family):
 class _RNMT(Family):
     """The states of the source, what else the encoder makes of them, and the state of the decoder."""
 
+    also_read = ("attention_keys", "sentence_state", "guided_votes", "guided_keys")
+
     def begin(self, input_ids: Tensor, mask: Tensor) -> tuple[Tensors, Tensors]:
         encoded = self.model.get_encoder()(input_ids, mask, return_dict=True)
-        read = _present(encoded, ("attention_keys", "sentence_state", "guided_votes", "guided_keys"))
+        read = _present(encoded, self.also_read)
         read["encoder_hidden_states"] = encoded.last_hidden_state
         state = self.model.get_decoder().first_state(encoded.last_hidden_state, mask.bool())
         return read, {"0.hidden": state}
 
     def step(self, words: Tensor, mask: Tensor | None, read: Tensors, states: Tensors) -> tuple[Tensor, Tensors]:
-        names = ("attention_keys", "sentence_state", "guided_votes", "guided_keys")
-        encoded = AttendedEncoderOutput(read["encoder_hidden_states"], **_present(read, names))
+        encoded = AttendedEncoderOutput(read["encoder_hidden_states"], **_present(read, self.also_read))
         return _recurrent_step(self.model, words, mask, encoded, states, ("hidden",))
 
 
@@ -140,17 +140,18 @@ class _CapsNMT(Family):
     """The state of the sentence, and those of every layer of the decoder."""
 
     attends = False
+    state = ("hidden", "cell")
 
     def begin(self, input_ids: Tensor, mask: Tensor) -> tuple[Tensors, Tensors]:
         sentence = self.model.get_encoder()(input_ids, mask, return_dict=True).sentence_state
         layers = range(self.model.config.decoder_layers)
-        states = {f"{layer}.{name}": torch.zeros_like(sentence) for layer in layers for name in ("hidden", "cell")}
+        states = {f"{layer}.{name}": torch.zeros_like(sentence) for layer in layers for name in self.state}
         return {"sentence_state": sentence}, states
 
     def step(self, words: Tensor, mask: Tensor | None, read: Tensors, states: Tensors) -> tuple[Tensor, Tensors]:
         # The decoder reads the state of the sentence alone.
         encoded = SentenceEncoderOutput(read["sentence_state"], read["sentence_state"])
-        return _recurrent_step(self.model, words, mask, encoded, states, ("hidden", "cell"))
+        return _recurrent_step(self.model, words, mask, encoded, states, self.state)
 
 
 _FAMILIES: dict[str, type[Family]] = {

@@ -5,14 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForSeq2SeqLM,
-    MarianConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import explained_weights, load_weights, read_config
 from hf_capsule_mt.configuration import (
@@ -92,20 +85,20 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         )
     if model_type == "marian":
         method = args.method or "transformer"
-        _check_becomes(path, MarianConfig(), method)
+        _check_becomes(path, method)
         # Many OPUS-MT checkpoints are in float16, in which Adam fails.
         return _from_plain(load_marian(path, revision=revision, dtype=torch.float32), method, fields)
     how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False}
     if args.method is not None:
-        _check_becomes(path, AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False), args.method)
+        if not is_plain(AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)):
+            raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
+        _check_becomes(path, args.method)
         return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args.method, fields)
     check_overrides(_CONFIGURATIONS[model_type], fields)
     return load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
 
 
-def _check_becomes(path: str, config: PreTrainedConfig, method: str) -> None:
-    if not is_plain(config):
-        raise ValueError(f"method is {method!r}, but {path} has one already; leave out --method")
+def _check_becomes(path: str, method: str) -> None:
     if method_config_class(method) is not CapsuleAggregatedMarianConfig:
         raise ValueError(
             f"method is {method!r}, which no Marian model can become, but {path} is one; leave out "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked_commands import run, run_both
+from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
 
@@ -48,20 +49,6 @@ def lines_of(path):
     text = path.read_text()
     assert text.endswith("\n")
     return text.removesuffix("\n").split("\n")
-
-
-def interrupt_after(monkeypatch, batches):
-    """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
-    original = translation_worker.translate_batches
-
-    def interrupted(*arguments, **options):
-        for number, batch in enumerate(original(*arguments, **options)):
-            if number == batches:
-                raise KeyboardInterrupt
-            yield batch
-
-    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
-    return monkeypatch.undo
 
 
 def count_lines(monkeypatch):

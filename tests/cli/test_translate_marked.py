@@ -4,10 +4,10 @@ import json
 import re
 
 import pytest
+from interrupted_translation import interrupt_after
 from test_markup import PAGE, tree
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.cli import translation_worker
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.evaluation.translator import translate_lines
 
@@ -36,18 +36,6 @@ def translate(checkpoint, source, target, *options):
 
 def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def interrupt_after(monkeypatch, batches):
-    original = translation_worker.translate_batches
-
-    def interrupted(*arguments, **options):
-        for number, batch in enumerate(original(*arguments, **options)):
-            if number == batches:
-                raise KeyboardInterrupt
-            yield batch
-
-    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
 
 
 def test_lines_with_tags(checkpoint, source, tmp_path):

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .log_partition import log_partition_sum
+from .routing import in_autocast_dtype
 
 
 def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -47,9 +48,7 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
     Returns:
         The sum, in float32 (float64 for float64 bags).
     """
-    if torch.is_autocast_enabled(queries.device.type):
-        dtype = torch.get_autocast_dtype(queries.device.type)
-        queries, embedding = queries.to(dtype), embedding.to(dtype)
+    queries, embedding = in_autocast_dtype(queries, embedding)
     vectors = F.embedding(words, embedding).to(bags.dtype)
     with torch.autocast(queries.device.type, enabled=False):
         of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()

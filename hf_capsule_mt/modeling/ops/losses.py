@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .log_partition import log_partition_sum
-from .routing import compute_dtype, in_compute_dtype
+from .routing import compute_dtype, in_autocast_dtype, in_compute_dtype
 from .two_passes import two_pass_sums
 
 
@@ -128,9 +128,7 @@ def _real_words(states: Tensor, embedding: Tensor, labels: Tensor) -> _RealWords
     weights = mask.flatten().to(compute_dtype(states))
     # Zero, not times zero: what a position without a word holds may be anything.
     states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
-    if torch.is_autocast_enabled(states.device.type):
-        lower = torch.get_autocast_dtype(states.device.type)
-        states, embedding = states.to(lower), embedding.to(lower)
+    states, embedding = in_autocast_dtype(states, embedding)
     return _RealWords(states, embedding, labels.masked_fill(~mask, 0).flatten(), weights)
 
 

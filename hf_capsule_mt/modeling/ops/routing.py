@@ -116,3 +116,11 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
 def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in the dtype that routing runs in for the first of them."""
     return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
+
+
+def in_autocast_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in the dtype of autocast, if it is on where the first of them is."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)

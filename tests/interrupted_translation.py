@@ -1,0 +1,17 @@
+"""A translation that stops in the middle, for tests of what goes on from there."""
+
+from hf_capsule_mt.cli import translation_worker
+
+
+def interrupt_after(monkeypatch, batches):
+    """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
+    original = translation_worker.translate_batches
+
+    def interrupted(*arguments, **options):
+        for number, batch in enumerate(original(*arguments, **options)):
+            if number == batches:
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
+    return monkeypatch.undo
