@@ -202,6 +202,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Return the checkpoint, after the checks of it, whose run this will be."""
         if isinstance(self.train_dataset, Sized):
             self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset))
+        self._resumed_from = None
         if not resume_from_checkpoint:
             return None
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)

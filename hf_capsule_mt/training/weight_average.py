@@ -39,9 +39,8 @@ class WeightAverage(TrainerCallback):
         """
         self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         self._averages = [weight.detach().float().clone() for weight in self._weights.values()]
-        file = Path(checkpoint or "", TRAINING_WEIGHTS)
-        if checkpoint is not None and file.is_file():
-            saved = load_file(file)
+        if checkpoint is not None:
+            saved = load_file(Path(checkpoint, TRAINING_WEIGHTS))
             for name, weight in self._weights.items():
                 weight.copy_(saved[name])
 

@@ -22,6 +22,7 @@ from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, Tran
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
 from hf_capsule_mt.training.trainer import TranslationTrainer
+from hf_capsule_mt.training.weight_average import WeightAverage
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +116,19 @@ def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
         make_trainer(pairs, run, learning_rate=0.5).train()
     make_trainer(pairs, run, overwrite_output_dir=True).train()
     assert not [*run.iterdir()]
+
+
+def test_after_a_resumed_run_another_begins_anew(pairs, tmp_path, monkeypatch):
+    options = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1, "ema_decay": 0.9}
+    make_trainer(pairs, tmp_path, max_steps=1, **options).train()
+    begun, begin = [], WeightAverage.begin
+    monkeypatch.setattr(
+        WeightAverage, "begin", lambda self, *args: begun.append(args[1] and args[1][-12:]) or begin(self, *args)
+    )
+    trainer = make_trainer(pairs, tmp_path, max_steps=2, **options)
+    trainer.train(True)
+    trainer.train()
+    assert begun == ["checkpoint-1", None]
 
 
 def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp_path, monkeypatch):
