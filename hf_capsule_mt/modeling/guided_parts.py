@@ -5,6 +5,10 @@ from transformers import PreTrainedConfig
 from .layers.guided_losses import GuidedLosses
 from .layers.guided_routing import GuidedCapsules, GuidedRouting, GuidedVotes
 
+_PLACES = ("model.encoder.guided_votes", "model.guided_routing", "model.decoder.guided_routing", "guided_losses")
+GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
+"""Beginnings of the names of their weights in all models that have them."""
+
 
 def build_guided_votes(config: PreTrainedConfig) -> GuidedVotes | None:
     """Build the votes of the encoder's states."""

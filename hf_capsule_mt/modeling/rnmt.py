@@ -7,6 +7,9 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
+import copy
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,8 +19,10 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from ..configuration.checks import check_overrides
 from ..configuration.rnmt import RNMTConfig
-from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
+from .copied_weights import copy_weights
+from .guided_parts import GUIDED_PARTS, build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.conditional_gru import ConditionalGRU
 from .layers.guided_routing import GuidedContext
 from .layers.linear import UnitGainLinear
@@ -312,6 +317,31 @@ class RNMTForConditionalGeneration(GuidedTranslationHead, RecurrentHead, RNMTPre
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.guided_losses = build_guided_losses(config)
         self.post_init()
+
+    @classmethod
+    def from_rnmt(
+        cls, plain: "RNMTForConditionalGeneration", **config_overrides: Any
+    ) -> "RNMTForConditionalGeneration":
+        """Warm-start guided routing from a trained model without it, whose logits stay until the first update.
+
+        Args:
+            plain: the trained model.
+            **config_overrides: fields of [`RNMTConfig`].
+
+        Raises:
+            ValueError: if `plain` has guided routing, or an override is unknown, not allowed or does not fit the
+                weights.
+        """
+        if plain.config.guided_routing is not None:
+            raise ValueError(f"the model has guided_routing={plain.config.guided_routing!r}; give one without it")
+        check_overrides(RNMTConfig, config_overrides)
+        config = RNMTConfig(**{**plain.config.to_dict(), **config_overrides})
+        model = cls._from_config(config, dtype=plain.dtype)
+        if model.model.decoder.guided_routing is not None:
+            model.model.decoder.guided_routing.switch_off()
+        copy_weights(model, plain, GUIDED_PARTS)
+        model.generation_config = copy.deepcopy(plain.generation_config)
+        return model.to(plain.device).train(plain.training)
 
 
 __all__ = ["RNMTForConditionalGeneration", "RNMTModel", "RNMTPreTrainedModel"]

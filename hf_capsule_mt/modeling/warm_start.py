@@ -7,6 +7,8 @@ from transformers.utils import logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from ..configuration.checks import check_overrides
+from .copied_weights import copy_weights
+from .guided_parts import GUIDED_PARTS
 from .layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 
 logger = logging.get_logger(__name__)
@@ -43,10 +45,9 @@ def _check_model_type(name_or_path: str, revision: str) -> None:
 
 
 def is_plain(config: PreTrainedConfig) -> bool:
-    """Return whether a model is a Marian model in all but its type, having nothing that is routed or aggregated."""
-    if isinstance(config, CapsuleAggregatedMarianConfig):
-        return config.layer_aggregation is config.head_aggregation is config.guided_routing is None
-    return config.model_type == MarianConfig.model_type
+    """Return whether a model has nothing that is routed or aggregated."""
+    fields = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
+    return all(getattr(config, name, None) is None for name in fields)
 
 
 def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
@@ -69,25 +70,12 @@ def load_marian_weights(model: PreTrainedModel, marian: MarianMTModel) -> None:
     Raises:
         ValueError: if they do not fit.
     """
-    try:
-        report = model.load_state_dict(marian.state_dict(), strict=False)
-    except RuntimeError as error:
-        first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
-        raise ValueError(f"the Marian weights do not fit the configuration: {first}") from error
     routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
-    guided = ("model.encoder.guided_votes.", "model.guided_routing.", "guided_losses.")
     sides = (f"model.{side}.aggregation." for side in ("encoder", "decoder"))
-    added = (*sides, *guided, *(f"{name}." for name in routed))
-    unused = {f"{name}.{part}" for name in routed for part in ("weight", "bias")}.intersection(report.unexpected_keys)
-    strange = [
-        *(key for key in report.missing_keys if not key.startswith(added)),
-        *(key for key in report.unexpected_keys if key not in unused),
-    ]
-    if strange:
-        raise ValueError(f"the Marian weights do not fit the configuration: {', '.join(strange)}")
+    added = (*sides, *GUIDED_PARTS, *(f"{name}." for name in routed))
+    unused = copy_weights(model, marian, added, {f"{name}.{part}" for name in routed for part in ("weight", "bias")})
     if unused:
         logger.warning(
             f"head_aggregation_output is 'replace': {len(unused) // 2} trained output projections are dropped, and the "
             "model does not translate until it is trained"
         )
-    model.tie_weights()

@@ -1,15 +1,16 @@
 """The model that a training run starts from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import explained_weights, load_weights, read_config
 from hf_capsule_mt.configuration import (
     CapsuleAggregatedMarianConfig,
+    RNMTConfig,
     decoding_fields,
     method_config_class,
     method_fields,
@@ -17,7 +18,7 @@ from hf_capsule_mt.configuration import (
 )
 from hf_capsule_mt.configuration.checks import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
-from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.warm_start import is_plain, load_marian
 from hf_capsule_mt.registration import CONFIGURATIONS
 
@@ -85,26 +86,35 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         )
     if model_type == "marian":
         method = args.method or "transformer"
-        _check_becomes(path, method)
+        _check_becomes(path, CapsuleAggregatedMarianConfig, method)
         # Many OPUS-MT checkpoints are in float16, in which Adam fails.
         return _from_plain(load_marian(path, revision=revision, dtype=torch.float32), method, fields)
     how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False}
     if args.method is not None:
-        if not is_plain(AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)):
+        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+        if not is_plain(config):
             raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
-        _check_becomes(path, args.method)
+        _check_becomes(path, type(config), args.method)
         return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args.method, fields)
     check_overrides(_CONFIGURATIONS[model_type], fields)
     return load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
 
 
-def _check_becomes(path: str, method: str) -> None:
-    if method_config_class(method) is not CapsuleAggregatedMarianConfig:
+_BEGINNINGS: dict[type[PreTrainedConfig], tuple[str, Callable[..., PreTrainedModel]]] = {
+    CapsuleAggregatedMarianConfig: ("Marian", CapsuleAggregatedMarianForConditionalGeneration.from_marian),
+    RNMTConfig: ("RNMT", RNMTForConditionalGeneration.from_rnmt),
+}
+"""What plain models are called, and what makes others of them, by the configuration that both have."""
+
+
+def _check_becomes(path: str, kind: type[PreTrainedConfig], method: str) -> None:
+    if method_config_class(method) is not kind:
         raise ValueError(
-            f"method is {method!r}, which no Marian model can become, but {path} is one; leave out "
+            f"method is {method!r}, which no {_BEGINNINGS[kind][0]} model can become, but {path} is one; leave out "
             "--model_name_or_path to train from scratch"
         )
 
 
 def _from_plain(plain: PreTrainedModel, method: str, fields: dict[str, Any]) -> PreTrainedModel:
-    return CapsuleAggregatedMarianForConditionalGeneration.from_marian(plain, **{**method_fields(method), **fields})
+    _, begin = _BEGINNINGS[method_config_class(method)]
+    return begin(plain, **{**method_fields(method), **fields})

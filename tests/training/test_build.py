@@ -123,6 +123,42 @@ def test_a_plain_transformer_of_ones_own_becomes_another_method(tmp_path, method
     assert torch.equal(logits(model), logits(parent))
 
 
+@pytest.mark.parametrize("method", ["rnmt", "rnmt-gdr"])
+def test_a_plain_rnmt_of_ones_own_becomes_guided(tmp_path, method):
+    parent = from_scratch("dropout=0.25", method="rnmt")
+    parent.generation_config.length_penalty = 0.7
+    parent.save_pretrained(tmp_path)
+    model = build(method=method, model_name_or_path=str(tmp_path), overrides=["label_smoothing=0.2"])
+    assert {name: getattr(model.config, name) for name in method_fields(method)} == method_fields(method)
+    assert (model.config.dropout, model.config.label_smoothing) == (0.25, 0.2)
+    assert model.generation_config.length_penalty == 0.7
+    assert torch.equal(logits(model), logits(parent))
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "message"),
+    [
+        ("em-routing", (), "method is 'em-routing', which no RNMT model can become, but .*leave out"),
+        (
+            "capsnmt-hybrid",
+            (),
+            r"the weights of the RNMT.* do not fit the configuration: model\.encoder\.agg",
+        ),
+        ("rnmt-gdr", ("d_model=32",), "the weights of the RNMT.* do not fit the configuration: size mismatch"),
+        ("rnmt-gdr", ("layer_aggregation=linear",), "'layer_aggregation'; allowed are"),
+    ],
+)
+def test_what_a_plain_rnmt_cannot_become(tmp_path, method, overrides, message):
+    from_scratch(method="rnmt").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        build(method=method, model_name_or_path=str(tmp_path), overrides=list(overrides))
+
+
+def test_guided_routing_is_not_added_twice():
+    with pytest.raises(ValueError, match="the model has guided_routing='gdr'; give one without it"):
+        RNMTForConditionalGeneration.from_rnmt(from_scratch(method="rnmt-gdr"))
+
+
 def test_warm_start_with_other_fields(marian):
     model = build(method="em-routing", model_name_or_path=marian, overrides=["routing_iterations=2", "dropout=0.5"])
     assert (model.config.routing_iterations, model.config.dropout) == (2, 0.5)
@@ -181,7 +217,7 @@ def test_impossible_fields(overrides, message):
     ("override", "message"),
     [
         ("d_modle=8", "'d_modle'; allowed are .*'d_model'"),
-        ("d_model=32", "Marian weights do not fit the configuration|do not fit its configuration with .*'d_model': 32"),
+        ("d_model=32", "MarianMTModel do not fit the configuration|do not fit its configuration with .*'d_model': 32"),
         ("d_model=abc", "d_model is 'abc'; allowed are values of int"),
     ],
 )
