@@ -82,7 +82,8 @@ def _run_cells(result: Result) -> list[str]:
 def _speed_cells(result: Result, speed: Sequence[SpeedRecord]) -> list[str]:
     """Return the ratios of the benchmark of this row, found by method, overrides, size and parameters."""
     run = result.seeds[0].run
-    name = " ".join([run.model.method, *run.model.config_overrides])
+    # Not the run's method: a run that starts from another may have none.
+    name = " ".join([result.row.method, *run.model.config_overrides])
     for record in speed:
         found = record.results.get(name)
         same_size = record.settings.size == result.row.size

@@ -50,8 +50,14 @@ def test_speed_ratios_are_those_of_the_same_model(study, records):
     columns, plain, student = score_table(study, read_results(study, records), [speed])
     assert columns[-2:] == ["training, of plain", "decoding, of plain"]
     assert (plain[-2:], student[-2:]) == (["", ""], ["0.76", "0.88"])
+    path = records / "two_student_run_record.json"
+    record = json.loads(path.read_text())
+    # As of a run that starts from a model.
+    path.write_text(json.dumps({**record, "model": {**record["model"], "method": None, "size": None}}))
+    started = replace(study, rows=(study.rows[0], replace(study.rows[1], start="a/model")))
+    assert score_table(started, read_results(started, records), [speed])[2][-2:] == ["0.76", "0.88"]
     speed.results[name] = replace(found, parameters=1)
-    assert len(score_table(study, read_results(study, records), [speed])[0]) == 7
+    assert len(score_table(started, read_results(started, records), [speed])[0]) == 7
 
 
 def test_spread():
