@@ -126,6 +126,9 @@ class _Window:
     pairs: list[tuple[np.ndarray, np.ndarray]]
 
 
+_BEGINNING = {"pass": 0, "window": 0, "rows": None, "batches": 0}
+
+
 class TokenBudgetStream(TorchIterableDataset):
     """Yields batches without end, pass after pass: each a [`StreamedBatch`] within the budget of tokens.
 
@@ -172,16 +175,16 @@ class TokenBudgetStream(TorchIterableDataset):
         self.resegment = resegment
         self.rank = rank
         self.world_size = world_size
-        self._start = {"pass": 0, "window": 0, "rows": None, "batches": 0}
+        self._start = _BEGINNING
 
-    def load_state(self, state: str) -> None:
-        """Begin the next iteration behind the batch that came with `state`.
+    def load_state(self, state: str | None) -> None:
+        """Begin the next iteration behind the batch that came with `state`, or with None at the beginning.
 
         Raises:
             ValueError: if the state is of another number of processes.
         """
-        start = json.loads(state)
-        if start["world_size"] != self.world_size:
+        start = _BEGINNING if state is None else json.loads(state)
+        if state is not None and start["world_size"] != self.world_size:
             raise ValueError(
                 f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
                 "with as many as before"

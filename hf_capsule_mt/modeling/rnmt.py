@@ -329,9 +329,11 @@ class RNMTForConditionalGeneration(GuidedTranslationHead, RecurrentHead, RNMTPre
             **config_overrides: fields of [`RNMTConfig`].
 
         Raises:
-            ValueError: if `plain` has guided routing, or an override is unknown, not allowed or does not fit the
-                weights.
+            ValueError: if `plain` is of another type or has guided routing, or an override is unknown, not allowed or
+                does not fit the weights.
         """
+        if not isinstance(plain, cls):
+            raise ValueError(f"from_rnmt takes a trained {cls.__name__}, not a {type(plain).__name__}; load it first")
         if plain.config.guided_routing is not None:
             raise ValueError(f"the model has guided_routing={plain.config.guided_routing!r}; give one without it")
         check_overrides(RNMTConfig, config_overrides)

@@ -132,18 +132,18 @@ class TranslationHead(ForcedDecoding):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of the words, and its parts by name."""
         smoothing = self.config.label_smoothing
-        states, vocabulary, bias = outputs.last_hidden_state, self.lm_head.weight, self._flat_bias()
+        states, bias = outputs.last_hidden_state, self._flat_bias()
         if rdrop_alpha:
             if not _is_plain(self.lm_head):
                 raise ValueError(
                     "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
                 )
             loss, apart = rdrop_cross_entropy(
-                states, vocabulary, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
+                states, self.lm_head.weight, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
             )
             return loss, {"lm_loss": (loss - rdrop_alpha * apart).detach(), "rdrop_loss": apart}
         if logits is None:
-            loss = linear_cross_entropy(states, vocabulary, labels, bias, smoothing, num_items_in_batch)
+            loss = linear_cross_entropy(states, self.lm_head.weight, labels, bias, smoothing, num_items_in_batch)
         else:
             loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
         return loss, {"lm_loss": loss}

@@ -314,8 +314,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         }
 
     def _stream_loader(self) -> DataLoaderShard:
-        if self._resumed_from is not None:
-            self.train_dataset.load_state(read_stream_state(self._resumed_from, self.args.process_index))
+        before = self._resumed_from
+        self.train_dataset.load_state(before and read_stream_state(before, self.args.process_index))
         device = self.args.device if self.accelerator.device_placement else None
         return stream_loader(self.train_dataset, self.data_collator, device, **self._loader_options())
 

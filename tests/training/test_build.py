@@ -157,6 +157,8 @@ def test_what_a_plain_rnmt_cannot_become(tmp_path, method, overrides, message):
 def test_guided_routing_is_not_added_twice():
     with pytest.raises(ValueError, match="the model has guided_routing='gdr'; give one without it"):
         RNMTForConditionalGeneration.from_rnmt(from_scratch(method="rnmt-gdr"))
+    with pytest.raises(ValueError, match="from_rnmt takes a trained RNMTForConditionalGeneration, not a str; load it"):
+        RNMTForConditionalGeneration.from_rnmt("folder")
 
 
 def test_warm_start_with_other_fields(marian):

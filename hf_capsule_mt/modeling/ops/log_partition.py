@@ -52,16 +52,13 @@ class LogPartitionFunction(torch.autograd.Function):
             grad_embedding = weights.new_zeros(embedding.shape[::-1])
             grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
         for part in score_chunks(queries, embedding):
-            # exp(score - largest score): their sum is all that probabilities lack.
             exponentials = product(queries[part], embedding).to(weights.dtype)
             if bias is not None:
                 exponentials = exponentials + bias
-            largest = exponentials.amax(-1, keepdim=True)
-            exponentials = exponentials.sub_(largest).exp_()
-            partition = exponentials.sum(-1)
-            total += weights[part] @ (partition.log() + largest.squeeze(-1))
+            partition, log_partition = exponentiate(exponentials)
+            total += weights[part] @ log_partition.squeeze(-1)
             if gradients:
-                scale = (weights[part] / partition).unsqueeze(-1)
+                scale = weights[part].unsqueeze(-1) / partition
                 if bias is not None:
                     grad_bias += exponentials.t() @ scale.squeeze(-1)
                 exponentials, scale = exponentials.to(queries.dtype), scale.to(queries.dtype)
@@ -90,3 +87,17 @@ def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
         positions = max(1, min(positions, _CHUNK // embedding.shape[0]))
         positions = min(positions, _CPU_POSITIONS) if queries.device.type == "cpu" else positions
     return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]
+
+
+def exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn scores into exp(score - largest score) in their place; return their sums, and the log partition functions.
+
+    Args:
+        scores: `[N, V]`.
+
+    Returns:
+        Both `[N, 1]`.
+    """
+    largest = scores.amax(-1, keepdim=True)
+    total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+    return total, total.log() + largest

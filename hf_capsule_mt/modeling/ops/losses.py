@@ -141,7 +141,9 @@ def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: flo
     scores = (of.states.to(dtype) * targets).sum()
     if bias is None:
         return scores
-    biases = (1 - label_smoothing) * bias[of.words].to(dtype) + label_smoothing * bias.mean(dtype=dtype)
+    biases = (1 - label_smoothing) * bias[of.words].to(dtype)
+    if label_smoothing:
+        biases = biases + label_smoothing * bias.mean(dtype=dtype)
     return scores + of.weights @ biases
 
 

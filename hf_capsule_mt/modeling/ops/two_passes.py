@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .log_partition import score_chunks
+from .log_partition import exponentiate, score_chunks
 from .products import add_product, product
 
 
@@ -58,7 +58,7 @@ class TwoPassFunction(torch.autograd.Function):
             difference = p - q
             if bias is not None:
                 p, q = p + bias, q + bias
-            (p_sum, log_p_sum), (q_sum, log_q_sum) = _exponentiate(p), _exponentiate(q)
+            (p_sum, log_p_sum), (q_sum, log_q_sum) = exponentiate(p), exponentiate(q)
             # The means of the difference under either distribution; half of what parts them is the divergence.
             p_mean = torch.linalg.vecdot(p, difference).unsqueeze(-1) / p_sum
             q_mean = torch.linalg.vecdot(q, difference).unsqueeze(-1) / q_sum
@@ -86,17 +86,3 @@ class TwoPassFunction(torch.autograd.Function):
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what the forward pass computed."""
         return *(None if tensor is None else grad_total * tensor for tensor in ctx.saved_tensors), None, None
-
-
-def _exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn scores into exp(score - largest score) in their place; return their sums, and the log partition functions.
-
-    Args:
-        scores: `[N, V]`.
-
-    Returns:
-        Both `[N, 1]`.
-    """
-    largest = scores.amax(-1, keepdim=True)
-    total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
-    return total, total.log() + largest
