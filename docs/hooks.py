@@ -16,10 +16,7 @@ from hf_capsule_mt_command import GROUPS, summary
 # As GitHub writes them too: a block ```math and, in a line, $`...`$.
 _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.DOTALL)
 _REPOSITORY = Path(__file__).parents[1]
-_BENCHMARKS = (
-    *("multi30k.md", "speed.md", "decoding.md", "tags.md", "data.md", "reliability.md", "probing.md"),
-    *("*.png", "ablations/README.md"),
-)
+_BENCHMARKS = ("*.md", "*.png", "ablations/README.md")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

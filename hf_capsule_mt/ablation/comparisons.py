@@ -15,7 +15,7 @@ from .study import Study
 HOW = (
     f"Intervals of the difference: bootstrap over seeds and sentences (Koehn 2004), {SAMPLES['bootstrap']:,} samples. "
     "p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
-    f"{SAMPLES['randomization']:,} samples. † / ‡: p < 0.05 / 0.01."
+    f"{SAMPLES['randomization']:,} samples; it takes the runs as they are. † / ‡: p < 0.05 / 0.01."
 )
 """What the tables of comparisons mean."""
 
@@ -39,9 +39,13 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
     """Compare every row with those that it is against, else with the study's baseline, on every test set.
 
     Rows whose records are of an earlier release, without the statistics of their sentences, are left out.
+
+    Raises:
+        ValueError: if the records of a test set are of other references or another BLEU, or one is damaged.
     """
     found = []
     for test in study.tests:
+        _check_same_scores(results, test.name)
         statistics = {result.row.name: _by_seed(result, test.name) for result in results}
         for result in results:
             name = result.row.name
@@ -53,9 +57,28 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
     return found
 
 
+def _check_same_scores(results: Sequence[Result], test: str) -> None:
+    kinds: dict[tuple, str] = {}
+    for result in results:
+        for one in (records.evaluations[test] for records in result.seeds):
+            if one.bleu_statistics is not None:
+                references = tuple(file.sha256 for file in one.references)
+                kinds[one.scores["bleu"].signature, references] = result.row.name
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the rows {' and '.join(kinds.values())} were scored on {test} with other references or another BLEU "
+            f"({'; '.join(signature for signature, _ in kinds)}); score them alike"
+        )
+
+
 def _by_seed(result: Result, test: str) -> dict[int, np.ndarray]:
     packed = {records.seed: records.evaluations[test].bleu_statistics for records in result.seeds}
-    return {seed: unpack_statistics(each) for seed, each in packed.items() if each is not None}
+    try:
+        return {seed: unpack_statistics(each) for seed, each in packed.items() if each is not None}
+    except ValueError as error:
+        raise ValueError(
+            f"the records of {result.row.name} on {test}: {error}; score its translations again"
+        ) from error
 
 
 def comparison_tables(comparisons: Sequence[RowComparison]) -> list[list[list[str]]]:

@@ -15,45 +15,45 @@ class Verdict:
     """What is known of a question, or of one of its rows."""
 
     answer: str
-    """"yes", "no" or "open"."""
+    """"yes"; "no"; "open", if not all was run; "undecided", if it was."""
     why: str
 
 
-def criterion(question: Question) -> str:
-    """Return what counts as an answer, as a sentence."""
-    return (
-        f"Yes: with all seeds, a row has at least {question.effect:g} BLEU more than each row it is against, p < "
-        f"{P_VALUE:g}, on every test set. No: of every row, an interval (of {_FEWEST_SEEDS} seeds or more) ends below "
-        f"{question.effect:g}."
-    )
+CRITERION = (
+    "Yes: with all seeds, a row has so much more BLEU, or still more, than each row it is against, with intervals "
+    f"above 0 and p < {P_VALUE:g}, on every test set. No: of every row, an interval (of {_FEWEST_SEEDS} seeds or more) "
+    "ends below it. Open: not all was run. Undecided: it was. Nothing is corrected for the number of rows."
+)
+"""What counts as an answer."""
 
 
 def judge(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> Verdict:
     """Answer a question: yes by one row that does what counts as yes, no if none of its rows does."""
     verdicts = {name: judge_row(study, name, question.effect, comparisons) for name in question.rows}
     answers = {verdict.answer for verdict in verdicts.values()}
-    answer = "yes" if "yes" in answers else "no" if answers == {"no"} else "open"
+    answer = next(each for each in ("yes", "open", "undecided", "no") if each in answers)
     decisive = [f"`{name}`: {verdict.why}" for name, verdict in verdicts.items() if verdict.answer == answer]
     return Verdict(answer, "; ".join(decisive))
 
 
 def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowComparison]) -> Verdict:
-    """Say whether a row has at least `effect` BLEU more than the rows it is against, as [`criterion`] has it."""
+    """Say whether a row has at least `effect` BLEU more than the rows it is against, as `CRITERION` has it."""
     row = study.row(name)
     own = [one for one in comparisons if one.row == name]
     if not own:
-        return Verdict("open", "not run")
-    lowest = min(own, key=lambda one: one.found.high)
-    if lowest.found.high < effect and lowest.found.seeds >= _FEWEST_SEEDS:
+        return Verdict("open", "nothing to compare yet")
+    enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS]
+    lowest = min(enough, key=lambda one: one.found.high, default=None)
+    if lowest is not None and lowest.found.high < effect:
         return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
     wanted = len(row.against or (study.baseline,)) * len(study.tests)
     seeds = min(one.found.seeds for one in own)
-    if len(own) < wanted or seeds < len(row.seeds):
+    if len(own) < wanted or seeds < max(_FEWEST_SEEDS, len(row.seeds)):
         return Verdict("open", f"{seeds} of {len(row.seeds)} seeds, {len(own)} of {wanted} comparisons")
     least = min(own, key=lambda one: one.difference)
-    if all(one.difference >= effect and one.found.p_value < P_VALUE for one in own):
+    if all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own):
         return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each")
-    return Verdict("open", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
+    return Verdict("undecided", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
 
 
 def question_table(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> list[list[str]]:

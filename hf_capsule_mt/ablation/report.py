@@ -10,7 +10,7 @@ from hf_capsule_mt.markdown import table_in_markdown
 
 from .comparisons import HOW, compare_rows, comparison_tables
 from .figures import draw_figures
-from .questions import criterion, judge, question_table
+from .questions import CRITERION, judge, question_table
 from .results import Result, read_results, read_scores, read_speed
 from .sections import Material, examples, gather, lengths, missing, routing
 from .steps import Plan
@@ -69,9 +69,9 @@ def write_report(plan: Plan, folder: Path) -> None:
 def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
-    The template is Jinja's. It has `study`; `scores`, `curves`, `caption` and `how`, what the tables of questions mean,
-    which are Markdown; `questions`, each with `asks`, `criterion`, `answer`, `why` and `table`; and `bleu(name, test)`,
-    the BLEU that the record STUDY_NAME_TEST.json has.
+    The template is Jinja's. It has `study`; `scores`, `curves`, `caption`, `how` (what the tables of questions mean)
+    and `criterion` (what counts as an answer), which are Markdown; `questions`, each with `asks`, `effect`, `answer`,
+    `why` and `table`; and `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -89,8 +89,8 @@ def render_page(plan: Plan) -> str:
     tables = {"scores": score_table(study, results, read_speed(study)), "curves": curve_table(results)}
     known: dict[str, Any] = {name: table_in_markdown(table) for name, table in tables.items()}
     template = Path(study.page).read_text(encoding="utf-8")
-    known |= {"caption": caption(study, results), "how": HOW, "questions": _answered(study, results)}
-    return _render(template, study=study, bleu=bleu, **known)
+    known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION}
+    return _render(template, study=study, bleu=bleu, questions=_answered(study, results), **known)
 
 
 def _answered(study: Study, results: Sequence[Result]) -> list[dict[str, str]]:
@@ -99,9 +99,9 @@ def _answered(study: Study, results: Sequence[Result]) -> list[dict[str, str]]:
     found = []
     for question in study.questions:
         verdict = judge(study, question, comparisons)
-        table = table_in_markdown(question_table(study, question, comparisons))
-        known = {"asks": question.asks, "criterion": criterion(question), "table": table}
-        found.append({"name": question.name, "answer": verdict.answer, "why": verdict.why, **known})
+        table = question_table(study, question, comparisons)
+        known = {"asks": question.asks, "effect": f"{question.effect:g}", "answer": verdict.answer, "why": verdict.why}
+        found.append({**known, "table": table_in_markdown(table) if len(table) > 1 else ""})
     return found
 
 

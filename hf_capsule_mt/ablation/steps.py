@@ -80,17 +80,21 @@ class Plan:
 
     def jobs(self) -> list[Job]:
         """Return all rows with all seeds: the first of every row, then the second; each behind those that it needs."""
-        pairs = [(row, seed) for row in self.study.rows for seed in row.seeds]
-        return [self._job(*pair) for pair in sorted(pairs, key=lambda pair: self._turn(*pair))]
+        found: dict[tuple[str, int], Row] = {}
+        for number in range(max(len(row.seeds) for row in self.study.rows)):
+            for row in self.study.rows:
+                if number < len(row.seeds):
+                    self._add(row, row.seeds[number], found)
+        return [self._job(row, seed) for (_, seed), row in found.items()]
 
-    def _turn(self, row: Row, seed: int) -> tuple[int, int]:
-        """Return the round of a job, and its place in the longest chain of jobs that wait for each other."""
+    def _add(self, row: Row, seed: int, found: dict[tuple[str, int], Row]) -> None:
+        """Add a row to those that are found, behind what it needs."""
         by_name = {other.name: other for other in self.study.rows}
-        start, teacher = by_name.get(row.start), by_name.get(row.teacher)
-        needed = [(start, seed)] if start is not None else []
-        needed += [(teacher, teacher.seeds[0])] if teacher is not None else []
-        turns = [self._turn(*job) for job in needed]
-        return max([row.seeds.index(seed), *(turn[0] for turn in turns)]), max([0, *(1 + turn[1] for turn in turns)])
+        if row.start in by_name:
+            self._add(by_name[row.start], seed, found)
+        if row.teacher in by_name:
+            self._add(by_name[row.teacher], by_name[row.teacher].seeds[0], found)
+        found.setdefault((row.name, seed), row)
 
     def run_folder(self, row: Row, seed: int) -> Path:
         """Return the folder that the row is trained in."""

@@ -294,12 +294,15 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
     by_name = {row.name: row for row in rows}
     for row in rows:
         _check_no_circle(row, by_name, (row.name,), where)
-        other = by_name.get(row.start)
-        if other is not None and not set(row.seeds) <= set(other.seeds):
-            raise ValueError(
-                f"{where}: the row {row.name!r:.80} has seeds {row.seeds}, but {row.start!r:.80}, which it starts from "
-                f"by the same seed, has {other.seeds}"
-            )
+        if row.name in row.against:
+            raise ValueError(f"{where}: the row {row.name!r:.80} is against itself; name other rows")
+        for name, why in ((row.start, "starts from"), *((name, "is compared with") for name in row.against)):
+            other = by_name.get(name)
+            if other is not None and not set(row.seeds) <= set(other.seeds):
+                raise ValueError(
+                    f"{where}: the row {row.name!r:.80} has seeds {row.seeds}, but {name!r:.80}, which it {why} by the "
+                    f"same seed, has {other.seeds}"
+                )
 
 
 def _check_no_circle(row: Row, by_name: Mapping[str, Row], seen: tuple[str, ...], where: str) -> None:

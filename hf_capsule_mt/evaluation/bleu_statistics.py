@@ -55,7 +55,7 @@ def unpack_statistics(packed: Mapping[str, str]) -> np.ndarray:
     """
     try:
         columns = np.array([[int(number) for number in packed[name].split()] for name in _COLUMNS], dtype=np.float64)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, OverflowError) as error:
         raise ValueError(f"the statistics of BLEU are damaged: {error}") from error
     *matches, words, reference = columns
     totals = [np.maximum(words - order, 0) for order in range(ORDERS)]

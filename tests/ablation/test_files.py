@@ -51,8 +51,9 @@ def test_the_estimate_is_updates_by_speed(tmp_path):
     assert estimate(study, jobs).startswith("about 116 hours of one NVIDIA P40: 1 run(s), together 14 hours on 8,")
 
 
-def test_the_page_of_multi30k_is_made_from_the_records(tmp_path, monkeypatch):
-    """If not: hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md"""
+@pytest.mark.parametrize("name", ["does_routing_pay", "multi30k"])
+def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
+    """If not: hf-capsule-mt ablation_report benchmarks/ablations/NAME.yaml --page benchmarks/NAME.md"""
     monkeypatch.chdir(ROOT)
-    ablation_report.main(["benchmarks/ablations/multi30k.yaml", "--page", str(tmp_path / "page.md")])
-    assert (tmp_path / "page.md").read_bytes() == (ROOT / "benchmarks" / "multi30k.md").read_bytes()
+    ablation_report.main([f"benchmarks/ablations/{name}.yaml", "--page", str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_bytes() == (ROOT / "benchmarks" / f"{name}.md").read_bytes()

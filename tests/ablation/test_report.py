@@ -98,6 +98,7 @@ RIGHT, WRONG = [8, 7, 6, 5, 8, 7, 6, 5, 8, 8], [7, 6, 5, 4, 8, 7, 6, 5, 8, 8]
 def test_rows_are_tested_against_those_they_name(study, tmp_path):
     """By the seeds that both have, from records alone."""
     found = yaml.safe_load(study.read_text())
+    found["rows"][0]["seeds"] = [1, 2]
     found["rows"][1] |= {"grid": {"routing_iterations": [1]}, "seeds": [1, 2, 3]}
     found["rows"].append({"name": "em", "method": "em-routing", "against": ["em-T1", "plain"], "seeds": [2, 1]})
     write_study(study, found)
@@ -197,23 +198,49 @@ def test_page(study, tmp_path):
 def test_questions_on_the_page(study, tmp_path):
     found = yaml.safe_load(study.read_text())
     found["questions"] = {"routing": {"asks": "Does routing help?", "effect": 0.5, "rows": ["em-T1", "em-T2"]}}
-    write_study(study, found)
+    write_study(study, found | {"seeds": [1, 2]})
     records = tmp_path / "records"
-    write_record(records, "two_plain", 90.0, method="transformer", statistics=[WRONG] * 8)
-    for iterations in (1, 2):
-        options = {"method": "em-routing", "config": {"routing_iterations": iterations}}
-        write_record(records, f"two_em-T{iterations}", 100.0, statistics=[RIGHT] * 8, **options)
+    for seed, marked in ((1, ""), (2, "_seed2")):
+        options = {"training": {"seed": seed}}
+        write_record(records, f"two_plain{marked}", 90.0, method="transformer", statistics=[WRONG] * 8, **options)
+        for iterations in (1, 2):
+            options |= {"method": "em-routing", "config": {"routing_iterations": iterations}}
+            write_record(records, f"two_em-T{iterations}{marked}", 100.0, statistics=[RIGHT] * 8, **options)
     (tmp_path / "page.md.jinja").write_text(
-        "{% for each in questions %}{{ each.asks }}|{{ each.criterion }}|{{ each.answer }}|{{ each.why }}\n\n"
-        "{{ each.table }}\n{% endfor %}"
+        "{{ criterion }}\n{% for each in questions %}{{ each.asks }}|{{ each.effect }}|{{ each.answer }}|{{ each.why }}"
+        "\n\n{{ each.table }}\n{% endfor %}"
     )
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
-    first, *table = (tmp_path / "page.md").read_text().splitlines()
-    assert first.startswith("Does routing help?|Yes: with all seeds, a row has at least 0.5 BLEU more than")
-    assert first.endswith("|yes|`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each")
+    criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
+    assert criterion.startswith("Yes: with all seeds, a row has so much more BLEU")
+    why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
+    assert first == f"Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
-    assert table[3].startswith("| em-T1 | plain | 1 | +15.91 (")
-    assert table[3].endswith(" | yes |")
+    assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p 0.000 | yes |"
+
+
+def damage(records, **changes):
+    path = records / "two_em-T1_test.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bleu_statistics": {"words": "x"}}, "records of em-T1 on test: the statistics of BLEU are damaged"),
+        ({"references": [{"file": "x", "sha256": "0"}]}, "plain and em-T1 were scored on test with other references"),
+        ({"scores": {"bleu": {"score": 1.0, "signature": "x"}}}, r"another BLEU \(nrefs:1; x\); score them alike"),
+    ],
+)
+def test_scores_that_cannot_be_compared(study, tmp_path, capsys, changes, message):
+    records = tmp_path / "records"
+    write_record(records, "two_plain", 90.0, method="transformer", statistics=[WRONG] * 8)
+    options = {"method": "em-routing", "config": {"routing_iterations": 1}}
+    write_record(records, "two_em-T1", 100.0, statistics=[RIGHT] * 8, **options)
+    damage(records, **changes)
+    with pytest.raises(SystemExit):
+        report(study, "--records_dir", str(records), "--output_dir", str(tmp_path / "report"))
+    assert re.search(message, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,9 @@ def test_a_row_starts_from_another_of_the_same_seed(tmp_path, study, parsers):
     check_study(found, parsers)
     jobs = Plan(found, tmp_path / "runs", tmp_path).jobs()
     trained = {job.name: next(step for step in job.steps if step.command == "train").options for job in jobs}
-    # A seed of every row comes before the next one.
-    first, second = ["plain", "guided", "student"], ["plain", "longer", "guided", "student"]
-    assert list(trained) == [*(f"{name}, seed 1" for name in first), *(f"{name}, seed 2" for name in second)]
+    # A seed of every row comes before the next one, each behind what it needs.
+    first = ["plain, seed 2", "longer, seed 2", "plain, seed 1", "guided, seed 1", "student, seed 1"]
+    assert list(trained) == [*first, "guided, seed 2", "student, seed 2"]
     assert trained["plain, seed 1"]["model_name_or_path"] == "company/model"
     for name, method in (("guided, seed 2", "gdr"), ("longer, seed 2", None)):
         assert trained[name]["model_name_or_path"] == tmp_path / "runs/plain/seed2/average"
@@ -152,6 +152,7 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
         ),
         ("rows.1.against", ["nobody"], "'student': against is 'nobody'; the rows are plain, student"),
         ("rows.1.against", "plain", "rows.1..against is 'plain'; it must be a list"),
+        ("rows.1.against", ["student"], "'student' is against itself"),
         ("questions", {"q": {"asks": "?", "rows": ["plain"]}}, "questions.q lacks 'effect', which must be a number"),
         (
             "questions",

@@ -35,7 +35,8 @@ def test_packed_and_unpacked():
 
 
 @pytest.mark.parametrize(
-    "change", [{"words": "1 2"}, {"words": "0"}, {"words": "x"}, {"matches of 2": "-1"}, {"words": None}]
+    "change",
+    [{"words": "1 2"}, {"words": "0"}, {"words": "x"}, {"words": "9" * 400}, {"matches of 2": "-1"}, {"words": None}],
 )
 def test_damaged(change):
     packed = {**pack_statistics([[3, 2, 1, 0, 4, 3, 2, 1, 4, 5]]), **change}
