@@ -1,6 +1,6 @@
 """Serve the Explorer, a page that shows how checkpoints translate and route.
 
-    hf-capsule-mt demo --models outputs/quickstart/model
+    hf-capsule-mt demo --models checkpoints/*/
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
     hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0
 

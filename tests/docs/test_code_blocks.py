@@ -1,6 +1,7 @@
 """Every block of code of the README and of the documentation runs, or says why it cannot."""
 
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,7 @@ def test_every_block_is_known(page):
 def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys):
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
+    (folder / "checkpoints").symlink_to(Path(__file__).parents[2] / "checkpoints")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     # A study runs its commands in processes of their own, of which each would import everything anew.

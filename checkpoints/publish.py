@@ -1,0 +1,65 @@
+"""Write a model to try out from a run of the study, and score it.
+
+    python checkpoints/publish.py outputs/does_routing_pay/plain multi30k-en-de-transformer
+
+It is the first seed's, in bfloat16, with its tokenizer, its source and a card that has the scores of these very
+weights, in checkpoints/NAME. The folder that the command is given in has the study's data.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import hf_capsule_mt  # noqa: F401
+from hf_capsule_mt.ablation.study import Study, read_study
+from hf_capsule_mt.cli.evaluate import main as evaluate
+from hf_capsule_mt.cli.translate import main as translate
+from hf_capsule_mt.cli.write_model_card import main as write_model_card
+from hf_capsule_mt.files import new_folder
+
+FOLDER = Path(__file__).parent
+STUDY = FOLDER.parent / "benchmarks" / "ablations" / "does_routing_pay.yaml"
+CARD = {
+    "--data_name": "Multi30k, lower-cased, normalised and Moses-tokenised",
+    "--data_license": "research and education, non-commercial",
+    "--license": "other",
+    "--license_name": "non-commercial",
+    "--example": "a dog runs through the snow .",
+    "--note": "The scores are of these weights, in bfloat16, decoded with 5 beams by `hf-capsule-mt translate`.",
+}
+
+
+def main() -> None:
+    """Write the folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("row", type=Path, help="a row's folder in the study's folder of runs")
+    parser.add_argument("name", help="of the new folder")
+    args = parser.parse_args()
+    run = args.row / "seed1"
+    with new_folder(FOLDER / args.name) as folder, TemporaryDirectory() as scores:
+        AutoModelForSeq2SeqLM.from_pretrained(run, dtype=torch.bfloat16).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(run).save_pretrained(folder)
+        evaluations = list(evaluate_all(folder, read_study(STUDY), Path(scores)))
+        given = ["--run_record", str(run / "run_record.json"), "--output_file", str(folder / "README.md")]
+        options = [word for option in CARD.items() for word in option]
+        write_model_card([*given, *options, "--evaluations", *evaluations])
+    print(FOLDER / args.name)
+
+
+def evaluate_all(model: Path, study: Study, folder: Path) -> Iterator[str]:
+    """Translate and score every test set; yield the records."""
+    for test in study.tests:
+        written, record = folder / f"{test.name}.de", folder / f"{test.name}.json"
+        texts = ["--input_file", test.source, "--output_file", str(written)]
+        translate(["--model", str(model), *texts, "--num_beams", "5"])
+        references = ["--references", *test.references, "--tokenize", "none"]
+        evaluate(["--hypotheses", str(written), *references, "--output_file", str(record)])
+        yield str(record)
+
+
+if __name__ == "__main__":
+    main()
