@@ -26,7 +26,13 @@ KINDS = {
     **{"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord},
     **{"growth": TimeByLengthRecord, "latency": LatencyRecord},
 }
-FILES = {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"*{part}*.json"))}
+# Of version 1, which has no field for it.
+FILES = {
+    path.name: kind
+    for part, kind in KINDS.items()
+    for path in sorted(STORED.glob(f"*{part}*.json"))
+    if "version" not in json.loads(path.read_text())
+}
 
 
 def flat(value, name=""):

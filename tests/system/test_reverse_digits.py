@@ -16,7 +16,7 @@ MODELS = {
     "rnmt-gdr": [*SMALL, "guided_capsule_dim=32", "sentence_aggregation=capsule"],
 }
 SCHEDULES = {
-    "gdr": ["--max_tokens_per_batch", "512", "--max_steps", "300", "--learning_rate", "4e-3"],
+    "gdr": ["--max_tokens_per_batch", "512", "--max_steps", "360", "--learning_rate", "4e-3"],
     "rnmt-gdr": ["--max_tokens_per_batch", "512", "--max_steps", "220", "--learning_rate", "3e-3"],
 }
 
