@@ -8,13 +8,13 @@ from hf_capsule_mt.cli.write_model_card import main as write_model_card
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER.parent / "benchmarks" / "records"
-_SAME = {
+CORPUS = {
     "--data_name": "Multi30k, lower-cased, normalised and Moses-tokenised",
     "--data_license": "research and education, non-commercial",
     "--license": "other",
     "--license_name": "non-commercial",
-    "--example": "two dogs are running on the beach .",
 }
+"""Options of the training data, and what follows from them."""
 _NOTE = "The scores are of the mean of the run's last ten checkpoints, 100 updates apart, decoded with 5 beams."
 _DISTILLED = " The targets of its training data are translations by multi30k-en-de-tiny-transformer-3000, with 4 beams."
 
@@ -38,7 +38,8 @@ def _options(row: str) -> Iterator[str]:
     elif row.startswith("transformer") or row == "em-routing":
         yield from ("--speed", str(RECORDS / "speed_tiny.json"))
     yield from ("--note", _NOTE + (_DISTILLED if row.endswith("-distilled") else ""))
-    yield from (word for option in _SAME.items() for word in option)
+    yield from ("--example", "two dogs are running on the beach .")
+    yield from (word for option in CORPUS.items() for word in option)
 
 
 if __name__ == "__main__":

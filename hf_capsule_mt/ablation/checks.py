@@ -68,7 +68,7 @@ def _check_file(file: Path, where: str) -> None:
 
 
 def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
-    teacher = plan.study.row(job.row.teacher) if job.row.teacher is not None else None
+    teacher = plan.study.row(job.row.teacher)
     distilled = any(step.command == "distill" and step.product.exists() for step in job.steps)
     if teacher is not None and not distilled and not _will_be_there(plan, teacher, teacher.seeds[0], jobs):
         raise FileNotFoundError(
@@ -78,7 +78,7 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
 
 
 def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
-    start = plan.study.row(job.row.start) if job.row.start is not None else None
+    start = plan.study.row(job.row.start)
     if start is not None and not _will_be_there(plan, start, job.seed, jobs):
         raise FileNotFoundError(
             f"the row {job.row.name!r:.80} starts from {start.name!r:.80}, whose model is not in "

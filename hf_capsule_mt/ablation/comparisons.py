@@ -49,9 +49,9 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
         statistics = {result.row.name: _by_seed(result, test.name) for result in results}
         for result in results:
             name = result.row.name
-            for other in result.row.against or (study.baseline or study.rows[0].name,):
+            for other in study.compared_with(result.row):
                 both = [seed for seed in statistics[name] if seed in statistics.get(other, {})]
-                if both and other != name:
+                if both:
                     pair = ([statistics[each][seed] for seed in both] for each in (other, name))
                     found.append(RowComparison(name, other, test.name, compare_seeds(*pair)))
     return found

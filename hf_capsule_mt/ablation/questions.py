@@ -46,7 +46,7 @@ def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowC
     lowest = min(enough, key=lambda one: one.found.high, default=None)
     if lowest is not None and lowest.found.high < effect:
         return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
-    wanted = len(row.against or (study.baseline,)) * len(study.tests)
+    wanted = len(study.compared_with(row)) * len(study.tests)
     seeds = min(one.found.seeds for one in own)
     if len(own) < wanted or seeds < max(_FEWEST_SEEDS, len(row.seeds)):
         return Verdict("open", f"{seeds} of {len(row.seeds)} seeds, {len(own)} of {wanted} comparisons")

@@ -89,11 +89,10 @@ class Plan:
 
     def _add(self, row: Row, seed: int, found: dict[tuple[str, int], Row]) -> None:
         """Add a row to those that are found, behind what it needs."""
-        by_name = {other.name: other for other in self.study.rows}
-        if row.start in by_name:
-            self._add(by_name[row.start], seed, found)
-        if row.teacher in by_name:
-            self._add(by_name[row.teacher], by_name[row.teacher].seeds[0], found)
+        if (start := self.study.row(row.start)) is not None:
+            self._add(start, seed, found)
+        if (teacher := self.study.row(row.teacher)) is not None:
+            self._add(teacher, teacher.seeds[0], found)
         found.setdefault((row.name, seed), row)
 
     def run_folder(self, row: Row, seed: int) -> Path:

@@ -163,9 +163,14 @@ class Study:
     cost: Cost | None = None
     questions: tuple[Question, ...] = ()
 
-    def row(self, name: str) -> Row | None:
+    def row(self, name: str | None) -> Row | None:
         """Return the row of that name, or None."""
         return next((row for row in self.rows if row.name == name), None)
+
+    def compared_with(self, row: Row) -> tuple[str, ...]:
+        """Return the names of the rows that a row is tested against; of the baseline, none."""
+        others = row.against or (self.baseline or self.rows[0].name,)
+        return tuple(name for name in others if name != row.name)
 
 
 def read_study(path: Path) -> Study:

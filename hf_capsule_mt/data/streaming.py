@@ -175,7 +175,7 @@ class TokenBudgetStream(TorchIterableDataset):
         self.resegment = resegment
         self.rank = rank
         self.world_size = world_size
-        self._start = _BEGINNING
+        self.load_state(None)
 
     def load_state(self, state: str | None) -> None:
         """Begin the next iteration behind the batch that came with `state`, or with None at the beginning.
@@ -183,8 +183,8 @@ class TokenBudgetStream(TorchIterableDataset):
         Raises:
             ValueError: if the state is of another number of processes.
         """
-        start = _BEGINNING if state is None else json.loads(state)
-        if state is not None and start["world_size"] != self.world_size:
+        start = {**_BEGINNING, "world_size": self.world_size} if state is None else json.loads(state)
+        if start["world_size"] != self.world_size:
             raise ValueError(
                 f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
                 "with as many as before"

@@ -1,6 +1,6 @@
 """Write a model to try out from a run of the study, and score it.
 
-    python checkpoints/publish.py outputs/does_routing_pay/plain multi30k-en-de-transformer
+    python model_cards/publish.py outputs/does_routing_pay/plain multi30k-en-de-transformer
 
 It is the first seed's, in bfloat16, with its tokenizer, its source and a card that has the scores of these very
 weights, in checkpoints/NAME. The folder that the command is given in has the study's data.
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from write_all import CORPUS
 
 import hf_capsule_mt  # noqa: F401
 from hf_capsule_mt.ablation.study import Study, read_study
@@ -21,13 +22,11 @@ from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.cli.write_model_card import main as write_model_card
 from hf_capsule_mt.files import new_folder
 
-FOLDER = Path(__file__).parent
-STUDY = FOLDER.parent / "benchmarks" / "ablations" / "does_routing_pay.yaml"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "checkpoints"
+STUDY = ROOT / "benchmarks" / "ablations" / "does_routing_pay.yaml"
 CARD = {
-    "--data_name": "Multi30k, lower-cased, normalised and Moses-tokenised",
-    "--data_license": "research and education, non-commercial",
-    "--license": "other",
-    "--license_name": "non-commercial",
+    **CORPUS,
     "--example": "a dog runs through the snow .",
     "--note": "The scores are of these weights, in bfloat16, decoded with 5 beams by `hf-capsule-mt translate`.",
 }

@@ -11,7 +11,7 @@ from tiny_study import STORED, study_of_two, write_study
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "checkpoints"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "model_cards"))
 import publish
 
 sys.path.pop(0)
