@@ -5,8 +5,16 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
+from typing import IO
+
+import torch
 
 from hf_capsule_mt.checkpoints import checkpoints, is_whole
 from hf_capsule_mt.files import locked, replace_bytes
@@ -23,8 +31,17 @@ def command_line(step: Step, launcher: str) -> list[str]:
     return [*start, "-m", f"{COMMANDS}.{step.command}", *step.words()]
 
 
-def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str], None] = print) -> list[str]:
-    """Run the jobs that are not done, a command at a time, and publish the records of each that succeeds.
+def run_jobs(
+    jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str], None] = print, at_once: int = 1
+) -> list[str]:
+    """Run the jobs that are not done, and publish the records of each that succeeds.
+
+    Args:
+        jobs: behind those that they need.
+        runs: folder of their runs. Of several jobs at once, what the commands print goes to files in its folder `logs`.
+        launcher: what starts training and decoding.
+        say: is told which command begins, and what is done.
+        at_once: how many jobs may run at the same time, each a command at a time.
 
     Returns:
         What failed: a line for each job with the command that ended in error. Its other commands are not tried, but
@@ -35,10 +52,8 @@ def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str]
     """
     failures = []
     with locked(runs):
-        for job in jobs:
-            if job.done():
-                continue
-            failed = next((step for step in job.steps if not _run(job, step, launcher, say)), None)
+        worker = _Worker(launcher, say, runs / "logs" if at_once > 1 else None, command_environment(at_once))
+        for job, failed in _as_they_end([job for job in jobs if not job.done()], at_once, worker.do):
             if failed is None:
                 _publish(job)
                 say(f"== {job.name}: done")
@@ -47,28 +62,67 @@ def run_jobs(jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str]
     return failures
 
 
-def _run(job: Job, step: Step, launcher: str, say: Callable[[str], None]) -> bool:
-    """Do the step unless it is done; return whether it is done then."""
-    if step.product.exists():
-        return True
-    step.product.parent.mkdir(parents=True, exist_ok=True)
-    if step.command == "train":
-        # A training that outlived its study, which was killed, still holds the lock of its own folder.
-        with locked(step.product.parent):
-            _prepare_run(job, step.product.parent)
-    words = command_line(step, launcher)
-    say(f"== {job.name}: {shlex.join(words)}")
-    ended = subprocess.run(words, env=command_environment(), check=False)
-    return ended.returncode == 0 and step.product.exists()
+def _as_they_end(jobs: list[Job], at_once: int, do: Callable[[Job], Step | None]) -> Iterator[tuple[Job, Step | None]]:
+    """Do jobs, so many at once, each when those that it needs have ended; give them back with the steps that failed."""
+    running: dict[Future[Step | None], Job] = {}
+    with ThreadPoolExecutor(at_once) as pool:
+        while jobs or running:
+            not_ended = {job.name for job in (*jobs, *running.values())}
+            ready = [job for job in jobs if not job.needs & not_ended]
+            for job in ready[: at_once - len(running)]:
+                jobs.remove(job)
+                running[pool.submit(do, job)] = job
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
 
 
-def command_environment() -> dict[str, str]:
-    """Return the environment that commands run in."""
+@dataclass(frozen=True)
+class _Worker:
+    """Does the steps of jobs, in several threads perhaps."""
+
+    launcher: str
+    say: Callable[[str], None]
+    logs: Path | None
+    environment: Mapping[str, str]
+    being_made: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock))
+    """A lock for each product, for jobs share some."""
+
+    def do(self, job: Job) -> Step | None:
+        """Do the steps of a job up to the first that fails, and return that one."""
+        return next((step for step in job.steps if not self._run(job, step)), None)
+
+    def _run(self, job: Job, step: Step) -> bool:
+        """Do the step unless it is done; return whether it is done then."""
+        with self.being_made[step.product]:
+            if step.product.exists():
+                return True
+            step.product.parent.mkdir(parents=True, exist_ok=True)
+            if step.command == "train":
+                # A training that outlived its study, which was killed, still holds the lock of its own folder.
+                with locked(step.product.parent):
+                    _prepare_run(job, step.product.parent)
+            words = command_line(step, self.launcher)
+            self.say(f"== {job.name}: {shlex.join(words)}")
+            with self._log(job) as log:
+                ended = subprocess.run(words, env=self.environment, stdout=log, stderr=log, check=False)
+            return ended.returncode == 0 and step.product.exists()
+
+    def _log(self, job: Job) -> AbstractContextManager[IO[bytes] | None]:
+        if self.logs is None:
+            return nullcontext()
+        self.logs.mkdir(exist_ok=True)
+        return (self.logs / f"{job.row.name}-seed{job.seed}.log").open("ab")
+
+
+def command_environment(at_once: int = 1) -> dict[str, str]:
+    """Return the environment that commands run in, so many at once."""
     return {
         # Without these, glibc returns the pages of the logits to the system after every update and faults them in
         # again.
         **{"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "20000000000", "MALLOC_TOP_PAD_": "500000000"},
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+        # Each would take every core.
+        **({"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once))} if at_once > 1 else {}),
         **os.environ,
         # `python` and `accelerate` are those of this environment.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",

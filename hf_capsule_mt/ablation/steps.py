@@ -58,15 +58,21 @@ class Job:
     steps: tuple[Step, ...]
     records: Mapping[Path, Path]
     """Published path of each record of the job, and the file that it is a copy of."""
+    needs: frozenset[str] = frozenset()
+    """Names of the jobs whose models it starts from or is taught by."""
 
     @property
     def name(self) -> str:
         """Name in messages."""
-        return f"{self.row.name}, seed {self.seed}"
+        return _job_name(self.row, self.seed)
 
     def done(self) -> bool:
         """Return whether all records exist; the trainer's state, which older runs lack, is not required."""
         return all(path.is_file() for path, source in self.records.items() if source.name != OF_TRAINING[1])
+
+
+def _job_name(row: Row, seed: int) -> str:
+    return f"{row.name}, seed {seed}"
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,16 @@ class Plan:
 
     def _add(self, row: Row, seed: int, found: dict[tuple[str, int], Row]) -> None:
         """Add a row to those that are found, behind what it needs."""
-        if (start := self.study.row(row.start)) is not None:
-            self._add(start, seed, found)
-        if (teacher := self.study.row(row.teacher)) is not None:
-            self._add(teacher, teacher.seeds[0], found)
+        for other, its_seed in self._needed(row, seed):
+            self._add(other, its_seed, found)
         found.setdefault((row.name, seed), row)
+
+    def _needed(self, row: Row, seed: int) -> Iterator[tuple[Row, int]]:
+        """Return the rows whose models this one starts from or is taught by, with their seeds."""
+        if (start := self.study.row(row.start)) is not None:
+            yield start, seed
+        if (teacher := self.study.row(row.teacher)) is not None:
+            yield teacher, teacher.seeds[0]
 
     def run_folder(self, row: Row, seed: int) -> Path:
         """Return the folder that the row is trained in."""
@@ -124,7 +135,8 @@ class Plan:
         published = {
             self.records / record_name(self.study, row, seed, kind): run / file for kind, file in records.items()
         }
-        return Job(row, seed, tuple(self._steps(row, seed)), published)
+        needs = frozenset(_job_name(*other) for other in self._needed(row, seed))
+        return Job(row, seed, tuple(self._steps(row, seed)), published, needs)
 
     def _steps(self, row: Row, seed: int) -> Iterator[Step]:
         run, sections = self.run_folder(row, seed), self.study.sections

@@ -7,7 +7,8 @@
 
 hf_capsule_mt/ablation/study.py describes the file. Every step is a command of its own, which --dry_run prints. The same
 command goes on after a kill: what is done is not done again, training resumes from its last checkpoint. A row is done
-when its records are in the folder of records; the table is made from these alone.
+when its records are in the folder of records; the table is made from these alone. Small models fill a large device only
+together: --jobs 8 trains eight rows at once.
 """
 
 import argparse
@@ -39,6 +40,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--rows", nargs="+", metavar="NAME", help='rows to train, also as patterns in quotes: "em-*" (default: all)'
     )
     parser.add_argument("--launcher", help="what starts training and decoding (default: the study's, on one device)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="rows to work on at once, on the same devices; what they print goes to files (default: %(default)s)",
+    )
     parser.add_argument("--dry_run", action="store_true", help="print the commands and what is done, and run nothing")
     return parser
 
@@ -54,6 +62,8 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the jobs that are not done, and print the table of those that are."""
     args = build_parser().parse_args(argv)
+    if args.jobs < 1:
+        raise ValueError(f"--jobs is {args.jobs}; give 1 or more")
     plan = read_plan(args)
     check_study(plan.study, command_parsers())
     jobs = _selected(plan, args.rows)
@@ -64,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(plan.runs, "--runs_dir")
     check_output_folder(plan.records, "--records_dir")
     check_files(plan, [job for job in jobs if not job.done()])
-    failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True))
+    failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True), args.jobs)
     print_table(plan)
     if failures:
         raise ChildProcessError("these commands failed; the same call of ablate tries again: " + "; ".join(failures))

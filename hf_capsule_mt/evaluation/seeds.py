@@ -1,8 +1,9 @@
 """The difference of two systems that were each trained with several seeds: its interval, and how likely it is chance.
 
 Training draws the seed and the test set draws the sentences, so the interval is a bootstrap over both (Koehn 2004, with
-runs drawn as well). Approximate randomization (Riezler and Maxwell 2005) exchanges translations of a sentence between
-the runs of a seed, over all seeds at once.
+runs drawn as well: in pairs, for those of one seed may have their beginning or their data in common). Approximate
+randomization (Riezler and Maxwell 2005) exchanges translations of a sentence between the runs of a seed, over all seeds
+at once.
 """
 
 from collections.abc import Sequence
@@ -70,16 +71,14 @@ def compare_seeds(
 
 
 def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> np.ndarray:
-    """Return differences of the means, of runs and sentences drawn with replacement, `[samples]`."""
+    """Return differences of the means, of pairs of runs and sentences drawn with replacement, `[samples]`."""
     seeds, sentences, _ = old.shape
     found = []
     for _ in range(samples):
         drawn = np.bincount(generator.integers(sentences, size=sentences), minlength=sentences)
-        means = [
-            bleu(np.tensordot(drawn, each[generator.integers(seeds, size=seeds)], axes=(0, 1))).mean()
-            for each in (old, new)
-        ]
-        found.append(means[1] - means[0])
+        pairs = generator.integers(seeds, size=seeds)
+        before, after = (bleu(np.tensordot(drawn, each[pairs], axes=(0, 1))) for each in (old, new))
+        found.append((after - before).mean())
     return np.array(found)
 
 

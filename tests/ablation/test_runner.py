@@ -1,5 +1,6 @@
 """What the runner does with commands that fail, that lie, and that somebody else runs already."""
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -33,14 +34,15 @@ def commands(tmp_path, monkeypatch):
     return tmp_path
 
 
-def job(folder, name, *commands):
+def job(folder, name, *commands, needs=()):
     """A job whose last command makes its record."""
     row = Row(name, "transformer", "tiny", {}, (1,), {})
     steps = []
     for number, command in enumerate(commands):
         product = folder / f"{name}{number}.json"
         steps.append(Step(command, {"output_file": product}, product))
-    return Job(row, 1, tuple(steps), {folder / "records" / f"{name}.json": steps[-1].product})
+    records = {folder / "records" / f"{name}.json": steps[-1].product}
+    return Job(row, 1, tuple(steps), records, frozenset(f"{other}, seed 1" for other in needs))
 
 
 def test_a_crash_stops_no_other_row(commands, tmp_path):
@@ -54,6 +56,34 @@ def test_a_crash_stops_no_other_row(commands, tmp_path):
     (commands / "fail.py").write_text((commands / "write.py").read_text())
     assert run_jobs(jobs, tmp_path, "unused", said.append) == failures[1:]
     assert (tmp_path / "bad0.json.ran").read_text() == (tmp_path / "good0.json.ran").read_text() == "x"
+
+
+MEETING = """
+import sys, time
+from pathlib import Path
+own = Path(sys.argv[2])
+own.with_suffix(".there").touch()
+print("waiting for the other")
+while len(list(own.parent.glob("*.there"))) < 2:
+    time.sleep(0.01)
+own.write_text("{}")
+"""
+
+
+def test_jobs_at_once(commands, tmp_path, capfd):
+    """Two that meet, each only when both run; a third behind what it needs, which shares a step with a fourth."""
+    (commands / "meet.py").write_text(MEETING)
+    met = [job(tmp_path, name, "meet") for name in ("one", "other")]
+    late = [job(tmp_path, "late", "write", needs=["one", "other"]), job(tmp_path, "last", "write", needs=["late"])]
+    shared = Step("write", {"output_file": tmp_path / "tokenizer"}, tmp_path / "tokenizer")
+    late = [dataclasses.replace(each, steps=(shared, *each.steps)) for each in late]
+    said = []
+    assert run_jobs([late[0], *met, late[1]], tmp_path, "unused", said.append, at_once=2) == []
+    assert {line.partition(",")[0] for line in said[:4]} == {"== one", "== other"}
+    assert [line for line in said if line.endswith(": done")][2:] == ["== late, seed 1: done", "== last, seed 1: done"]
+    assert (tmp_path / "tokenizer.ran").read_text() == "x"
+    assert (tmp_path / "logs" / "one-seed1.log").read_text() == "waiting for the other\n"
+    assert capfd.readouterr().out == ""
 
 
 def test_what_was_made_of_other_weights_is_made_again(commands, tmp_path):
@@ -111,6 +141,16 @@ def test_commands():
     assert runner.command_environment()["MALLOC_MMAP_MAX_"] == "0"
 
 
+def test_jobs_at_once_share_the_cores(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 16)
+    assert "OMP_NUM_THREADS" not in runner.command_environment()
+    assert runner.command_environment(5)["OMP_NUM_THREADS"] == "3"
+    assert runner.command_environment(20)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert runner.command_environment(5)["OMP_NUM_THREADS"] == "2"
+
+
 @pytest.fixture
 def study(tmp_path):
     return write_study(tmp_path / "two.yaml", study_of_two(tmp_path))
@@ -134,10 +174,27 @@ def test_dry_run(study, tmp_path, capsys, monkeypatch):
 def test_rows_are_selected(study, tmp_path, capsys):
     ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*"])
     assert capsys.readouterr().out.splitlines()[0] == "# student, seed 1: to do"
-    with pytest.raises(SystemExit) as exit_:
-        ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "teacher"])
-    assert exit_.value.code == 2
-    assert "--rows has 'teacher'; the study has plain, student" in capsys.readouterr().err
+    for option, value, message in (
+        ("--rows", "teacher", "--rows has 'teacher'; the study has plain, student"),
+        ("--jobs", "0", "--jobs is 0; give 1 or more"),
+    ):
+        with pytest.raises(SystemExit) as exit_:
+            ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", option, value])
+        assert exit_.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_jobs_know_what_they_need(study, tmp_path):
+    """The student its teacher; in a study with starts, each seed that of its own."""
+    plan = Plan(read_study(study), tmp_path, tmp_path)
+    assert {job.name: set(job.needs) for job in plan.jobs()} == {
+        "plain, seed 1": set(),
+        "student, seed 1": {"plain, seed 1"},
+    }
+    rows = [{"name": "plain", "method": "transformer"}, {"name": "on", "method": "gdr", "start": "plain"}]
+    both = write_study(tmp_path / "both.yaml", {**study_of_two(tmp_path), "rows": rows, "seeds": [1, 2]})
+    needs = {job.name: set(job.needs) for job in Plan(read_study(both), tmp_path, tmp_path).jobs()}
+    assert needs["on, seed 2"] == {"plain, seed 2"}
 
 
 def test_a_run_with_other_settings_is_not_taken_for_the_row(study, tmp_path):

@@ -6,6 +6,8 @@ import json
 import os
 import runpy
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,7 @@ def test_every_piece(tmp_path, capsys):
         "tests",
         "growth_tiny",
         "decoders_tiny_1",
-        "multi30k",
+        "does_routing_pay",
         *(f"speed_tiny_{name}" for name in GPU["_FAMILIES"]),
     }
     for record in (tmp_path / "records").glob("*.json"):
@@ -48,14 +50,33 @@ def test_every_piece(tmp_path, capsys):
 
 
 def test_what_is_missing_is_named(tmp_path, capsys):
-    options = ["--output_dir", str(tmp_path), "--data", str(tmp_path / "none"), "multi30k"]
+    options = ["--output_dir", str(tmp_path), "--data", str(tmp_path / "none"), "does_routing_pay"]
     assert GPU["main"](options, run_here) == 1
-    assert f"multi30k: left out: it needs the text of Multi30k in {tmp_path / 'none'}" in capsys.readouterr().out
+    assert (
+        f"does_routing_pay: left out: it needs the text of Multi30k in {tmp_path / 'none'}" in capsys.readouterr().out
+    )
 
 
 def test_a_piece_that_failed_is_not_done(tmp_path, capsys):
     failing = GPU["Piece"]("speed", "nothing", ("hf_capsule_mt_no_such_module",))
     assert GPU["run_in_a_process"](failing, tmp_path / "speed.md.part", tmp_path) == "failed with status 1"
+
+
+def test_what_a_piece_started_ends_with_it(tmp_path):
+    """A grandchild that saves what it has when it is told to end."""
+    training = (
+        "import signal, sys, time, pathlib\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path('saved').touch(), sys.exit()))\n"
+        "pathlib.Path('begun').touch()\ntime.sleep(600)\n"
+    )
+    (tmp_path / "training.py").write_text(training)
+    child = "import subprocess, sys; subprocess.run([sys.executable, 'training.py'])"
+    process = subprocess.Popen([sys.executable, "-c", child], cwd=tmp_path, start_new_session=True)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    GPU["_end"](process)
+    assert (tmp_path / "saved").exists()
+    assert process.returncode is not None
 
 
 def test_the_script_lists_its_pieces():

@@ -66,11 +66,18 @@ def test_of_one_seed_it_is_sacrebleus_randomization():
     assert 0.05 < found.p_value < 0.95
 
 
-def test_runs_that_differ_widen_the_interval():
+def test_seeds_that_disagree_widen_the_interval():
     references, (bad, good, one, other) = runs([0.3, 0.1, 0.2, 0.2])
-    steady = compare([one, other], [one, other], references)
-    unsteady = compare([bad, good], [bad, good], references)
+    steady = compare([one, one], [other, other], references)
+    unsteady = compare([one, other], [bad, good], references)
     assert unsteady.high - unsteady.low > 2 * (steady.high - steady.low)
+
+
+def test_seeds_that_differ_alike_do_not():
+    """A good seed is good for both systems, and a bad one bad."""
+    references, (bad, good) = runs([0.3, 0.1])
+    alike = compare([bad, good], [bad, good], references)
+    assert alike.low == alike.high == 0
 
 
 def test_as_many_runs_of_each():
