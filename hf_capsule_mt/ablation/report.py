@@ -15,7 +15,7 @@ from .results import Result, read_results, read_scores, read_speed
 from .sections import Material, examples, gather, lengths, missing, routing
 from .steps import Plan
 from .study import Study
-from .table import caption, curve_table, score_table
+from .table import ADEQUACY, Table, adequacy_table, caption, curve_table, length_table, score_table
 
 
 def _scores(material: Material) -> Section | None:
@@ -40,10 +40,18 @@ def _significance(material: Material) -> Section | None:
     return Section("Significance", HOW, tables) if tables else None
 
 
+def _adequacy(material: Material) -> Section | None:
+    table = adequacy_table(material.plan.study, material.results)
+    if len(table) == 1:
+        return None
+    return Section("Adequacy", ADEQUACY, [table])
+
+
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
     _scores,
     _curves,
     _significance,
+    _adequacy,
     missing,
     _figures,
     lengths,
@@ -69,9 +77,10 @@ def write_report(plan: Plan, folder: Path) -> None:
 def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
-    The template is Jinja's. It has `study`; `scores`, `curves`, `caption`, `how` (what the tables of questions mean)
-    and `criterion` (what counts as an answer), which are Markdown; `questions`, each with `asks`, `effect`, `answer`,
-    `why` and `table`; and `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has.
+    The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
+    `curves`, `adequacy` and, in a list, `lengths` of every test set; texts: `caption`, `how` (what the tables of
+    questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each with `asks`, `effect`,
+    `answer`, `why` and `table`; and `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -86,10 +95,15 @@ def render_page(plan: Plan) -> str:
             raise ValueError(f"{study.page} asks for BLEU of {name!r} on {test!r}, but {path} is not a file")
         return read_scores(path).scores["bleu"].score
 
-    tables = {"scores": score_table(study, results, read_speed(study)), "curves": curve_table(results)}
-    known: dict[str, Any] = {name: table_in_markdown(table) for name, table in tables.items()}
+    tables = {
+        "scores": score_table(study, results, read_speed(study)),
+        "curves": curve_table(results),
+        "adequacy": adequacy_table(study, results),
+    }
+    known: dict[str, Any] = {name: _markdown(table) for name, table in tables.items()}
+    known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
     template = Path(study.page).read_text(encoding="utf-8")
-    known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION}
+    known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}
     return _render(template, study=study, bleu=bleu, questions=_answered(study, results), **known)
 
 
@@ -101,8 +115,13 @@ def _answered(study: Study, results: Sequence[Result]) -> list[dict[str, str]]:
         verdict = judge(study, question, comparisons)
         table = question_table(study, question, comparisons)
         known = {"asks": question.asks, "effect": f"{question.effect:g}", "answer": verdict.answer, "why": verdict.why}
-        found.append({**known, "table": table_in_markdown(table) if len(table) > 1 else ""})
+        found.append({**known, "table": _markdown(table)})
     return found
+
+
+def _markdown(table: Table) -> str:
+    """Return a table in Markdown; of one without rows, nothing."""
+    return table_in_markdown(table) if len(table) > 1 else ""
 
 
 def _results(plan: Plan) -> list[Result]:

@@ -24,7 +24,7 @@ SET_HERE = {
     | {"overwrite_output_dir"},
     "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
     "translate": {"model", "input_file", "output_file"},
-    "evaluate": {"hypotheses", "references", "output_file"},
+    "evaluate": {"hypotheses", "references", "sources", "alignment_data", "output_file"},
 }
 
 
@@ -188,8 +188,17 @@ class Plan:
         options = {"model": self.model(row, seed), "input_file": source, "output_file": written}
         yield Step("translate", {**options, **sections["translate"]}, written)
         scores = self.run_folder(row, seed) / f"{test.name}.json"
-        options = {"hypotheses": written, "references": references, "output_file": scores}
+        options = {"hypotheses": written, "references": references, **self._of_sources(source), "output_file": scores}
         yield Step("evaluate", {**options, **sections["evaluate"]}, scores)
+
+    def _of_sources(self, source: Path) -> dict[str, Any]:
+        """Return the options of an evaluation that looks at the sources too."""
+        asked = self.study.sections["evaluate"]
+        if not {"adequacy", "length_buckets", "length_edges"} & asked.keys():
+            return {}
+        text = self.study.data.get("train_file", ())
+        aligned = asked.get("adequacy") and asked.get("aligner") != "attention" and len(text) == 2
+        return {"sources": source, "alignment_data": text if aligned else None}
 
     def _distillation(self, row: Row) -> Iterator[Step]:
         files = self._distilled(row)

@@ -8,6 +8,13 @@ from .results import Result, mean_and_spread
 from .study import Study
 
 Table = list[list[str]]
+ADEQUACY = (
+    "Adequacy, by word alignment: CDR is the share of the source words that the reference translates which the row "
+    "translates too (Kong et al. 2019); under-translated are the others, over-translated those for which it repeats a "
+    "word, as shares of all source words. Aligners differ a little from run to run."
+)
+"""What the table of adequacy shows."""
+_KINDS = ("under", "over")
 
 
 def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRecord] = ()) -> Table:
@@ -57,6 +64,51 @@ def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
         for update, found in logged.items():
             curve.setdefault(update, []).append(found)
     return dict(sorted(curve.items()))
+
+
+def adequacy_table(study: Study, results: Sequence[Result]) -> Table:
+    """Return, of the rows whose evaluations measured it, adequacy on every test set: CDR, and shares of source words.
+
+    See [`~hf_capsule_mt.evaluation.adequacy.Adequacy`] for what is counted. Numbers are means over the seeds that were
+    measured, with the standard deviation of CDR.
+    """
+    shown = ("CDR", "under-translated", "over-translated")
+    table = [["row", *(f"{test.name}: {name}" for test in study.tests for name in shown)]]
+    for result in results:
+        cells = [cell for test in study.tests for cell in _adequacy_cells(result, test.name)]
+        table += [[result.row.name, *cells]] if any(cells) else []
+    return table
+
+
+def _adequacy_cells(result: Result, test: str) -> list[str]:
+    measured = [records.evaluations[test].adequacy for records in result.seeds]
+    found = [one for each in measured if each is not None for one in each["systems"].values()]
+    if not found:
+        return ["", "", ""]
+    middle, spread = mean_and_spread([one["cdr"] for one in found])
+    cdr = f"{middle:.3f}" if spread is None else f"{middle:.3f} ± {spread:.3f}"
+    shares = (mean_and_spread([one[f"{kind}_translated"] / one["source_words"] for one in found])[0] for kind in _KINDS)
+    return [cdr, *(f"{share:.2%}" for share in shares)]
+
+
+def length_table(test: str, results: Sequence[Result]) -> Table:
+    """Return BLEU on a test set by the source's words, of the rows whose evaluations measured it, means over seeds."""
+    found = {result.row.name: buckets for result in results if (buckets := _by_length(result, test))}
+    names = list(dict.fromkeys(name for buckets in found.values() for name in buckets))
+    table = [[test, *names]]
+    for row, buckets in found.items():
+        table.append([row, *(bleu_cell(buckets[name]) if name in buckets else "" for name in names)])
+    return table
+
+
+def _by_length(result: Result, test: str) -> dict[str, list[float]]:
+    """Return BLEU of the seeds by the name of the bucket."""
+    scores: dict[str, list[float]] = {}
+    for records in result.seeds:
+        for bucket in (records.evaluations[test].by_length or {"buckets": []})["buckets"]:
+            for one in bucket["systems"].values():
+                scores.setdefault(bucket["name"], []).append(one["bleu"])
+    return scores
 
 
 def caption(study: Study, results: Sequence[Result]) -> str:

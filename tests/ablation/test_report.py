@@ -195,6 +195,24 @@ def test_page(study, tmp_path):
     assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0"]
 
 
+def test_adequacy_and_lengths_are_shown_where_they_were_measured(study, tmp_path):
+    template = tmp_path / "page.md.jinja"
+    template.write_text("{{ adequacy }}{{ lengths[0] }}|{{ adequacy_how }}\n")
+    options = ("--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
+    report(study, *options)
+    assert (tmp_path / "page.md").read_text().startswith("|Adequacy, by word alignment: CDR is ")
+    path = tmp_path / "records" / "two_em-T3_test.json"
+    counts = {"source_words": 200, "cdr": 0.9, "under_translated": 10, "over_translated": 1}
+    buckets = [{"name": "≤ 9", "systems": {"test.de": {"bleu": 30.0}}}]
+    measured = {"adequacy": {"systems": {"test.de": counts}}, "by_length": {"buckets": buckets}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | measured))
+    report(study, *options, "--output_dir", str(tmp_path / "report"))
+    page = (tmp_path / "page.md").read_text()
+    assert "| em-T3 | 0.900 | 5.00% | 0.50% |" in page
+    assert "| test | ≤ 9 |\n| --- | ---: |\n| em-T3 | 30.0 |" in page
+    assert "<td>0.900</td><td>5.00%</td>" in (tmp_path / "report" / "index.html").read_text()
+
+
 def test_questions_on_the_page(study, tmp_path):
     found = yaml.safe_load(study.read_text())
     found["questions"] = {"routing": {"asks": "Does routing help?", "effect": 0.5, "rows": ["em-T1", "em-T2"]}}

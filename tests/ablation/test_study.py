@@ -109,6 +109,18 @@ def test_what_a_row_starts_from_must_be_there(tmp_path, study):
     check_files(plan, plan.jobs()[1:])
 
 
+@pytest.mark.parametrize(
+    ("asked", "aligned"),
+    [({"adequacy": True}, True), ({"adequacy": True, "aligner": "attention"}, False), ({"length_buckets": 3}, False)],
+)
+def test_evaluations_that_look_at_the_sources(tmp_path, study, asked, aligned):
+    """They are given them, and an aligner that learns from text that of training."""
+    study["evaluate"] |= asked
+    evaluation = Plan(read(tmp_path, study), tmp_path, tmp_path).jobs()[0].steps[-1]
+    assert evaluation.options["sources"] == tmp_path / "test.en"
+    assert evaluation.options["alignment_data"] == (study["data"]["train_file"] if aligned else None)
+
+
 def test_a_data_set_of_the_hub(tmp_path, study, parsers):
     """Test sets become files, and so does the validation data of a student, whose training data are files."""
     study["data"] = {"dataset_name": "wmt/wmt14", "dataset_config_name": "de-en"}

@@ -8,7 +8,7 @@ from tiny_study import STORED, study_of_two, write_record, write_study
 
 from hf_capsule_mt.ablation.results import mean_and_spread, read_results
 from hf_capsule_mt.ablation.study import read_study
-from hf_capsule_mt.ablation.table import caption, curve_table, score_table
+from hf_capsule_mt.ablation.table import adequacy_table, caption, curve_table, length_table, score_table
 from hf_capsule_mt.records import Comparison, Rates, SpeedRecord, read
 
 SMALL = {"d_model": 16, "dropout": 0.1}
@@ -132,3 +132,21 @@ def test_what_a_run_records_of_itself_is_its_row(tmp_path):
     (tmp_path / "other_test.json").rename(tmp_path / "two_em_test.json")
     [result] = read_results(read_study(write_study(tmp_path / "two.yaml", study)), tmp_path)
     assert result.bleu("test") == [30.0]
+
+
+def test_adequacy_and_lengths(study, records):
+    """Means over the seeds that were measured; a row of which none was has no line."""
+    results = read_results(study, records)
+    assert len(adequacy_table(study, results)) == len(length_table("test", results)) == 1
+    for seed, covered, bleu in (("", 90, 30.0), ("_seed3", 80, 35.0)):
+        path = records / f"two_plain{seed}_test.json"
+        counts = {"source_words": 200, "covered_by_reference": 100, "covered": covered, "cdr": covered / 100}
+        counts |= {"under_translated": 100 - covered, "over_translated": 1}
+        buckets = [{"name": "≤ 9", "systems": {"test.de": {"bleu": bleu}}}, {"name": "> 9", "systems": {}}]
+        measured = {"adequacy": {"systems": {"test.de": counts}}, "by_length": {"buckets": buckets}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | measured))
+    results = read_results(study, records)
+    columns, plain = adequacy_table(study, results)
+    assert columns == ["row", "test: CDR", "test: under-translated", "test: over-translated"]
+    assert plain == ["plain", "0.850 ± 0.071", "7.50%", "0.50%"]
+    assert length_table("test", results) == [["test", "≤ 9"], ["plain", "32.5 ± 3.5"]]
