@@ -15,7 +15,7 @@ from .results import Result, read_results, read_scores, read_speed
 from .sections import Material, examples, gather, lengths, missing, routing
 from .steps import Plan
 from .study import Study
-from .table import ADEQUACY, Table, adequacy_table, caption, curve_table, length_table, score_table
+from .table import ADEQUACY, Table, adequacy_table, caption, curve_table, length_table, score_table, time_curve_table
 
 
 def _scores(material: Material) -> Section | None:
@@ -78,9 +78,9 @@ def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
-    `curves`, `adequacy` and, in a list, `lengths` of every test set; texts: `caption`, `how` (what the tables of
-    questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each with `asks`, `effect`,
-    `answer`, `why` and `table`; and `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has.
+    `curves`, `time_curves`, `adequacy` and, in a list, `lengths` of every test set; texts: `caption`, `how` (what the
+    tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each with `asks`,
+    `effect`, `answer`, `why` and `table`; and `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -95,9 +95,11 @@ def render_page(plan: Plan) -> str:
             raise ValueError(f"{study.page} asks for BLEU of {name!r} on {test!r}, but {path} is not a file")
         return read_scores(path).scores["bleu"].score
 
+    speed = read_speed(study)
     tables = {
-        "scores": score_table(study, results, read_speed(study)),
+        "scores": score_table(study, results, speed),
         "curves": curve_table(results),
+        "time_curves": time_curve_table(study, results, speed),
         "adequacy": adequacy_table(study, results),
     }
     known: dict[str, Any] = {name: _markdown(table) for name, table in tables.items()}

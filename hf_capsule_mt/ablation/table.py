@@ -1,8 +1,8 @@
 """The tables of a study, made from records alone: lists of rows of cells, of which the first row names the columns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from hf_capsule_mt.records import Environment, SpeedRecord
+from hf_capsule_mt.records import Comparison, Environment, SpeedRecord
 
 from .results import Result, mean_and_spread
 from .study import Study
@@ -26,7 +26,7 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
     """
     tests = [test.name for test in study.tests]
     published = [test for test in tests if any(test in result.row.published for result in results)]
-    ratios = [_speed_cells(result, speed) for result in results]
+    ratios = [_speed_cells(_benchmark(result, speed)) for result in results]
     columns = ["row", "parameters", "updates", "seeds", *tests, *(f"{test}, published" for test in published)]
     columns += ["updates/s", *(["training, of plain", "decoding, of plain"] if any(map(any, ratios)) else [])]
     table = [columns]
@@ -53,6 +53,30 @@ def curve_table(results: Sequence[Result]) -> Table:
     for name, curve in curves.items():
         table.append([name, *(bleu_cell(curve[update]) if update in curve else "" for update in updates)])
     return table
+
+
+def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRecord]) -> Table:
+    """Return validation BLEU by time, of the rows with a benchmark beside the same plain model.
+
+    Time is counted in updates of the study's baseline that take as long, by the benchmarks, with a column for each of
+    its evaluations; a cell has the BLEU of the row's last evaluation by then, up to the end of the row.
+    """
+    curves = {result.row.name: curve for result in results if (curve := learning_curve(result, "eval_bleu"))}
+    found = {result.row.name: _benchmark(result, speed) for result in results}
+    base, times = found.get(study.baseline), list(curves.get(study.baseline, ()))
+    table = [[f"time, in updates of {study.baseline}", *map(str, times)]]
+    for name, curve in curves.items():
+        if base is not None and found[name] is not None and found[name].plain_parameters == base.plain_parameters:
+            cost = base.training.ratio / found[name].training.ratio
+            table.append([name, *_by_time({update * cost: bleu for update, bleu in curve.items()}, times)])
+    return table
+
+
+def _by_time(curve: Mapping[float, Sequence[float]], times: Sequence[int]) -> Iterator[str]:
+    """Return the cells of a curve at the times, up to the first at which it has ended."""
+    for before, now in zip([0, *times], times):
+        last = max((time for time in curve if time <= now), default=None)
+        yield "" if last is None or before >= max(curve) else bleu_cell(curve[last])
 
 
 def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
@@ -131,8 +155,12 @@ def _run_cells(result: Result) -> list[str]:
     return [shown, ", ".join(map(str, sorted(updates))), str(len(result.seeds))]
 
 
-def _speed_cells(result: Result, speed: Sequence[SpeedRecord]) -> list[str]:
-    """Return the ratios of the benchmark of this row, found by method, overrides, size and parameters."""
+def _speed_cells(found: Comparison | None) -> list[str]:
+    return ["", ""] if found is None else [f"{found.training.ratio:.2f}", f"{found.decoding.ratio:.2f}"]
+
+
+def _benchmark(result: Result, speed: Sequence[SpeedRecord]) -> Comparison | None:
+    """Return the benchmark of this row, found by method, overrides, size and parameters."""
     run = result.seeds[0].run
     # Not the run's method: a run that starts from another may have none.
     name = " ".join([result.row.method, *run.model.config_overrides])
@@ -140,8 +168,8 @@ def _speed_cells(result: Result, speed: Sequence[SpeedRecord]) -> list[str]:
         found = record.results.get(name)
         same_size = record.settings.size == result.row.size
         if found is not None and same_size and found.parameters == run.parameters:
-            return [f"{found.training.ratio:.2f}", f"{found.decoding.ratio:.2f}"]
-    return ["", ""]
+            return found
+    return None
 
 
 def _machine(environment: Environment) -> str:

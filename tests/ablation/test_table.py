@@ -8,7 +8,14 @@ from tiny_study import STORED, study_of_two, write_record, write_study
 
 from hf_capsule_mt.ablation.results import mean_and_spread, read_results
 from hf_capsule_mt.ablation.study import read_study
-from hf_capsule_mt.ablation.table import adequacy_table, caption, curve_table, length_table, score_table
+from hf_capsule_mt.ablation.table import (
+    adequacy_table,
+    caption,
+    curve_table,
+    length_table,
+    score_table,
+    time_curve_table,
+)
 from hf_capsule_mt.records import Comparison, Rates, SpeedRecord, read
 
 SMALL = {"d_model": 16, "dropout": 0.1}
@@ -150,3 +157,24 @@ def test_adequacy_and_lengths(study, records):
     assert columns == ["row", "test: CDR", "test: under-translated", "test: over-translated"]
     assert plain == ["plain", "0.850 ± 0.071", "7.50%", "0.50%"]
     assert length_table("test", results) == [["test", "≤ 9"], ["plain", "32.5 ± 3.5"]]
+
+
+def test_curves_by_time(study, records):
+    """The student's update takes as long as two of the plain row's, by what both have of the plain model's speed."""
+    log = [{"step": 2, "eval_bleu": 5.0}, {"step": 4, "eval_bleu": 6.0}, {"step": 8, "eval_bleu": 7.0}]
+    (records / "two_student_trainer_state.json").write_text(json.dumps({"log_history": log}))
+    results, study = read_results(study, records), replace(study, baseline="plain")
+    stored = read(SpeedRecord, STORED / "speed_tiny.json")
+    fast = Comparison(2_605_056, 2_605_056, Rates([1000.0], [2000.0]), Rates([1.0], [1.0]))
+    slow = Comparison(2_605_056, 1_234_567, Rates([1000.0], [1000.0]), Rates([1.0], [1.0]))
+    names = ("transformer d_model=16 dropout=0.1", "capsnmt d_model=16 dropout=0.1")
+    speed = replace(stored, results=dict(zip(names, (fast, slow), strict=True)))
+    columns, plain, student = time_curve_table(study, results, [speed])
+    assert columns == ["time, in updates of plain", "4", "8"]
+    assert plain[1:] == ["12.0 ± 2.6", "22.0 ± 2.6"]
+    assert student == ["student", "5.0", "6.0"]
+    short = replace(speed, results={names[0]: fast, names[1]: replace(slow, training=Rates([1.0], [4.0]))})
+    assert time_curve_table(study, results, [short])[2] == ["student", "7.0", ""]
+    other = replace(speed, results={names[0]: fast, names[1]: replace(slow, plain_parameters=9)})
+    assert len(time_curve_table(study, results, [other])) == 2
+    assert len(time_curve_table(study, results, [])) == 1
