@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.analysis.pages import Section, report_page
+from hf_capsule_mt.evaluation.decoders_report import file_report
 from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.records import FileDecodingRecord, read
 
 from .comparisons import HOW, compare_rows, comparison_tables
 from .figures import draw_figures
@@ -78,9 +80,10 @@ def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
-    `curves`, `time_curves`, `adequacy` and, in a list, `lengths` of every test set; texts: `caption`, `how` (what the
-    tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each with `asks`,
-    `effect`, `answer`, `why` and `table`; and `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has.
+    `curves`, `time_curves`, `adequacy`, `decoding` and, in a list, `lengths` of every test set; texts: `caption`, `how`
+    (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each
+    with `asks`, `effect`, `answer`, `why` and `table`; and `bleu(name, test)`, the BLEU that the record
+    STUDY_NAME_TEST.json has.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -103,6 +106,7 @@ def render_page(plan: Plan) -> str:
         "adequacy": adequacy_table(study, results),
     }
     known: dict[str, Any] = {name: _markdown(table) for name, table in tables.items()}
+    known["decoding"] = file_report(read(FileDecodingRecord, Path(study.decoding))) if study.decoding else ""
     known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
     template = Path(study.page).read_text(encoding="utf-8")
     known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}

@@ -37,7 +37,7 @@ _MOST_ROWS = 1000
 _MOST = 1_000_000
 _IN_BRACES = re.compile(r"{([^{}]*)}")
 # Fields of `Study` that the file gives as they are, where it gives them.
-_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
+_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "decoding", "baseline")
 _STUDY = {
     **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
     **dict.fromkeys(("speed", "seeds", "rows"), list),
@@ -157,6 +157,8 @@ class Study:
     """Records of hf-capsule-mt benchmark."""
     growth: str | None = None
     """A record of hf-capsule-mt growth."""
+    decoding: str | None = None
+    """A record of benchmarks/trained.py: trained rows, by the engine."""
     baseline: str | None = None
     """The row that others are tested against for significance, unless they name another; else the first."""
     figures: Mapping[str, Figure] = field(default_factory=dict)

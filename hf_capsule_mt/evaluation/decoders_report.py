@@ -67,16 +67,18 @@ def memory_report(record: SpeedRecord) -> str:
 
 
 def file_report(record: FileDecodingRecord) -> str:
-    """Return the table of decoders of trained models on a whole file."""
-    rows = [["weights of", "decoder", "BLEU", "seconds"]]
-    for row, found in record.models.items():
-        for name, decoder in found.items():
-            rows.append([row, name, f"{decoder.bleu.score:.2f}", f"{median(decoder.seconds):.1f}"])
+    """Return the table of decoders of trained models on a whole file, with those that none beats in BLEU and time."""
+    found = {(row, name): decoder for row, each in record.models.items() for name, decoder in each.items()}
+    points = {key: (decoder.bleu.score, median(decoder.seconds)) for key, decoder in found.items()}
+    rows = [["weights of", "decoder", "BLEU", "seconds", "frontier"]]
+    for (row, name), (bleu, time) in points.items():
+        beaten = any(other != (bleu, time) and other[0] >= bleu and other[1] <= time for other in points.values())
+        rows.append([row, name, f"{bleu:.2f}", f"{time:.1f}", "" if beaten else "yes"])
     time = "time of the process on a processor" if record.clock == "cpu" else "time that passed"
-    rounds = len(next(iter(next(iter(record.models.values())).values())).seconds)
+    rounds = len(next(iter(found.values())).seconds)
     return (
         f"{table_in_markdown(rows)}\n\n{record.num_beams} beams; medians of {rounds} round(s) of {time}, in which the "
-        f"decoders take turns. {record.environment}."
+        f"decoders take turns. On the frontier is what nothing here beats in both BLEU and time. {record.environment}."
     )
 
 

@@ -213,6 +213,23 @@ def test_adequacy_and_lengths_are_shown_where_they_were_measured(study, tmp_path
     assert "<td>0.900</td><td>5.00%</td>" in (tmp_path / "report" / "index.html").read_text()
 
 
+def test_the_frontier_is_on_the_page(study, tmp_path):
+    """A decoder is on it unless another has as much BLEU in as little time, and more of one."""
+    record = json.loads((STORED / "decoding_trained.json").read_text())
+    score = {"signature": "nrefs:1"}
+    points = {"good": (40.0, [3.0, 5.0, 4.0]), "fast": (38.0, [1.0]), "slow": (39.0, [9.0]), "late": (40.0, [4.1])}
+    each = {name: {"engine": {"seconds": s, "bleu": {"score": b, **score}}} for name, (b, s) in points.items()}
+    (tmp_path / "decoding.json").write_text(json.dumps({**record, "models": each}))
+    (tmp_path / "page.md.jinja").write_text("{{ decoding }}\n")
+    write_study(study, {**yaml.safe_load(study.read_text()), "decoding": str(tmp_path / "decoding.json")})
+    report(study, "--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
+    _, _, *rows = (tmp_path / "page.md").read_text().splitlines()
+    assert rows[:4] == [
+        *("| good | engine | 40.00 | 4.0 | yes |", "| fast | engine | 38.00 | 1.0 | yes |"),
+        *("| slow | engine | 39.00 | 9.0 |  |", "| late | engine | 40.00 | 4.1 |  |"),
+    ]
+
+
 def test_questions_on_the_page(study, tmp_path):
     found = yaml.safe_load(study.read_text())
     found["questions"] = {"routing": {"asks": "Does routing help?", "effect": 0.5, "rows": ["em-T1", "em-T2"]}}
