@@ -8,6 +8,7 @@ from .study import Question, Study
 
 P_VALUE = 0.05
 _FEWEST_SEEDS = 2  # of one run, nobody can say how much another seed would change
+_FAR = 3.0  # BLEU, beyond any change by another seed
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class Verdict:
 
 CRITERION = (
     "Yes: with all seeds, a row has so much more BLEU, or still more, than each row it is against, with intervals "
-    f"above 0 and p < {P_VALUE:g}, on every test set. No: of every row, an interval (of {_FEWEST_SEEDS} seeds or more) "
-    "ends below it. Open: not all was run. Undecided: it was. Nothing is corrected for the number of rows."
+    f"above 0 and p < {P_VALUE:g}, on every test set. No: of every row, an interval ends below it, of {_FEWEST_SEEDS} "
+    f"seeds or more, or of one by {_FAR:g} BLEU or more. Open: not all was run. Undecided: it was. Nothing is "
+    "corrected for the number of rows."
 )
 """What counts as an answer."""
 
@@ -42,7 +44,7 @@ def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowC
     own = [one for one in comparisons if one.row == name]
     if not own:
         return Verdict("open", "nothing to compare yet")
-    enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS]
+    enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS or one.found.high <= effect - _FAR]
     lowest = min(enough, key=lambda one: one.found.high, default=None)
     if lowest is not None and lowest.found.high < effect:
         return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")

@@ -42,6 +42,7 @@ def mixed():
         (four(-2.0), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
         (four(-2.0, seeds=2), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
         (four(-2.0, seeds=1), "open", "1 of 3 seeds, 4 of 4 comparisons"),
+        (four(-2.8, seeds=1), "no", "-3.00 to -2.60 BLEU against `wide` on other"),
         (four(0.6, seeds=2), "open", "2 of 3 seeds, 4 of 4 comparisons"),
         (four(0.6)[1:], "open", "3 of 3 seeds, 3 of 4 comparisons"),
         (mixed(), "no", "+0.20 to +0.40 BLEU against `wide` on other"),
