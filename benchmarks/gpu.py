@@ -111,7 +111,9 @@ def _study(args: argparse.Namespace) -> Piece:
         "--records_dir",
         str(args.output_dir / "records"),
     )
-    options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *(("--dry_run",) if args.quick else ()))
+    dry = ("--dry_run",) if args.quick else ()
+    # Scores need no GPU: the same command without the last option makes them of what was translated.
+    options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without", "evaluate")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
     data = None if args.quick else args.data
     needs = f"the text of Multi30k in {args.data}, accelerate; goes on when run again"

@@ -12,6 +12,7 @@ from typing import Any
 from transformers import HfArgumentParser
 
 from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
@@ -43,9 +44,12 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
 
 
 def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
-    """Raise an OSError that names the key, if a file that `jobs` read does not exist, or a ValueError for a stale run.
+    """Raise what `jobs` would else meet after hours.
 
-    A stale run is one whose record, in the folder of runs, is of other settings than its row.
+    Raises:
+        OSError: if a file or a model that they read does not exist; the message names the key.
+        ValueError: if the record of a run, in the folder of runs, is of other settings than its row, or adequacy has no
+            aligner.
     """
     study = plan.study
     for name in ("train_file", "validation_file"):
@@ -55,6 +59,7 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
         for file in plan.test_files(test) if test.split is None else ():
             _check_file(file, f"{study.name}: tests.{test.name}")
     for job in jobs:
+        _check_aligner(study, job)
         _check_teacher(plan, job, jobs)
         _check_start(plan, job, jobs)
         record = plan.run_folder(job.row, job.seed) / OF_TRAINING[0]
@@ -65,6 +70,13 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
 def _check_file(file: Path, where: str) -> None:
     if not file.is_file():
         raise FileNotFoundError(f"{where} names {file}, which is not a file; paths begin where the command is run")
+
+
+def _check_aligner(study: Study, job: Job) -> None:
+    options = study.sections["evaluate"]
+    wanted = options.get("adequacy") and options.get("aligner") != "attention"
+    if wanted and any(step.command == "evaluate" for step in job.steps) and not has_eflomal():
+        raise ValueError(f"{study.name}: evaluate.adequacy needs an aligner, and {NO_EFLOMAL}; or leave out adequacy")
 
 
 def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:

@@ -34,7 +34,7 @@ def command_line(step: Step, launcher: str) -> list[str]:
 def run_jobs(
     jobs: Sequence[Job], runs: Path, launcher: str, say: Callable[[str], None] = print, at_once: int = 1
 ) -> list[str]:
-    """Run the jobs that are not done, and publish the records of each that succeeds.
+    """Run the jobs that are not done, and publish the records of each that has all.
 
     Args:
         jobs: behind those that they need.
@@ -55,8 +55,8 @@ def run_jobs(
         worker = _Worker(launcher, say, runs / "logs" if at_once > 1 else None, command_environment(at_once))
         for job, failed in _as_they_end([job for job in jobs if not job.done()], at_once, worker.do):
             if failed is None:
-                _publish(job)
-                say(f"== {job.name}: done")
+                done = _publish(job)
+                say(f"== {job.name}: {'done' if done else 'done as far as was asked'}")
             else:
                 failures.append(f"{job.name}: {shlex.join(command_line(failed, launcher))}")
     return failures
@@ -139,8 +139,11 @@ def _prepare_run(job: Job, run: Path) -> None:
             path.unlink()
 
 
-def _publish(job: Job) -> None:
-    """Copy the records of a job; that of the run, without which there is no row, comes last."""
+def _publish(job: Job) -> bool:
+    """Copy the records of a job, if all are made; that of the run, without which there is no row, comes last."""
+    if not all(source.is_file() for source in job.records.values() if source.name != OF_TRAINING[1]):
+        return False
     for path, source in sorted(job.records.items(), key=lambda item: item[1].name == OF_TRAINING[0]):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_bytes(path, source.read_bytes())
+    return True

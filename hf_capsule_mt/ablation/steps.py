@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,10 @@ class Job:
     def done(self) -> bool:
         """Return whether all records exist; the trainer's state, which older runs lack, is not required."""
         return all(path.is_file() for path, source in self.records.items() if source.name != OF_TRAINING[1])
+
+    def without(self, commands: Sequence[str]) -> "Job":
+        """Return the job without the steps of these commands."""
+        return replace(self, steps=tuple(step for step in self.steps if step.command not in commands))
 
 
 def _job_name(row: Row, seed: int) -> str:

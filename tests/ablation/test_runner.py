@@ -58,6 +58,18 @@ def test_a_crash_stops_no_other_row(commands, tmp_path):
     assert (tmp_path / "bad0.json.ran").read_text() == (tmp_path / "good0.json.ran").read_text() == "x"
 
 
+def test_what_is_left_out_is_made_by_a_later_call(commands, tmp_path):
+    """A row without its scores has no record."""
+    (commands / "evaluate.py").write_text((commands / "write.py").read_text())
+    whole, said = job(tmp_path, "row", "write", "evaluate"), []
+    assert run_jobs([whole.without(["evaluate"])], tmp_path, "unused", said.append) == []
+    assert said[-1] == "== row, seed 1: done as far as was asked"
+    assert not (tmp_path / "records").exists()
+    assert run_jobs([whole], tmp_path, "unused", said.append) == []
+    assert said[-1] == "== row, seed 1: done"
+    assert (tmp_path / "row0.json.ran").read_text() == "x"
+
+
 MEETING = """
 import sys, time
 from pathlib import Path
@@ -174,6 +186,9 @@ def test_dry_run(study, tmp_path, capsys, monkeypatch):
 def test_rows_are_selected(study, tmp_path, capsys):
     ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*"])
     assert capsys.readouterr().out.splitlines()[0] == "# student, seed 1: to do"
+    ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*", "--without", "evaluate"])
+    assert "cli.translate" in (shown := capsys.readouterr().out)
+    assert "cli.evaluate" not in shown
     for option, value, message in (
         ("--rows", "teacher", "--rows has 'teacher'; the study has plain, student"),
         ("--jobs", "0", "--jobs is 0; give 1 or more"),

@@ -121,6 +121,18 @@ def test_evaluations_that_look_at_the_sources(tmp_path, study, asked, aligned):
     assert evaluation.options["alignment_data"] == (study["data"]["train_file"] if aligned else None)
 
 
+def test_adequacy_without_an_aligner(tmp_path, study, monkeypatch):
+    """It is known before anything is trained; who leaves the scores to another machine needs none."""
+    study["evaluate"]["adequacy"] = True
+    plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("hf_capsule_mt.ablation.checks.has_eflomal", lambda: False)
+    with pytest.raises(ValueError, match=r"two: evaluate.adequacy needs an aligner, and eflomal is not installed; pip"):
+        check_files(plan, plan.jobs())
+    check_files(plan, [job.without(["evaluate"]) for job in plan.jobs()])
+
+
 def test_a_data_set_of_the_hub(tmp_path, study, parsers):
     """Test sets become files, and so does the validation data of a student, whose training data are files."""
     study["data"] = {"dataset_name": "wmt/wmt14", "dataset_config_name": "de-en"}
