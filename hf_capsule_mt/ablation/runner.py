@@ -89,7 +89,7 @@ class _Worker:
 
     def do(self, job: Job) -> Step | None:
         """Do the steps of a job up to the first that fails, and return that one."""
-        return next((step for step in job.steps if not self._run(job, step)), None)
+        return next((step for step in job.asked() if not self._run(job, step)), None)
 
     def _run(self, job: Job, step: Step) -> bool:
         """Do the step unless it is done; return whether it is done then."""

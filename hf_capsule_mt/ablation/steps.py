@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Job:
     """Published path of each record of the job, and the file that it is a copy of."""
     needs: frozenset[str] = frozenset()
     """Names of the jobs whose models it starts from or is taught by."""
+    left_out: frozenset[str] = frozenset()
+    """Commands that are left for a later call."""
 
     @property
     def name(self) -> str:
@@ -70,9 +72,9 @@ class Job:
         """Return whether all records exist; the trainer's state, which older runs lack, is not required."""
         return all(path.is_file() for path, source in self.records.items() if source.name != OF_TRAINING[1])
 
-    def without(self, commands: Sequence[str]) -> "Job":
-        """Return the job without the steps of these commands."""
-        return replace(self, steps=tuple(step for step in self.steps if step.command not in commands))
+    def asked(self) -> list[Step]:
+        """Return the steps that are not left out."""
+        return [step for step in self.steps if step.command not in self.left_out]
 
 
 def _job_name(row: Row, seed: int) -> str:

@@ -15,6 +15,7 @@ has the folder of runs: --without evaluate.
 import argparse
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError(f"--jobs is {args.jobs}; give 1 or more")
     plan = read_plan(args)
     check_study(plan.study, command_parsers())
-    jobs = [job.without(args.without) for job in _selected(plan, args.rows)]
+    jobs = [replace(job, left_out=frozenset(args.without)) for job in _selected(plan, args.rows)]
     launcher = args.launcher or plan.study.launcher
     if args.dry_run:
         _print_plan(plan, jobs, launcher)
@@ -118,7 +119,7 @@ def _print_plan(plan: Plan, jobs: Sequence[Job], launcher: str) -> None:
     shown = set()
     for job in jobs:
         print(f"# {job.name}: {'done' if job.done() else 'to do'}")
-        for step in [] if job.done() else job.steps:
+        for step in [] if job.done() else job.asked():
             if step.product not in shown:
                 shown.add(step.product)
                 print(f"{'# done: ' if step.product.exists() else ''}{shlex.join(command_line(step, launcher))}")

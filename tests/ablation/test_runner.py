@@ -59,15 +59,22 @@ def test_a_crash_stops_no_other_row(commands, tmp_path):
 
 
 def test_what_is_left_out_is_made_by_a_later_call(commands, tmp_path):
-    """A row without its scores has no record."""
-    (commands / "evaluate.py").write_text((commands / "write.py").read_text())
-    whole, said = job(tmp_path, "row", "write", "evaluate"), []
-    assert run_jobs([whole.without(["evaluate"])], tmp_path, "unused", said.append) == []
+    """A row without its scores has no record, and scores of other weights are none."""
+    for name in ("train", "evaluate"):
+        (commands / f"{name}.py").write_text((commands / "write.py").read_text())
+    run, record, said = tmp_path / "run", tmp_path / "records" / "r", []
+    run.mkdir()
+    (run / "test.json").write_text("of other weights")
+    products = (("train", run / "run_record.json"), ("evaluate", run / "test.json"))
+    steps = tuple(Step(command, {"output_file": product}, product) for command, product in products)
+    whole = Job(ROW, 1, steps, {record: run / "test.json"})
+    assert run_jobs([dataclasses.replace(whole, left_out={"evaluate"})], tmp_path, "python", said.append) == []
     assert said[-1] == "== row, seed 1: done as far as was asked"
-    assert not (tmp_path / "records").exists()
-    assert run_jobs([whole], tmp_path, "unused", said.append) == []
+    assert not record.exists()
+    assert run_jobs([whole], tmp_path, "python", said.append) == []
     assert said[-1] == "== row, seed 1: done"
-    assert (tmp_path / "row0.json.ran").read_text() == "x"
+    assert record.read_text() == "{}"
+    assert (run / "run_record.json.ran").read_text() == "x"
 
 
 MEETING = """
