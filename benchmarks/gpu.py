@@ -1,7 +1,8 @@
 """The pieces of benchmarks/gpu.sh, on a GPU: tests, speed and memory, decoders, and whether routing pays.
 
 Each piece is one command of less than ten minutes. What it prints is NAME.md in --output_dir, and marks it as done;
-what it measured is a record in its folder `records`. The same command goes on after a kill.
+what it measured is a record in its folder `records`; the study leaves translations, which its command in --list scores
+without --without_scores, on any machine. The same command goes on after a kill.
 """
 
 import argparse
@@ -112,8 +113,7 @@ def _study(args: argparse.Namespace) -> Piece:
         str(args.output_dir / "records"),
     )
     dry = ("--dry_run",) if args.quick else ()
-    # Scores need no GPU: the same command without the last option makes them of what was translated.
-    options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without", "evaluate")
+    options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
     data = None if args.quick else args.data
     needs = f"the text of Multi30k in {args.data}, accelerate; goes on when run again"
@@ -196,4 +196,6 @@ def _result(piece: Piece, args: argparse.Namespace, run: Callable[[Piece, Path, 
 
 
 if __name__ == "__main__":
+    # An exception, so that what runs is ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -75,7 +75,7 @@ def _check_file(file: Path, where: str) -> None:
 def _check_aligner(study: Study, job: Job) -> None:
     options = study.sections["evaluate"]
     wanted = options.get("adequacy") and options.get("aligner") != "attention"
-    if wanted and "evaluate" not in job.left_out and not has_eflomal():
+    if wanted and not job.without_scores and not has_eflomal():
         raise ValueError(f"{study.name}: evaluate.adequacy needs an aligner, and {NO_EFLOMAL}; or leave out adequacy")
 
 

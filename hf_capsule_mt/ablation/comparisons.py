@@ -13,8 +13,9 @@ from .results import Result
 from .study import Study
 
 HOW = (
-    f"Intervals of the difference: bootstrap over seeds and sentences (Koehn 2004), {SAMPLES['bootstrap']:,} samples. "
-    "p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
+    "Intervals of the difference: bootstrap over pairs of runs of the same seed, and sentences (Koehn 2004), "
+    f"{SAMPLES['bootstrap']:,} samples; of two or three seeds they are a little too narrow. p: approximate "
+    "randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
     f"{SAMPLES['randomization']:,} samples; it takes the runs as they are. † / ‡: p < 0.05 / 0.01."
 )
 """What the tables of comparisons mean."""

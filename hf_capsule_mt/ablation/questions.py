@@ -8,7 +8,7 @@ from .study import Question, Study
 
 P_VALUE = 0.05
 _FEWEST_SEEDS = 2  # of one run, nobody can say how much another seed would change
-_FAR = 3.0  # BLEU, beyond any change by another seed
+_FAR = 3.0  # BLEU, a choice: more than another seed is thought to change
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ A folder of records is flat. For the row ROW of STUDY.yaml it has, of the run wi
     STUDY_ROW_TEST.json            what hf-capsule-mt evaluate wrote, for every test set
 
 and of another seed STUDY_ROW_seed2_run_record.json and so on. A record is known by method, size, configuration, seed,
-options of training, and data; when averaging, decoding or a teacher changes, remove the records of the rows.
+options of training, and data; when averaging, decoding, scoring or a teacher changes, remove the records of the rows,
+and from their runs what it makes otherwise.
 """
 
 import json

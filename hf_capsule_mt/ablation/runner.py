@@ -5,10 +5,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -44,39 +43,41 @@ def run_jobs(
         at_once: how many jobs may run at the same time, each a command at a time.
 
     Returns:
-        What failed: a line for each job with the command that ended in error. Its other commands are not tried, but
+        What failed: a line for each job with the command or the file that did. Its other commands are not tried, but
         those of other jobs are.
 
     Raises:
-        BlockingIOError: if another process works in `runs`, or in the folder of a run.
+        BlockingIOError: if another process works in `runs`.
     """
-    failures = []
+    waiting = [job for job in jobs if not job.done()]
+    products = {step.product: Lock() for job in waiting for step in job.steps}
+    logs = runs / "logs" if at_once > 1 else None
     with locked(runs):
-        worker = _Worker(launcher, say, runs / "logs" if at_once > 1 else None, command_environment(at_once))
-        for job, failed in _as_they_end([job for job in jobs if not job.done()], at_once, worker.do):
-            if failed is None:
-                done = _publish(job)
-                say(f"== {job.name}: {'done' if done else 'done as far as was asked'}")
-            else:
-                failures.append(f"{job.name}: {shlex.join(command_line(failed, launcher))}")
-    return failures
+        worker = _Worker(launcher, say, logs, command_environment(at_once), products)
+        return [failure for failure in _as_they_end(waiting, at_once, worker) if failure is not None]
 
 
-def _as_they_end(jobs: list[Job], at_once: int, do: Callable[[Job], Step | None]) -> Iterator[tuple[Job, Step | None]]:
-    """Do jobs, so many at once, each when those that it needs have ended; give them back with the steps that failed."""
-    running: dict[Future[Step | None], Job] = {}
+def _as_they_end(jobs: list[Job], at_once: int, worker: "_Worker") -> Iterator[str | None]:
+    """Do jobs, so many at once, each when those that it needs have ended; return what became of them."""
+    running: dict[Future[str | None], Job] = {}
     with ThreadPoolExecutor(at_once) as pool:
-        while jobs or running:
-            not_ended = {job.name for job in (*jobs, *running.values())}
-            ready = [job for job in jobs if not job.needs & not_ended]
-            for job in ready[: at_once - len(running)]:
-                jobs.remove(job)
-                running[pool.submit(do, job)] = job
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
+        try:
+            while jobs or running:
+                not_ended = {job.name for job in (*jobs, *running.values())}
+                ready = [job for job in jobs if not job.needs & not_ended]
+                for job in ready[: at_once - len(running)]:
+                    jobs.remove(job)
+                    running[pool.submit(worker.do, job)] = job
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    del running[future]
+                    yield future.result()
+        except BaseException:
+            # Before the pool waits for its threads.
+            worker.stop()
+            raise
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Worker:
     """Does the steps of jobs, in several threads perhaps."""
 
@@ -84,34 +85,59 @@ class _Worker:
     say: Callable[[str], None]
     logs: Path | None
     environment: Mapping[str, str]
-    being_made: defaultdict[Path, Lock] = field(default_factory=lambda: defaultdict(Lock))
-    """A lock for each product, for jobs share some."""
+    products: Mapping[Path, Lock]
+    """A lock for each, for jobs share some."""
+    running: set[subprocess.Popen] = field(default_factory=set)
+    stopped: bool = False
 
-    def do(self, job: Job) -> Step | None:
-        """Do the steps of a job up to the first that fails, and return that one."""
-        return next((step for step in job.asked() if not self._run(job, step)), None)
+    def do(self, job: Job) -> str | None:
+        """Do the steps of a job up to the first that fails, and publish its records; return a line on what failed."""
+        try:
+            for step in job.asked():
+                with self.products[step.product]:
+                    if not self._run(job, step):
+                        log = "" if self.logs is None else f" (see {self._log(job)})"
+                        return f"{job.name}: {shlex.join(command_line(step, self.launcher))}{log}"
+            done = _publish(job)
+        except OSError as error:
+            return f"{job.name}: {error}"
+        self.say(f"== {job.name}: {'done' if done else 'done but for its scores'}")
+        return None
+
+    def stop(self) -> None:
+        """End the commands that run, and start no other."""
+        self.stopped = True
+        for process in tuple(self.running):
+            process.terminate()
 
     def _run(self, job: Job, step: Step) -> bool:
         """Do the step unless it is done; return whether it is done then."""
-        with self.being_made[step.product]:
-            if step.product.exists():
-                return True
-            step.product.parent.mkdir(parents=True, exist_ok=True)
-            if step.command == "train":
-                # A training that outlived its study, which was killed, still holds the lock of its own folder.
-                with locked(step.product.parent):
-                    _prepare_run(job, step.product.parent)
-            words = command_line(step, self.launcher)
-            self.say(f"== {job.name}: {shlex.join(words)}")
-            with self._log(job) as log:
-                ended = subprocess.run(words, env=self.environment, stdout=log, stderr=log, check=False)
-            return ended.returncode == 0 and step.product.exists()
+        if step.product.exists():
+            return True
+        step.product.parent.mkdir(parents=True, exist_ok=True)
+        if step.command == "train":
+            # A training that outlived its study, which was killed, still holds the lock of its own folder.
+            with locked(step.product.parent):
+                _prepare_run(job, step.product.parent)
+        words = command_line(step, self.launcher)
+        self.say(f"== {job.name}: {shlex.join(words)}")
+        with nullcontext() if self.logs is None else self._log(job).open("ab") as log:
+            return self._call(words, log) == 0 and step.product.exists()
 
-    def _log(self, job: Job) -> AbstractContextManager[IO[bytes] | None]:
-        if self.logs is None:
-            return nullcontext()
+    def _call(self, words: list[str], log: IO[bytes] | None) -> int:
+        if self.stopped:
+            return 1
+        with subprocess.Popen(words, env=self.environment, stdout=log, stderr=log) as process:
+            self.running.add(process)
+            if self.stopped:
+                process.terminate()
+            process.wait()
+        self.running.remove(process)
+        return process.returncode
+
+    def _log(self, job: Job) -> Path:
         self.logs.mkdir(exist_ok=True)
-        return (self.logs / f"{job.row.name}-seed{job.seed}.log").open("ab")
+        return self.logs / f"{job.row.name}-seed{job.seed}.log"
 
 
 def command_environment(at_once: int = 1) -> dict[str, str]:
@@ -144,6 +170,7 @@ def _publish(job: Job) -> bool:
     if not all(source.is_file() for source in job.records.values() if source.name != OF_TRAINING[1]):
         return False
     for path, source in sorted(job.records.items(), key=lambda item: item[1].name == OF_TRAINING[0]):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_bytes(path, source.read_bytes())
+        if source.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_bytes(path, source.read_bytes())
     return True

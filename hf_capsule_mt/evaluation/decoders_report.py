@@ -78,7 +78,8 @@ def file_report(record: FileDecodingRecord) -> str:
     rounds = len(next(iter(found.values())).seconds)
     return (
         f"{table_in_markdown(rows)}\n\n{record.num_beams} beams; medians of {rounds} round(s) of {time}, in which the "
-        f"decoders take turns. On the frontier is what nothing here beats in both BLEU and time. {record.environment}."
+        "decoders take turns. On the frontier is what nothing here equals in BLEU and time and beats in one of them; "
+        f"hundredths of BLEU are chance. {record.environment}."
     )
 
 

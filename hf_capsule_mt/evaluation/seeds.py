@@ -73,12 +73,15 @@ def compare_seeds(
 def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> np.ndarray:
     """Return differences of the means, of pairs of runs and sentences drawn with replacement, `[samples]`."""
     seeds, sentences, _ = old.shape
+    # Means of n that are drawn from n spread by (n - 1) / n of the variance that those of n new ones have.
+    scale = np.sqrt(seeds / max(1, seeds - 1))
     found = []
     for _ in range(samples):
         drawn = np.bincount(generator.integers(sentences, size=sentences), minlength=sentences)
+        before, after = (bleu(np.tensordot(drawn, each, axes=(0, 1))) for each in (old, new))
+        each = after - before
         pairs = generator.integers(seeds, size=seeds)
-        before, after = (bleu(np.tensordot(drawn, each[pairs], axes=(0, 1))) for each in (old, new))
-        found.append((after - before).mean())
+        found.append(each.mean() + scale * (each[pairs].mean() - each.mean()))
     return np.array(found)
 
 

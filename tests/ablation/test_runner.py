@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ def test_what_is_left_out_is_made_by_a_later_call(commands, tmp_path):
     products = (("train", run / "run_record.json"), ("evaluate", run / "test.json"))
     steps = tuple(Step(command, {"output_file": product}, product) for command, product in products)
     whole = Job(ROW, 1, steps, {record: run / "test.json"})
-    assert run_jobs([dataclasses.replace(whole, left_out={"evaluate"})], tmp_path, "python", said.append) == []
-    assert said[-1] == "== row, seed 1: done as far as was asked"
+    assert run_jobs([dataclasses.replace(whole, without_scores=True)], tmp_path, "python", said.append) == []
+    assert said[-1] == "== row, seed 1: done but for its scores"
     assert not record.exists()
     assert run_jobs([whole], tmp_path, "python", said.append) == []
     assert said[-1] == "== row, seed 1: done"
@@ -80,29 +81,62 @@ def test_what_is_left_out_is_made_by_a_later_call(commands, tmp_path):
 MEETING = """
 import sys, time
 from pathlib import Path
-own = Path(sys.argv[2])
+own, until = Path(sys.argv[2]), time.monotonic() + 600
 own.with_suffix(".there").touch()
 print("waiting for the other")
-while len(list(own.parent.glob("*.there"))) < 2:
+while len(list(own.parent.glob("*.there"))) < 2 and time.monotonic() < until:
     time.sleep(0.01)
 own.write_text("{}")
+raise SystemExit(time.monotonic() >= until)
 """
 
 
 def test_jobs_at_once(commands, tmp_path, capfd):
-    """Two that meet, each only when both run; a third behind what it needs, which shares a step with a fourth."""
+    """Two that end only when both run, of which each makes what both need first, unless the other has; then a third."""
     (commands / "meet.py").write_text(MEETING)
+    (commands / "slow.py").write_text("import time\ntime.sleep(0.5)\n" + (commands / "write.py").read_text())
+    shared = Step("slow", {"output_file": tmp_path / "tokenizer"}, tmp_path / "tokenizer")
     met = [job(tmp_path, name, "meet") for name in ("one", "other")]
-    late = [job(tmp_path, "late", "write", needs=["one", "other"]), job(tmp_path, "last", "write", needs=["late"])]
-    shared = Step("write", {"output_file": tmp_path / "tokenizer"}, tmp_path / "tokenizer")
-    late = [dataclasses.replace(each, steps=(shared, *each.steps)) for each in late]
+    met = [dataclasses.replace(each, steps=(shared, *each.steps)) for each in met]
     said = []
-    assert run_jobs([late[0], *met, late[1]], tmp_path, "unused", said.append, at_once=2) == []
-    assert {line.partition(",")[0] for line in said[:4]} == {"== one", "== other"}
-    assert [line for line in said if line.endswith(": done")][2:] == ["== late, seed 1: done", "== last, seed 1: done"]
+    jobs = [job(tmp_path, "late", "write", needs=["one", "other"]), *met]
+    assert run_jobs(jobs, tmp_path, "unused", said.append, at_once=2) == []
+    assert said[-1] == "== late, seed 1: done"
+    assert sorted(line for line in said[:-2] if line.endswith("done")) == [
+        *("== one, seed 1: done", "== other, seed 1: done")
+    ]
     assert (tmp_path / "tokenizer.ran").read_text() == "x"
-    assert (tmp_path / "logs" / "one-seed1.log").read_text() == "waiting for the other\n"
+    assert "waiting for the other\n" in (tmp_path / "logs" / "one-seed1.log").read_text()
     assert capfd.readouterr().out == ""
+
+
+def test_a_failure_of_one_of_several(commands, tmp_path):
+    """The log is named, and what cannot be published is no hindrance to others."""
+    jobs = [job(tmp_path, "bad", "fail"), job(tmp_path, "full", "write"), job(tmp_path, "good", "write")]
+    (tmp_path / "file").touch()
+    jobs[1] = dataclasses.replace(jobs[1], records={tmp_path / "file" / "record": tmp_path / "full0.json"})
+    failures = sorted(run_jobs(jobs, tmp_path, "unused", lambda line: None, at_once=2))
+    assert failures[0].endswith(f"(see {tmp_path}/logs/bad-seed1.log)")
+    assert failures[1].startswith("full, seed 1: [Errno ")
+    assert len(failures) == 2
+    assert (tmp_path / "records" / "good.json").exists()
+
+
+def test_an_interruption_ends_what_runs(commands, tmp_path, monkeypatch):
+    """And begins nothing more."""
+    (commands / "wait.py").write_text("import sys, time, pathlib\npathlib.Path(sys.argv[2]).touch()\ntime.sleep(600)\n")
+    waiting = job(tmp_path, "row", "wait", "write")
+
+    def interrupted(futures, **options):
+        while not (tmp_path / "row0.json").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs([waiting, job(tmp_path, "next", "write")], tmp_path, "unused", lambda line: None)
+    assert not (tmp_path / "row1.json").exists()
+    assert not (tmp_path / "next0.json").exists()
 
 
 def test_what_was_made_of_other_weights_is_made_again(commands, tmp_path):
@@ -143,9 +177,9 @@ def test_a_training_that_outlived_its_study(commands, tmp_path, monkeypatch):
     (run / "checkpoint-3").mkdir(parents=True)
     trained = Job(ROW, 1, (Step("train", {}, run / "run_record.json"),), {tmp_path / "r": run / "run_record.json"})
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
-    busy = pytest.raises(BlockingIOError, match=f"another process works in {run}; wait for it")
-    with FileLock(run / LOCK), busy:
-        run_jobs([trained], tmp_path, "python", lambda line: None)
+    with FileLock(run / LOCK):
+        [failure] = run_jobs([trained], tmp_path, "python", lambda line: None)
+    assert failure.startswith(f"row, seed 1: another process works in {run}; wait for it")
     assert (run / "checkpoint-3").exists()
 
 
@@ -193,7 +227,7 @@ def test_dry_run(study, tmp_path, capsys, monkeypatch):
 def test_rows_are_selected(study, tmp_path, capsys):
     ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*"])
     assert capsys.readouterr().out.splitlines()[0] == "# student, seed 1: to do"
-    ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*", "--without", "evaluate"])
+    ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", "--rows", "st*", "--without_scores"])
     assert "cli.translate" in (shown := capsys.readouterr().out)
     assert "cli.evaluate" not in shown
     for option, value, message in (

@@ -131,7 +131,7 @@ def test_adequacy_without_an_aligner(tmp_path, study, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.ablation.checks.has_eflomal", lambda: False)
     with pytest.raises(ValueError, match=r"two: evaluate.adequacy needs an aligner, and eflomal is not installed; pip"):
         check_files(plan, plan.jobs())
-    check_files(plan, [dataclasses.replace(job, left_out={"evaluate"}) for job in plan.jobs()])
+    check_files(plan, [dataclasses.replace(job, without_scores=True) for job in plan.jobs()])
 
 
 def test_a_data_set_of_the_hub(tmp_path, study, parsers):

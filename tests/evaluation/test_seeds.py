@@ -7,7 +7,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from hf_capsule_mt.evaluation.bleu_statistics import sentence_statistics
+from hf_capsule_mt.evaluation.bleu_statistics import bleu, sentence_statistics
 from hf_capsule_mt.evaluation.seeds import compare_seeds
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "house"]
@@ -71,6 +71,16 @@ def test_seeds_that_disagree_widen_the_interval():
     steady = compare([one, one], [other, other], references)
     unsteady = compare([one, other], [bad, good], references)
     assert unsteady.high - unsteady.low > 2 * (steady.high - steady.low)
+
+
+def test_few_seeds_spread_as_much_as_new_ones_would():
+    """Of sentences that are all alike, the interval of two pairs is that of their mean by the sample's variance."""
+    base = [np.tile([9.0, 9, 9, 9, 10, 9, 8, 7, 10, 10], (50, 1))] * 2
+    worse, better = (np.tile([each, each, each, each, 10, 9, 8, 7, 10, 10.0], (50, 1)) for each in (5, 7))
+    found = compare_seeds(base, [worse, better], samples=FEW)
+    scores = [float(bleu(each.sum(0))) for each in (worse, better)]
+    middle, half = found.score - found.baseline, (scores[1] - scores[0]) / 2 * 2**0.5
+    assert (found.low, found.high) == pytest.approx((middle - half, middle + half))
 
 
 def test_seeds_that_differ_alike_do_not():
