@@ -87,7 +87,8 @@ class _Worker:
     environment: Mapping[str, str]
     products: Mapping[Path, Lock]
     """A lock for each, for jobs share some."""
-    running: set[subprocess.Popen] = field(default_factory=set)
+    running: list[subprocess.Popen] = field(default_factory=list)
+    """What was started, if it has ended too."""
     stopped: bool = False
 
     def do(self, job: Job) -> str | None:
@@ -95,7 +96,7 @@ class _Worker:
         try:
             for step in job.asked():
                 with self.products[step.product]:
-                    if not self._run(job, step):
+                    if self.stopped or not self._run(job, step):
                         log = "" if self.logs is None else f" (see {self._log(job)})"
                         return f"{job.name}: {shlex.join(command_line(step, self.launcher))}{log}"
             done = _publish(job)
@@ -107,7 +108,7 @@ class _Worker:
     def stop(self) -> None:
         """End the commands that run, and start no other."""
         self.stopped = True
-        for process in tuple(self.running):
+        for process in self.running:
             process.terminate()
 
     def _run(self, job: Job, step: Step) -> bool:
@@ -122,22 +123,29 @@ class _Worker:
         words = command_line(step, self.launcher)
         self.say(f"== {job.name}: {shlex.join(words)}")
         with nullcontext() if self.logs is None else self._log(job).open("ab") as log:
-            return self._call(words, log) == 0 and step.product.exists()
+            status = run_command(words, self.environment, log, self._started)
+        return status == 0 and step.product.exists()
 
-    def _call(self, words: list[str], log: IO[bytes] | None) -> int:
+    def _started(self, process: subprocess.Popen) -> None:
+        self.running.append(process)
         if self.stopped:
-            return 1
-        with subprocess.Popen(words, env=self.environment, stdout=log, stderr=log) as process:
-            self.running.add(process)
-            if self.stopped:
-                process.terminate()
-            process.wait()
-        self.running.remove(process)
-        return process.returncode
+            process.terminate()
 
     def _log(self, job: Job) -> Path:
         self.logs.mkdir(exist_ok=True)
         return self.logs / f"{job.row.name}-seed{job.seed}.log"
+
+
+def run_command(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    output: IO[bytes] | None,
+    started: Callable[[subprocess.Popen], None],
+) -> int:
+    """Run a command to its end and return its status; `output` takes what it prints, `started` the process."""
+    with subprocess.Popen(words, env=environment, stdout=output, stderr=output) as process:
+        started(process)
+    return process.returncode
 
 
 def command_environment(at_once: int = 1) -> dict[str, str]:

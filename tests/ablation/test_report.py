@@ -4,11 +4,10 @@ import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
-from tiny_study import STORED, run_here, study_of_two, write_record, write_study
+from tiny_study import STORED, study_of_two, subprocess_here, write_record, write_study
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.ablation import figures, sections
@@ -138,7 +137,7 @@ def test_rows_are_tested_against_the_first(study, tmp_path):
 
 
 def test_checkpoints_that_route_are_analyzed(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(sections, "subprocess", SimpleNamespace(run=run_here, DEVNULL=None))
+    monkeypatch.setattr(sections, "subprocess", subprocess_here())
     folders = {name: tmp_path / "runs" / name / "seed1" / "average" for name in ("em-T1", "plain")}
     shutil.copytree(CHECKPOINTS / "capsule_aggregated_marian", folders["em-T1"])
     preset_config("transformer", "tiny").save_pretrained(folders["plain"])

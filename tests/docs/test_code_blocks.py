@@ -1,8 +1,8 @@
 """Every block of code of the README and of the documentation runs, or says why it cannot."""
 
 import shutil
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from code_blocks import NEEDS, PAGES, blocks, commands, run_command, run_in_process_of_its_own
@@ -30,8 +30,7 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     # A study runs its commands in processes of their own, of which each would import everything anew.
-    steps = SimpleNamespace(run=lambda words, **_: _run_step(words, monkeypatch))
-    monkeypatch.setattr("hf_capsule_mt.ablation.runner.subprocess", steps)
+    monkeypatch.setattr("hf_capsule_mt.ablation.runner.run_command", partial(_run_step, monkeypatch))
     names = {"__name__": "__main__"}
     for block in blocks(page):
         if block.needs is None and block.language in RUN:
@@ -58,11 +57,11 @@ def _run(block, names, folder, hub, monkeypatch):
         exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
 
 
-def _run_step(words, monkeypatch):
+def _run_step(monkeypatch, words, *others):
     if words[0] != "accelerate":
         words = ["torchrun", *words[1:]]
     run_command(words, monkeypatch)
-    return SimpleNamespace(returncode=0)
+    return 0
 
 
 def test_a_block_has_its_comment_its_title_and_its_line():

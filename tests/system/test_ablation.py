@@ -7,10 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from tiny_study import run_here, study_of_two, write_study
+from tiny_study import run_here, study_of_two, subprocess_here, write_study
 
 from hf_capsule_mt.ablation import runner, sections
 from hf_capsule_mt.checkpoints import is_whole
@@ -61,7 +60,7 @@ def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path,
     (run / "checkpoint-3").mkdir()
 
     # Here the rest goes on; in processes of their own its commands have just been shown to run.
-    monkeypatch.setattr(runner, "subprocess", SimpleNamespace(run=run_here))
+    monkeypatch.setattr(runner, "run_command", run_here)
     ablate.main([str(study), "--runs_dir", str(runs)])
     names = [f"two_{row}_{record}" for row in ("plain", "student") for record in RECORDS]
     assert sorted(file.name for file in records.iterdir()) == sorted(names)
@@ -75,14 +74,13 @@ def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path,
     assert [Path(folder).name for folder in averaged["checkpoints"]] == ["checkpoint-6", "checkpoint-8"]
 
     capsys.readouterr()
-    again = SimpleNamespace(run=lambda *args, **options: pytest.fail(f"{args} was run again"))
-    monkeypatch.setattr(runner, "subprocess", again)
+    monkeypatch.setattr(runner, "run_command", lambda words, *others: pytest.fail(f"{words} was run again"))
     ablate.main([str(study), "--runs_dir", str(runs)])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line.split(" | ")[0] for line in lines] == ["| row", "| ---", "| plain", "| student"]
 
     # The report has a checkpoint that routes analyzed.
-    monkeypatch.setattr(sections, "subprocess", SimpleNamespace(run=run_here, DEVNULL=None))
+    monkeypatch.setattr(sections, "subprocess", subprocess_here())
     ablation_report.main([str(study), "--runs_dir", str(runs), "--output_dir", str(tmp_path / "report")])
     page = (tmp_path / "report" / "index.html").read_text()
     translated = (runs / "student" / "seed1" / "test.de").read_text().splitlines()

@@ -29,18 +29,20 @@ for words in json.loads(sys.argv[1]):
 """
 # Scores alone in processes of their own, of which each would import everything anew.
 STUDY = """
-import importlib, subprocess, sys, types
+import importlib, sys
 from hf_capsule_mt.ablation import runner
 from hf_capsule_mt.cli import ablate
 
-def run(words, **options):
+in_a_process = runner.run_command
+
+def run(words, *others):
     name = words[words.index("-m") + 1]
     if name.endswith(".evaluate"):
-        return subprocess.run(words, **options)
+        return in_a_process(words, *others)
     importlib.import_module(name).main(words[words.index("-m") + 2 :])
-    return types.SimpleNamespace(returncode=0)
+    return 0
 
-runner.subprocess = types.SimpleNamespace(run=run)
+runner.run_command = run
 ablate.main(sys.argv[1:])
 """
 
