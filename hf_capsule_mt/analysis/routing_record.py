@@ -71,8 +71,9 @@ def _record_sums(sums: Any) -> dict[str, Any]:
 
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a record of [`record_routing`]."""
-    tables = [_by_iteration(record["routing"])] if record["routing"] else []
+    """Return the tables of a record of [`record_routing`], with "gates" of [`record_gates`]."""
+    tables = [_gates(record["gates"])] if record["gates"] else []
+    tables += [_by_iteration(record["routing"])] if record["routing"] else []
     tables += _led(record["routing"])
     for name, capsules in record["words"].items():
         numbers = [str(number + 1) for number in range(len(capsules))]
@@ -84,6 +85,16 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     if record["top_5_overlap"] is not None:
         tables.append(_overlap(record["top_5_overlap"]))
     return tables
+
+
+def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = [["place", "mean", "largest"]]
+    rows += [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in gates.items()]
+    note = (
+        "Magnitude of gamma, 0 at the start, by which aggregated layers, of unit size, and routed heads are multiplied "
+        "before they are added to what the plain model has."
+    )
+    return Table("How far routing is switched on", rows, note)
 
 
 def _by_iteration(routing: Mapping[str, Any]) -> Table:

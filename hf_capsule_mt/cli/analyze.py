@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.figures import check_matplotlib
+from hf_capsule_mt.analysis.gates import record_gates
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.analysis.routing_record import record_routing
 from hf_capsule_mt.analysis.routing_report import report, write_report
@@ -90,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "settings": {**vars(args), **decoding.settings(args)},
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
+        "gates": record_gates(model),
         **record_routing(statistics, tokenizer),
         "environment": Environment.here(model.device.type),
     }

@@ -1,0 +1,25 @@
+"""How far training has switched on the routing that a model began without, as one made from a Marian model does."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from hf_capsule_mt.modeling.layers.head_aggregation import ResidualRoutedHeads
+from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation
+
+
+def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
+    """Return the mean and the largest magnitude of gamma, by the place of the layers or heads that are added."""
+    found = {}
+    for place, gamma in _gates(model):
+        size = gamma.detach().float().abs()
+        found[place] = {"mean": size.mean().item(), "largest": size.max().item()}
+    return found
+
+
+def _gates(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, module in model.named_modules():
+        if isinstance(module, LayerAggregation) and module.gamma is not None:
+            yield f"{'encoder' if '.encoder.' in f'.{name}.' else 'decoder'} layers", module.gamma
+        elif isinstance(module, ResidualRoutedHeads):
+            yield f"heads {module.routed.routing.place}", module.gamma
