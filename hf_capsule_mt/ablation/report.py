@@ -6,7 +6,7 @@ from typing import Any
 
 from hf_capsule_mt.analysis.pages import Section, report_page
 from hf_capsule_mt.evaluation.decoders_report import file_report
-from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.files import read_json, replace_text
 from hf_capsule_mt.markdown import table_in_markdown
 from hf_capsule_mt.records import FileDecodingRecord, read
 
@@ -82,8 +82,9 @@ def render_page(plan: Plan) -> str:
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
     `curves`, `time_curves`, `adequacy`, `decoding` and, in a list, `lengths` of every test set; texts: `caption`, `how`
     (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each
-    with `asks`, `effect`, `answer`, `why` and `table`; and `bleu(name, test)`, the BLEU that the record
-    STUDY_NAME_TEST.json has.
+    with `asks`, `effect`, `answer`, `why` and `table`; `bleu(name, test)`, the BLEU that the record
+    STUDY_NAME_TEST.json has; and `routing(name)`, what STUDY_NAME_routing.json has, the routing.json of
+    `hf-capsule-mt analyze`.
 
     Raises:
         ValueError: if the study has no template, no row has records, or a record that the template names is missing.
@@ -92,11 +93,17 @@ def render_page(plan: Plan) -> str:
     if study.page is None:
         raise ValueError(f"the study {study.name!r} has no page; name its template as `page`")
 
-    def bleu(name: str, test: str) -> float:
-        path = plan.records / f"{study.name}_{name}_{test}.json"
+    def record(name: str, kind: str) -> Path:
+        path = plan.records / f"{study.name}_{name}_{kind}.json"
         if not path.is_file():
-            raise ValueError(f"{study.page} asks for BLEU of {name!r} on {test!r}, but {path} is not a file")
-        return read_scores(path).scores["bleu"].score
+            raise ValueError(f"{study.page} asks for {kind!r} of {name!r}, but {path} is not a file")
+        return path
+
+    def bleu(name: str, test: str) -> float:
+        return read_scores(record(name, test)).scores["bleu"].score
+
+    def routing(name: str) -> dict[str, Any]:
+        return read_json(record(name, "routing"))
 
     speed = read_speed(study)
     tables = {
@@ -110,7 +117,7 @@ def render_page(plan: Plan) -> str:
     known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
     template = Path(study.page).read_text(encoding="utf-8")
     known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}
-    return _render(template, study=study, bleu=bleu, questions=_answered(study, results), **known)
+    return _render(template, study=study, bleu=bleu, routing=routing, questions=_answered(study, results), **known)
 
 
 def _answered(study: Study, results: Sequence[Result]) -> list[dict[str, str]]:

@@ -184,15 +184,17 @@ def test_a_report_that_is_there_is_left_alone(study, tmp_path, capsys):
 
 
 def test_page(study, tmp_path):
+    (tmp_path / "records" / "two_em-T3_routing.json").write_text('{"sentences": 3}')
     (tmp_path / "page.md.jinja").write_text(
-        "# {{ study.title }}\n\n{{ scores }}\n\n{{ curves }}\n\n{{ '%.1f'|format(bleu('em-T3', 'test')) }}\n"
+        "# {{ study.title }}\n\n{{ scores }}\n\n{{ curves }}\n\n{{ '%.1f'|format(bleu('em-T3', 'test')) }} "
+        "{{ routing('em-T3').sentences }}\n"
     )
     report(study, "--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
     lines = (tmp_path / "page.md").read_text().splitlines()
     assert lines[0] == "# Two <rows> & more"
     assert lines[3].startswith("| --- | ---: |")
     assert lines[4] == "| plain | 2.61M | 8 | 1 | 20.0 | 2.00 |"
-    assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0"]
+    assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0 3"]
 
 
 def test_adequacy_and_lengths_are_shown_where_they_were_measured(study, tmp_path):
@@ -281,7 +283,8 @@ def test_scores_that_cannot_be_compared(study, tmp_path, capsys, changes, messag
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{{ bleu('em-T2', 'test') }}", "asks for BLEU of 'em-T2' on 'test', but"),
+        ("{{ bleu('em-T2', 'test') }}", "asks for 'test' of 'em-T2', but"),
+        ("{{ routing('plain') }}", "asks for 'routing' of 'plain', but"),
         ("{{ score }}", "'score' is undefined"),
         ("{% if %}", "the template of the page cannot be filled"),
     ],
