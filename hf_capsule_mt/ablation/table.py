@@ -1,6 +1,7 @@
 """The tables of a study, made from records alone: lists of rows of cells, of which the first row names the columns."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
 
 from hf_capsule_mt.records import Comparison, Environment, SpeedRecord
 
@@ -14,7 +15,6 @@ ADEQUACY = (
     "word, as shares of all source words. An aligner like eflomal moves CDR of the same translations by up to 0.004."
 )
 """What the table of adequacy shows."""
-_KINDS = ("under", "over")
 
 
 def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRecord] = ()) -> Table:
@@ -31,18 +31,17 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
     columns += ["updates/s", *(["training, of plain", "decoding, of plain"] if any(map(any, ratios)) else [])]
     table = [columns]
     for result, ratio in zip(results, ratios, strict=True):
-        cells = [result.row.name, *_run_cells(result), *(bleu_cell(result.bleu(test)) for test in tests)]
+        cells = [result.row.name, *_run_cells(result), *(seeds_cell(result.bleu(test)) for test in tests)]
         scores = [result.row.published.get(test) for test in published]
         cells += ["" if score is None else f"{score:.2f}" for score in scores]
-        cells += [f"{mean_and_spread([one.run.updates_per_second for one in result.seeds])[0]:.2f}"]
+        cells += [f"{mean(one.run.updates_per_second for one in result.seeds):.2f}"]
         table.append([*cells, *(ratio if any(map(any, ratios)) else [])])
     return table
 
 
-def bleu_cell(scores: Sequence[float]) -> str:
-    """Return BLEU over seeds: the mean, and of several the standard deviation."""
-    middle, spread = mean_and_spread(scores)
-    return f"{middle:.1f}" if spread is None else f"{middle:.1f} ± {spread:.1f}"
+def seeds_cell(values: Sequence[float], digits: int = 1) -> str:
+    """Return what the seeds have: the mean, and of several the standard deviation."""
+    return " ± ".join(f"{value:.{digits}f}" for value in mean_and_spread(values) if value is not None)
 
 
 def curve_table(results: Sequence[Result]) -> Table:
@@ -51,7 +50,7 @@ def curve_table(results: Sequence[Result]) -> Table:
     updates = sorted({update for curve in curves.values() for update in curve})
     table = [["updates", *map(str, updates)]]
     for name, curve in curves.items():
-        table.append([name, *(bleu_cell(curve[update]) if update in curve else "" for update in updates)])
+        table.append([name, *(seeds_cell(curve[update]) if update in curve else "" for update in updates)])
     return table
 
 
@@ -76,7 +75,7 @@ def _by_time(curve: Mapping[float, Sequence[float]], times: Sequence[int]) -> It
     """Return the cells of a curve at the times, up to the first at which it has ended."""
     for before, now in zip([0, *times], times):
         last = max((time for time in curve if time <= now), default=None)
-        yield "" if last is None or before >= max(curve) else bleu_cell(curve[last])
+        yield "" if last is None or before >= max(curve) else seeds_cell(curve[last])
 
 
 def learning_curve(result: Result, value: str) -> dict[int, list[float]]:
@@ -109,10 +108,8 @@ def _adequacy_cells(result: Result, test: str) -> list[str]:
     found = [one for each in measured if each is not None for one in each["systems"].values()]
     if not found:
         return ["", "", ""]
-    middle, spread = mean_and_spread([one["cdr"] for one in found])
-    cdr = f"{middle:.3f}" if spread is None else f"{middle:.3f} ± {spread:.3f}"
-    shares = (mean_and_spread([one[f"{kind}_translated"] / one["source_words"] for one in found])[0] for kind in _KINDS)
-    return [cdr, *(f"{share:.2%}" for share in shares)]
+    shares = (mean(one[f"{kind}_translated"] / one["source_words"] for one in found) for kind in ("under", "over"))
+    return [seeds_cell([one["cdr"] for one in found], digits=3), *(f"{share:.2%}" for share in shares)]
 
 
 def length_table(test: str, results: Sequence[Result]) -> Table:
@@ -121,7 +118,7 @@ def length_table(test: str, results: Sequence[Result]) -> Table:
     names = list(dict.fromkeys(name for buckets in found.values() for name in buckets))
     table = [[test, *names]]
     for row, buckets in found.items():
-        table.append([row, *(bleu_cell(buckets[name]) if name in buckets else "" for name in names)])
+        table.append([row, *(seeds_cell(buckets[name]) if name in buckets else "" for name in names)])
     return table
 
 
