@@ -16,7 +16,7 @@ from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
-from .steps import SET_HERE, Job, Plan, Step
+from .steps import SET_HERE, Job, Plan, Step, needs_eflomal
 from .study import SECTIONS, Figure, Row, Study
 
 
@@ -73,9 +73,7 @@ def _check_file(file: Path, where: str) -> None:
 
 
 def _check_aligner(study: Study, job: Job) -> None:
-    options = study.sections["evaluate"]
-    wanted = options.get("adequacy") and options.get("aligner") != "attention"
-    if wanted and not job.without_scores and not has_eflomal():
+    if needs_eflomal(study.sections["evaluate"]) and not job.without_scores and not has_eflomal():
         raise ValueError(f"{study.name}: evaluate.adequacy needs an aligner, and {NO_EFLOMAL}; or leave out adequacy")
 
 

@@ -28,6 +28,12 @@ SET_HERE = {
 }
 
 
+def needs_eflomal(evaluate: Mapping[str, Any]) -> bool:
+    """Return whether evaluations with these options align by eflomal: a model that is named is to align instead."""
+    aligner = evaluate.get("aligner", "attention" if "model" in evaluate else "eflomal")
+    return bool(evaluate.get("adequacy")) and aligner == "eflomal"
+
+
 @dataclass(frozen=True)
 class Step:
     """A command and its options."""
@@ -203,8 +209,7 @@ class Plan:
         if not {"adequacy", "length_buckets", "length_edges"} & asked.keys():
             return {}
         text = self.study.data.get("train_file", ())
-        aligned = asked.get("adequacy") and asked.get("aligner") != "attention" and len(text) == 2
-        return {"sources": source, "alignment_data": text if aligned else None}
+        return {"sources": source, "alignment_data": text if needs_eflomal(asked) and len(text) == 2 else None}
 
     def _distillation(self, row: Row) -> Iterator[Step]:
         files = self._distilled(row)

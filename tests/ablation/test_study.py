@@ -112,7 +112,13 @@ def test_what_a_row_starts_from_must_be_there(tmp_path, study):
 
 @pytest.mark.parametrize(
     ("asked", "aligned"),
-    [({"adequacy": True}, True), ({"adequacy": True, "aligner": "attention"}, False), ({"length_buckets": 3}, False)],
+    [
+        ({"adequacy": True}, True),
+        ({"adequacy": True, "aligner": "attention"}, False),
+        ({"adequacy": True, "model": "a/model"}, False),
+        ({"adequacy": True, "model": "a/model", "aligner": "eflomal"}, True),
+        ({"length_buckets": 3}, False),
+    ],
 )
 def test_evaluations_that_look_at_the_sources(tmp_path, study, asked, aligned):
     """They are given them, and an aligner that learns from text that of training."""
@@ -132,6 +138,9 @@ def test_adequacy_without_an_aligner(tmp_path, study, monkeypatch):
     with pytest.raises(ValueError, match=r"two: evaluate.adequacy needs an aligner, and eflomal is not installed; pip"):
         check_files(plan, plan.jobs())
     check_files(plan, [dataclasses.replace(job, without_scores=True) for job in plan.jobs()])
+    study["evaluate"]["model"] = "a/model"
+    plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
+    check_files(plan, plan.jobs())
 
 
 def test_a_data_set_of_the_hub(tmp_path, study, parsers):
