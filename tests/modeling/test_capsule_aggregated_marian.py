@@ -20,6 +20,7 @@ from aggregated_models import (
     training_batch,
 )
 from families import MARIAN
+from recurrent_models import recurrent
 from torch.nn import functional as F
 from transformers import MarianModel
 
@@ -141,12 +142,49 @@ def test_warm_start_keeps_dtype_and_attention(dtype, attention):
     assert torch.equal(model(**training_batch()).logits, parent(**training_batch()).logits)
 
 
+@pytest.mark.parametrize(
+    ("fields", "dtype"),
+    [({}, torch.float32), ({"dtype": "auto"}, torch.float16), ({"dtype": torch.bfloat16}, torch.bfloat16)],
+)
+def test_warm_start_from_a_folder_in_float16_can_be_trained(fields, dtype, tmp_path):
+    parent = marian().half()
+    parent.save_pretrained(tmp_path)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path, guided_routing="gdr", **fields)
+    assert {tensor.dtype for tensor in model.state_dict().values()} == {dtype}
+    assert model.config.dtype == dtype
+    shared = model.get_input_embeddings().weight
+    assert torch.equal(shared, parent.get_input_embeddings().weight.to(dtype))
+
+
+def test_warm_start_refuses_a_dtype_for_a_model():
+    with pytest.raises(ValueError, match=r"dtype is float16, but marian is a model, of torch\.float32"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), dtype="float16")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_warm_start_takes_plain_models_of_its_own_class(saved, tmp_path):
+    plain = aggregated("none")
+    plain.save_pretrained(tmp_path)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(
+        tmp_path if saved else plain, layer_aggregation="em_routing"
+    )
+    assert added(model)
+    assert_equal_outputs(run(model.eval()), run(plain.eval()))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_warm_start_refuses_models_that_are_not_plain(saved, tmp_path):
+    model = aggregated("em_routing")
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"CapsuleAggregatedMarian.* has aggregations or guided routing already"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path if saved else model)
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_warm_start_refuses_other_models(saved, tmp_path):
-    model = aggregated("em_routing")
-    if saved:
-        model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"not a Capsule|type 'capsule_aggregated_marian'"):
+    model = recurrent("rnmt") if saved else MarianModel(marian().config)
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"not a MarianModel|type 'rnmt'"):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path if saved else model)
 
 
