@@ -2,11 +2,12 @@
 
     python model_cards/publish.py outputs/does_routing_pay/plain multi30k-en-de-transformer
 
-It is the first seed's, in bfloat16, with its tokenizer, its source and a card that has the scores of these very
-weights, in checkpoints/NAME. The folder that the command is given in has the study's data.
+It is the first seed's, stored in bfloat16 and loaded in float32, with its tokenizer, its source and a card that has the
+scores of these very weights, in checkpoints/NAME. The folder that the command is given in has the study's data.
 """
 
 import argparse
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,8 @@ STUDY = ROOT / "benchmarks" / "ablations" / "does_routing_pay.yaml"
 CARD = {
     **CORPUS,
     "--example": "a dog runs through the snow .",
-    "--note": "The scores are of these weights, in bfloat16, decoded with 5 beams by `hf-capsule-mt translate`.",
+    "--note": "The weights are stored in bfloat16 and loaded in float32, which the engine decodes. The scores are of "
+    "these weights, by `hf-capsule-mt translate` with 5 beams.",
 }
 
 
@@ -41,12 +43,20 @@ def main() -> None:
     run = args.row / "seed1"
     with new_folder(FOLDER / args.name) as folder, TemporaryDirectory() as scores:
         AutoModelForSeq2SeqLM.from_pretrained(run, dtype=torch.bfloat16).save_pretrained(folder)
+        load_in_float32(folder / "config.json")
         AutoTokenizer.from_pretrained(run).save_pretrained(folder)
         evaluations = list(evaluate_all(folder, read_study(STUDY), Path(scores)))
         given = ["--run_record", str(run / "run_record.json"), "--output_file", str(folder / "README.md")]
-        options = [word for option in CARD.items() for word in option]
+        card = {**CARD, "--repo_id": f"{FOLDER.name}/{args.name}"}
+        options = [word for option in card.items() for word in option]
         write_model_card([*given, *options, "--evaluations", *evaluations])
     print(FOLDER / args.name)
+
+
+def load_in_float32(config: Path) -> None:
+    """Have `from_pretrained` load the weights in float32, whatever they are stored in."""
+    fields = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**fields, "dtype": "float32"}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def evaluate_all(model: Path, study: Study, folder: Path) -> Iterator[str]:

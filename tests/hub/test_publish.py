@@ -5,9 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from tiny_marian import tiny_model, tiny_tokenizer
 from tiny_study import STORED, study_of_two, write_study
+from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 
@@ -36,8 +38,10 @@ def test_publish(row, tmp_path, monkeypatch):
     publish.main()
     written = tmp_path / "small"
     assert {str(weight.dtype) for weight in load_file(written / "model.safetensors").values()} == {"torch.bfloat16"}
+    assert AutoModelForSeq2SeqLM.from_pretrained(written).dtype == torch.float32
     assert {"tokenizer.json", "weights.sha256"} <= {file.name for file in written.iterdir()}
     card = (written / "README.md").read_text()
     assert "| test | BLEU |" in card
     assert "license_name: non-commercial" in card
+    assert f'model="{tmp_path.name}/small"' in card
     assert str(tmp_path) not in (written / "config.json").read_text()
