@@ -35,6 +35,7 @@ from hf_capsule_mt.records import Environment
 
 from . import decoding
 from .errors import report_user_errors
+from .input import check_input_file, check_line_counts
 from .output import check_new_folder
 from .parser import CommandParser
 
@@ -78,12 +79,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     _check_arguments(args)
     lines = read_lines(args.input_file)
+    references = None if args.references is None else read_lines(args.references)
+    if references is not None:
+        check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
     _check_config(args)
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
     model, tokenizer = decoding.load(args, state)
-    corpus = _corpus(args, model, tokenizer, lines)
+    corpus = _corpus(args, model, tokenizer, lines, references)
     drawn = _lines_to_draw(args, corpus)
     alignments = _alignments(args, tokenizer, corpus)
     statistics = _measure(args, model, corpus, alignments)
@@ -110,8 +114,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     for name in ("input_file", "references", "alignments"):
         path = getattr(args, name)
-        if path is not None and not path.is_file():
-            raise FileNotFoundError(f"--{name} {path} is not a file")
+        if path is not None:
+            check_input_file(f"--{name}", path)
     if args.alignments is not None and args.references is None:
         raise ValueError("--alignments are links to the words of --references; give these too")
     # The model reads references in this precision too, where the engine does not decode.
@@ -144,10 +148,14 @@ def _check_config(args: argparse.Namespace) -> None:
 
 
 def _corpus(
-    args: argparse.Namespace, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]
+    args: argparse.Namespace,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    lines: Sequence[str],
+    references: Sequence[str] | None,
 ) -> Corpus:
-    if args.references is not None:
-        return encode_references(model, tokenizer, lines, read_lines(args.references))
+    if references is not None:
+        return encode_references(model, tokenizer, lines, references)
     with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
         return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)

@@ -41,6 +41,7 @@ from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
 from . import decoding
 from .errors import report_user_errors
+from .input import check_input_file
 from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
@@ -122,8 +123,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if bool(args.train_file) == (args.dataset_name is not None):
         raise ValueError("give either --train_file or --dataset_name")
     for file in args.train_file:
-        if not Path(file).is_file():
-            raise FileNotFoundError(f"--train_file names {file}, which is not a file; check the path")
+        check_input_file("--train_file", Path(file))
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))

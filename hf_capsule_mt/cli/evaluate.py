@@ -29,6 +29,7 @@ from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
 from .errors import report_user_errors
+from .input import check_input_file, check_line_counts
 from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
@@ -98,6 +99,10 @@ def _check_arguments(args: argparse.Namespace) -> None:
         make_metrics(args.metrics, tokenize)
     for part in _PARTS:
         part.check_options(args)
+    for option in ("hypotheses", "compare", "references", "sources"):
+        given = getattr(args, option)
+        for file in given if isinstance(given, list) else filter(None, [given]):
+            check_input_file(f"--{option}", file, pipe=True)
     if args.input_file is not None:
         return
     wanted = evaluate_length.is_wanted(args) or args.adequacy
@@ -137,7 +142,13 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
     names = [file.name if len(short) == len(files) else str(file) for file in files]
     if len(set(names)) < len(names):
         raise ValueError(f"--compare names a file twice: {' '.join(names)}")
-    return AlignedTexts({name: read_lines(file) for name, file in zip(names, files)}, references, sources)
+    systems = {name: read_lines(file) for name, file in zip(names, files)}
+    option = "--hypotheses" if args.compare is None else "--compare"
+    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
+    if sources is not None:
+        others[f"--sources {args.sources}"] = sources
+    check_line_counts({f"{option} {file}": lines for file, lines in zip(files, systems.values())} | others)
+    return AlignedTexts(systems, references, sources)
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
 from hf_capsule_mt.evaluation.length import split_words
 
 from . import decoding
+from .input import check_input_file
 from .parser import refuse_options
 
 
@@ -58,8 +59,7 @@ def check_options(args: argparse.Namespace) -> None:
             raise ValueError("--aligner attention needs --model, a translation model of these languages")
         decoding.check_model(args.model, args.revision)
     for file in args.alignment_data or ():
-        if not file.is_file():
-            raise FileNotFoundError(f"--alignment_data {file} is not a file")
+        check_input_file("--alignment_data", file)
 
 
 def _aligner(args: argparse.Namespace) -> str:

@@ -50,6 +50,7 @@ from hf_capsule_mt.source_limits import source_limit
 from . import decoding
 from .arrivals import arrivals
 from .errors import report_user_errors
+from .input import check_input_file
 from .output import check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
@@ -167,8 +168,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     given = [f"--{name}" for name in others if getattr(args, name)]
     if args.interactive and given:
         raise ValueError(f"--interactive answers lines; leave out {', '.join(given)}")
-    if args.input_file is not None and not args.input_file.is_file():
-        raise FileNotFoundError(f"--input_file {args.input_file} is not a file")
+    if args.input_file is not None:
+        check_input_file("--input_file", args.input_file)
     check_output_file(args.output_file)
     check_output_file(args.report)
     if args.report is not None and args.report in (args.output_file, args.input_file):
@@ -182,7 +183,13 @@ def _check_arguments(args: argparse.Namespace) -> None:
 def _language(args: argparse.Namespace) -> str | None:
     """Return the language of documents; None if the input is none."""
     if args.documents is True:
-        return language_code(args.source_lang)
+        try:
+            return language_code(args.source_lang)
+        except ValueError as error:
+            raise ValueError(
+                f"--documents needs the source's language to find its sentences, and --source_lang is "
+                f"{args.source_lang!r}; give its code of two letters as --documents en"
+            ) from error
     return args.documents
 
 

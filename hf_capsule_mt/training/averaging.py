@@ -71,7 +71,14 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
-    """Return the `count` newest checkpoints of a run, the oldest of them first; raise a ValueError if it has fewer."""
+    """Return the `count` newest checkpoints of a run, the oldest of them first.
+
+    Raises:
+        NotADirectoryError: if there is no such folder.
+        ValueError: if the run has fewer.
+    """
+    if not Path(run_dir).is_dir():
+        raise NotADirectoryError(f"{run_dir} is not a folder; name the output folder of a training run")
     return _at_least(count, checkpoints(run_dir), f"checkpoints in {run_dir}")[-count:]
 
 
@@ -87,6 +94,7 @@ def best_checkpoints(
         greater_is_better: default: as the run had it for its own metric; else False for names that end in `loss`.
 
     Raises:
+        NotADirectoryError: if there is no such folder.
         FileNotFoundError: if the newest checkpoint has no `trainer_state.json`.
         ValueError: if fewer checkpoints were evaluated, or the run tracked no best model and no metric is named.
     """

@@ -255,7 +255,11 @@ def test_files_that_are_none(tmp_path, text, message):
             "two: the row 'plain': method is 'transfomer'; allowed are 'transformer', 'lin",
         ),
         ("rows.0.size", "huge", "the row 'plain': size is 'huge'; allowed are 'tiny', 'base', 'big'"),
-        ("rows.0.config", {"d_modle": 1}, "the row 'plain': an overriding field is 'd_modle'; allowed are 'activation"),
+        (
+            "rows.0.config",
+            {"d_modle": 1},
+            "MarianConfig has no field 'd_modle'; did you mean d_model",
+        ),
         ("rows.0.config", {"d_model": "x"}, "the row 'plain': d_model is 'x'; allowed are"),
         ("rows.1.config", {"num_sentence_capsules": 0}, "the row 'student': num_sentence_capsules is 0; allowed are"),
         ("train.max_step", 3, "two: train has the option 'max_step'; allowed are accelerator_config, activation"),

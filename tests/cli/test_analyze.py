@@ -126,13 +126,13 @@ def test_a_model_without_routing(corpus, tmp_path_factory, capsys):
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"references": "nowhere"}, "--references nowhere is not a file"),
+        ({"references": "nowhere"}, "--references names nowhere, which is not a file"),
         ({"alignments": "{}/links"}, "--alignments are links to the words of --references"),
         ({"output_dir": "{}"}, "is there and not empty; name another"),
         ({"output_dir": "{}/no/report"}, "does not exist; create it first"),
         ({"sentences": "1 2"}, "--sentences has 2, a line that is blank or missing"),
         ({"sentences": "5"}, "--sentences has 5"),
-        ({"references": "{}/short"}, "there are 4 sources and 1 translations"),
+        ({"references": "{}/short"}, "in has 4 lines, and --references"),
         ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),
         ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links source word 7"),
         ({"references": "{}/references", "num_beams": "2"}, "--num_beams is of no use with --references"),

@@ -55,6 +55,8 @@ def test_of_folders(run_dir, tmp_path, capsys):
         (["--run_dir", "RUN", "--last", "2", "--metric", "loss"], "belong to --best"),
         (["--run_dir", "RUN", "--last", "4"], "4 asked for, but there are 3 checkpoints"),
         (["--run_dir", "RUN", "--last", "0"], "0 asked for"),
+        (["--run_dir", "absent", "--last", "2"], "absent is not a folder; name the output folder of a training run"),
+        (["--run_dir", "absent", "--best", "2"], "absent is not a folder"),
     ],
 )
 def test_mistakes(run_dir, tmp_path, capsys, options, message):

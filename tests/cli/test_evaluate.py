@@ -105,7 +105,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
     [
         (["--input_file", "in.en"], "--input_file needs --model, which translates it"),
         (["--input_file", "in.en", "--model", "./gone"], "./gone is not a folder"),
-        (["--input_file", "gone.en", "--model", "model"], "--input_file gone.en is not a file"),
+        (["--input_file", "gone.en", "--model", "model"], "--input_file names gone.en, which is not a file"),
         (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
         (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "are the same file"),
@@ -138,8 +138,8 @@ def test_as_a_script(files):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--references": ["SHORT"]}, "3 hypotheses but 1 segments in reference 1"),
-        ({"--references": ["absent.de"]}, "absent.de"),
+        ({"--references": ["SHORT"]}, "SHORT has 1; line i of both must be the same sentence"),
+        ({"--references": ["absent.de"]}, "--references names absent.de, which is not a file; check the path"),
         ({"--metrics": ["rouge"]}, "unknown metric 'rouge'; there are bleu, chrf, chrf++, ter"),
         ({"--tokenize": ["moses"]}, "unknown tokenizer 'moses'"),
         ({"--output_file": ["no/such/folder/record.json"]}, "create it first"),

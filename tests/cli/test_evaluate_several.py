@@ -205,8 +205,8 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
     [
         (["--compare", "base"], "--compare names one file; give a baseline and at least one system"),
         (["--compare", "base", "base"], "--compare names a file twice: base base"),
-        (["--compare", "base", "absent"], "absent"),
-        (["--compare", "base", "SHORT"], "6 segments in base but 1 in SHORT; align them by line"),
+        (["--compare", "base", "absent"], "--compare names absent, which is not a file"),
+        (["--compare", "base", "SHORT"], "--compare base has 6 lines, and --compare SHORT has 1;"),
         (["--compare", "base", "good", "--tokenize", "moses"], "unknown tokenizer 'moses'"),
         (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "the sign test is of bleu alone"),
         (["--compare", "base", "good", "--test", "sign", "--num_samples", "9"], "--num_samples is of no use with"),
@@ -220,7 +220,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         ([*LENGTHS[:-1], "1"], "1 buckets cannot be compared"),
         (
             ["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"],
-            "6 segments in base but 1 in the sources",
+            "--hypotheses base has 6 lines, and --sources SHORT has 1;",
         ),
         (
             ["--hypotheses", "base", "--sources", "source", "--length_edges", "3", "3"],
@@ -235,7 +235,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         ([*ADEQUACY, "--model", "a/b", "--references", "reference", "good"], "--references names 2"),
         (
             [*ADEQUACY, "--aligner", "eflomal", "--alignment_data", "source", "absent"],
-            "--alignment_data absent is not a",
+            "--alignment_data names absent, which is not a",
         ),
         (["--hypotheses", "base", "--model", "model"], "--model is of use with --input_file or --adequacy alone"),
     ],

@@ -308,18 +308,20 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--model": tokenizer_only}, "tokenizer holds no config (config.json)"),
         ({"--model": model_only}, "model holds no tokenizer (tokenizer_config.json or tokenizer.json)"),
         ({"--model": encoder_only}, "is of type bert, which is not an encoder-decoder"),
-        ({"--input_file": tmp_path / "absent.en"}, "absent.en is not a file"),
+        ({"--input_file": tmp_path / "absent.en"}, "absent.en, which is not a file; check the path"),
         ({"--input_file": latin}, "latin.en:2"),
         ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
         ({"--output_file": tmp_path}, "is a folder; name a file"),
         ({"--window": 0}, "--window is 0; it must be at least 1"),
+        ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
         ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),
         ({"--num_beams": 0}, "--num_beams is 0; it must be at least 1"),
         ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
         ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),
         ({"--device": "gpu"}, "--device gpu cannot be used"),
     ):
-        arguments = [str(argument) for item in {**defaults, **change}.items() for argument in item]
+        given = {**defaults, **change}
+        arguments = [str(word) for item in given.items() for word in item if word is not None]
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
         assert exit_.value.code == 2

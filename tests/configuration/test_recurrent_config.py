@@ -110,7 +110,7 @@ def test_a_wrong_value_is_rejected_by_name(method, field, value, allowed, tmp_pa
         ("capsnmt", "decoder_layers", 0, "decoder_layers is 0; allowed are integers of at least 1"),
         ("capsnmt", "sentence_aggregation", None, "sentence_aggregation is None; allowed are 'capsule', 'pooling'"),
         ("rnmt", "sentence_aggregation", "", "sentence_aggregation is ''; allowed are None, 'capsule', 'pooling'"),
-        ("rnmt", "decoder_layers", 1, "an overriding field is 'decoder_layers'; allowed are .*'d_model'"),
+        ("rnmt", "decoder_layers", 1, "RNMTConfig has no field 'decoder_layers'; did you mean encoder_layers"),
     ],
 )
 def test_what_only_one_family_rejects(method, field, value, message):
@@ -118,8 +118,10 @@ def test_what_only_one_family_rejects(method, field, value, message):
         preset_config(method, "tiny", **{field: value})
 
 
-def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(ValueError, match=r"'layer_aggregation'; allowed are .*'sentence_aggregation'"):
+def test_an_unknown_name_is_told_those_that_are_near_or_all():
+    with pytest.raises(ValueError, match=r"no field 'xyz'; it has .*d_model, .*layer_aggregation, "):
+        preset_config("em-routing", "tiny", xyz=1)
+    with pytest.raises(ValueError, match=r"no field 'layer_aggregation'; did you mean .*sentence_aggregation"):
         preset_config("capsnmt", "tiny", layer_aggregation="linear")
-    with pytest.raises(ValueError, match=r"'sentence_aggregation'; allowed are .*'layer_aggregation'"):
+    with pytest.raises(ValueError, match=r"no field 'sentence_aggregation'; did you mean .*layer_aggregation"):
         preset_config("em-routing", "tiny", sentence_aggregation="capsule")

@@ -1,0 +1,20 @@
+"""The files that a command reads."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def check_input_file(option: str, path: Path, pipe: bool = False) -> None:
+    """Raise a FileNotFoundError unless there is a file at `path`, which `option` names, or a pipe where one will do."""
+    if not (path.is_file() or (pipe and path.is_fifo())):
+        raise FileNotFoundError(f"{option} names {path}, which is not a file; check the path")
+
+
+def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
+    """Raise a ValueError unless texts, by option and file, have as many lines as the first of them."""
+    (first, lines), *others = texts.items()
+    for name, text in others:
+        if len(text) != len(lines):
+            raise ValueError(
+                f"{first} has {len(lines)} lines, and {name} has {len(text)}; line i of both must be the same sentence"
+            )
