@@ -16,7 +16,8 @@ from hf_capsule_mt_command import GROUPS, summary
 # As GitHub writes them too: a block ```math and, in a line, $`...`$.
 _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.DOTALL)
 _REPOSITORY = Path(__file__).parents[1]
-_BENCHMARKS = ("*.md", "*.png", "ablations/README.md")
+_OF_STUDIES, _STUDIES = "ablations/README.md", "benchmarks/studies.md"
+_BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -36,13 +37,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, f"commands/{name}.md", content=_command(name)))
     for pattern in _BENCHMARKS:
         for path in sorted((_REPOSITORY / "benchmarks").glob(pattern)):
-            uri = path.relative_to(_REPOSITORY).as_posix().replace("ablations/README", "studies")
+            uri = path.relative_to(_REPOSITORY).as_posix().replace(f"benchmarks/{_OF_STUDIES}", _STUDIES)
             files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Take the equations out, so that Markdown leaves them alone."""
+    """Have links lead where pages are here, and take the equations out, so that Markdown leaves them alone."""
+    markdown = _links(markdown, page.file.src_uri)
     page.equations = []
 
     def keep(match: re.Match) -> str:
@@ -57,6 +59,14 @@ def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
     """Put the equations back, and set names that docstrings have in brackets, [`Name`], as code alone."""
     content = re.sub(r"EQUATION(\d+)END", lambda match: page.equations[int(match[1])], content)
     return re.sub(r"\[(<code>[^<]*</code>)\]", r"\1", content)
+
+
+def _links(markdown: str, page: str) -> str:
+    """Change links, which are right in the repository: there the benchmarks are beside `docs`, here they are inside."""
+    if page == _STUDIES:
+        return markdown.replace("](../", "](")
+    markdown = re.sub(r"\]\(\.\./((?:\.\./)*benchmarks/)", r"](\1", markdown)
+    return markdown.replace(f"benchmarks/{_OF_STUDIES}", _STUDIES)
 
 
 def _index() -> str:

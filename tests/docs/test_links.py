@@ -6,6 +6,11 @@ import pytest
 from code_blocks import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "checkpoints/*.md")
+    for path in ROOT.glob(pattern)
+)
 REPOSITORY = "hf-capsule-mt/hf-capsule-mt"
 
 
@@ -30,6 +35,13 @@ def test_the_scores_of_the_readme_are_those_of_the_benchmark():
     for method, parameters, *scores in rows:
         row = "transformer-3000" if method == "transformer" else method
         assert f"| {row} | {parameters} | 3000 | 1 | {' | '.join(scores)} |" in measured
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_files_of_the_repository_lead_somewhere(page):
+    text = re.sub(r"```.+?```|`.+?`", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    files = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    assert [file for file in files if file and not (ROOT / page).parent.joinpath(file).exists()] == []
 
 
 @pytest.mark.parametrize(
