@@ -71,7 +71,7 @@ _SIZES = {
 }
 
 _CAPSNMT_DECODING = {"num_beams": 8, "length_penalty": 0.8}
-# What the papers decode with.
+# What a new model decodes with.
 _DECODING = {
     CapsuleAggregatedMarianConfig: {"num_beams": 4},
     CapsNMTConfig: _CAPSNMT_DECODING,
