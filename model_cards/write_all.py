@@ -33,9 +33,9 @@ def _card(row: str) -> str:
 def _options(row: str) -> Iterator[str]:
     yield "--evaluations"
     yield from (str(RECORDS / f"multi30k_{row}_test_{year}_flickr.json") for year in (2016, 2017))
-    if row in ("gdr", "rnmt-gdr"):
-        yield from ("--speed", str(RECORDS / f"speed_tiny_{row}.json"))
-    elif row.startswith("transformer") or row == "em-routing":
+    if row == "rnmt-gdr":
+        yield from ("--speed", str(RECORDS / "speed_tiny_rnmt-gdr.json"))
+    elif row.startswith("transformer") or row in ("em-routing", "gdr"):
         yield from ("--speed", str(RECORDS / "speed_tiny.json"))
     yield from ("--note", _NOTE + (_DISTILLED if row.endswith("-distilled") else ""))
     yield from ("--example", "two dogs are running on the beach .")

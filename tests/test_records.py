@@ -74,7 +74,7 @@ def test_stored_records_of_probing(tmp_path):
 
 def test_there_are_records_of_every_kind():
     assert set(FILES.values()) == set(KINDS.values())
-    assert len(FILES) == 41
+    assert len(FILES) == 38
 
 
 def test_environment():
