@@ -127,6 +127,14 @@ class _Window:
 
 
 _BEGINNING = {"pass": 0, "window": 0, "rows": None, "batches": 0}
+_OPTIONS = {
+    "max_tokens": "--max_tokens_per_batch",
+    "limits": "--max_source_length and --max_target_length",
+    "window": "--shuffle_buffer",
+    "seed": "--data_seed, else --seed",
+    "probability": "--bpe_dropout",
+}
+"""What decides the batches that are cut, and the options of `train` that set it."""
 
 
 class TokenBudgetStream(TorchIterableDataset):
@@ -143,7 +151,8 @@ class TokenBudgetStream(TorchIterableDataset):
         limits: most tokens of a source and of a target; longer pairs are left out.
         window: pairs that are shuffled together.
         seed: decides the order in a window.
-        resegment: makes other token ids of those of a pair, given also numbers that its draws follow from.
+        resegment: makes other token ids of those of a pair, given also numbers that its draws follow from; with a
+            `probability`, it is remembered.
         rank: this process among `world_size`.
         world_size: number of processes.
     """
@@ -181,7 +190,7 @@ class TokenBudgetStream(TorchIterableDataset):
         """Begin the next iteration behind the batch that came with `state`, or with None at the beginning.
 
         Raises:
-            ValueError: if the state is of another number of processes.
+            ValueError: if the state is of another number of processes, or of batches that were cut otherwise.
         """
         start = {**_BEGINNING, "world_size": self.world_size} if state is None else json.loads(state)
         if start["world_size"] != self.world_size:
@@ -189,7 +198,20 @@ class TokenBudgetStream(TorchIterableDataset):
                 f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
                 "with as many as before"
             )
+        for name, here in self._cut().items():
+            there = start.get("cut", {}).get(name, here)
+            if there != here:
+                raise ValueError(
+                    f"the stream's batches were made with {name} {there}, and now it is {here}: pairs of sentences "
+                    f"would be left out, or trained on again; go on with {name} {there} ({_OPTIONS[name]})"
+                )
         self._start = start
+
+    def _cut(self) -> dict[str, Any]:
+        """Return what decides which batches a window is cut into."""
+        probability = getattr(self.resegment, "probability", None)
+        own = {"max_tokens": self.max_tokens, "limits": list(self.limits), "window": self.window, "seed": self.seed}
+        return {**own, "probability": probability}
 
     def __iter__(self) -> Iterator[StreamedBatch]:
         skipped = self._start["batches"]
@@ -209,7 +231,7 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def _state(self, window: _Window, batches: int) -> str:
         state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
-        return json.dumps({**state, "world_size": self.world_size})
+        return json.dumps({**state, "cut": self._cut(), "world_size": self.world_size})
 
     def windows(self) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair."""

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -158,6 +159,25 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
         next(
             iter(TokenBudgetStream(hub_rows(str(tmp_path), None, "train", Columns("en", "fr")), None, 9, limits=(9, 9)))
         )
+
+
+@pytest.mark.parametrize(
+    ("changed", "option"),
+    [
+        ({"max_tokens": MAX_TOKENS + 1}, "--max_tokens_per_batch"),
+        ({"limits": (9, 10)}, "--max_source_length"),
+        ({"window": WINDOW - 1}, "--shuffle_buffer"),
+        ({"seed": 2}, "--data_seed"),
+        ({"resegment": SimpleNamespace(probability=0.1)}, "--bpe_dropout"),
+    ],
+)
+def test_a_stream_refuses_to_go_on_where_batches_were_cut_otherwise(changed, option):
+    state = next(iter(stream("one"))).state
+    own = {"max_tokens": MAX_TOKENS, "limits": LIMITS, "window": WINDOW, "seed": 1}
+    other = TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **{**own, **changed})
+    with pytest.raises(ValueError, match=f"would be left out, or trained on again; go on with .*{option}"):
+        other.load_state(state)
+    TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **own).load_state(state)
 
 
 def test_mistakes(tmp_path):
