@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from hf_capsule_mt.decoding import only_listens
@@ -18,7 +19,6 @@ def log_loss_terms(trainer: Trainer) -> None:
     show what they are handed, so a callback before all of them adds the parts.
     """
     terms = _LossTerms(trainer)
-    trainer.model.register_forward_hook(terms.listen)
     # add_callback would add it after the loggers.
     trainer.callback_handler.callbacks.insert(0, terms)
 
@@ -30,6 +30,7 @@ class _LossTerms(TrainerCallback):
         self._accelerator = trainer.accelerator
         self._sums: dict[str, Tensor] = {}
         self._logged_at = 0
+        self._hook: RemovableHandle | None = None
 
     @only_listens
     def listen(self, model: nn.Module, inputs: tuple, outputs: Any) -> None:
@@ -41,8 +42,11 @@ class _LossTerms(TrainerCallback):
                 self._sums[name] = self._sums.get(name, 0) + outputs[name].detach()
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Begin to sum up."""
+        """Begin to sum up, and to listen to the model, which may be another one than before."""
         self._sums, self._logged_at = {}, state.global_step
+        if self._hook is not None:
+            self._hook.remove()
+        self._hook = kwargs["model"].register_forward_hook(self.listen)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the parts to the logs, each the mean over the updates since the last log."""

@@ -28,7 +28,8 @@ def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
     except (OSError, SafetensorError, RuntimeError) as error:
         # PyTorch's writer has no class of its own for its errors; and after the state nothing is saved.
         is_of_writer = any(frame.filename == serialization.__file__ for frame in extract_tb(error.__traceback__))
-        if (isinstance(error, RuntimeError) and not is_of_writer) or (folder / TRAINER_STATE).is_file():
+        is_whole = step_of(folder) is not None and (folder / TRAINER_STATE).is_file()
+        if (isinstance(error, RuntimeError) and not is_of_writer) or is_whole:
             raise
         _remove_parts(folder)
         reason = str(error).partition("\n")[0]
@@ -36,8 +37,12 @@ def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
 
 
 def begin_saving(folder: Path) -> None:
-    """Take the state away that says that a checkpoint was saved to its end, if one is to be overwritten."""
-    (folder / TRAINER_STATE).unlink(missing_ok=True)
+    """Take the state away that says that a checkpoint was saved to its end, if one is to be overwritten.
+
+    That of a run's own folder is its history, and stays.
+    """
+    if step_of(folder) is not None:
+        (folder / TRAINER_STATE).unlink(missing_ok=True)
 
 
 def _remove_parts(folder: Path) -> None:

@@ -111,6 +111,12 @@ class _CardCallback(TrainerCallback):
         self._write()
 
 
+def _scores_nothing(model: nn.Module) -> bool:
+    """Return whether a model has guided routing of one iteration: what would score for the next gets no gradient."""
+    config = getattr(model, "config", None)
+    return getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1
+
+
 class TranslationTrainer(Seq2SeqTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
@@ -146,6 +152,14 @@ class TranslationTrainer(Seq2SeqTrainer):
                 f"rdrop_alpha is {self.args.rdrop_alpha}, which {type(self.model).__name__} does not know; train a "
                 "model of this package, or leave it out"
             )
+        if self.args.n_gpu > 1:
+            raise ValueError(
+                f"this process has {self.args.n_gpu} GPUs; start one process for each by accelerate launch, or show it "
+                "one with CUDA_VISIBLE_DEVICES=0"
+            )
+        # Processes would wait for those gradients.
+        if _scores_nothing(self.model):
+            self.args.ddp_find_unused_parameters = True
         self.recorder = recorder
         self.identity = RunIdentity()
         self.identity.settings = settings_of([self.args])

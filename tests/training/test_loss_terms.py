@@ -25,8 +25,8 @@ TERMS = ("lm_loss", "bow_loss", "bca_loss")
 WEIGHTS = {"bow_loss_weight": 0.5, "bca_loss_weight": 2, "guided_capsule_dim": 4}
 
 
-def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, **options):
-    """Train in the order of the lines, and return what was logged of the loss."""
+def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, model_init=False, **options):
+    """Train in the order of the lines, and return what was logged of the loss; twice, if models are made anew."""
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
     config = preset_config(method, "tiny", **TINY, **weights, dropout=dropout)
@@ -40,23 +40,26 @@ def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, **option
         kind, arguments = TranslationTrainer, TranslationTrainingArguments
         fields |= {"max_tokens_per_batch": 0, "predict_with_generate": False}
     trainer = kind(
-        model,
+        None if model_init else model,
         arguments(str(folder), **fields),
         data_collator=DataCollatorForSeq2Seq(tokenizer, model),
         train_dataset=data,
         eval_dataset=data,
         processing_class=tokenizer,
+        model_init=(lambda: AutoModelForSeq2SeqLM.from_config(config)) if model_init else None,
     )
     if plain:
         log_loss_terms(trainer)
+    if model_init:
+        trainer.train()
     trainer.train()
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 @pytest.mark.parametrize("method", ["gdr", "rnmt-gdr"])
-@pytest.mark.parametrize("plain", [False, True])
-def test_the_terms_add_up_to_the_loss(method, plain, tmp_path):
-    history = train(tmp_path, method, plain, eval_strategy="steps", eval_steps=1)
+@pytest.mark.parametrize(("plain", "model_init"), [(False, False), (True, False), (True, True)])
+def test_the_terms_add_up_to_the_loss(method, plain, model_init, tmp_path):
+    history = train(tmp_path, method, plain, model_init=model_init, eval_strategy="steps", eval_steps=1)
     assert len(history) == 4
     for entry in history:
         lm, bow, bca = (entry[name] for name in TERMS)

@@ -32,12 +32,12 @@ def pairs(tmp_path_factory):
     return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer()).dataset
 
 
-def make_trainer(pairs, folder, **options):
+def make_trainer(pairs, folder, method="em-routing", overrides=SMALL, **options):
     """A trainer without dropout, whose learning rate of 1 makes the change of a weight its gradient."""
     tokenizer = tiny_tokenizer()
     set_seed(0)
     model_args = ModelArguments(
-        method="em-routing", size="tiny", tokenizer_name="tokenizer", config_overrides=[*SMALL, "dropout=0"]
+        method=method, size="tiny", tokenizer_name="tokenizer", config_overrides=[*overrides, "dropout=0"]
     )
     model = build_model(model_args, tokenizer)
     defaults = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "warmup_steps": 0}
@@ -151,6 +151,31 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp
     assert found == expected
     assert len(set(map(str, expected))) == len(set(engines)) == 3
     assert trainer.model not in decoding.generation._engines
+
+
+@pytest.mark.parametrize("method", ["gdr", "rnmt-gdr"])
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_processes_do_not_wait_for_gradients_that_never_come(method, iterations, pairs, tmp_path):
+    fields = ["d_model=16", "encoder_layers=1", "guided_capsule_dim=4", f"guided_routing_iterations={iterations}"]
+    trainer = make_trainer(pairs, tmp_path, method, fields)
+    trainer.model.train()(**next(iter(trainer.get_train_dataloader()))).loss.backward()
+    lacks = any(weight.requires_grad and weight.grad is None for weight in trainer.model.parameters())
+    assert lacks == (iterations == 1)
+    assert trainer.args.ddp_find_unused_parameters == lacks
+
+
+def test_one_process_with_several_gpus_is_refused(pairs, tmp_path, monkeypatch):
+    monkeypatch.setattr(TranslationTrainingArguments, "n_gpu", 2)
+    with pytest.raises(ValueError, match=r"this process has 2 GPUs; start one process for each by accelerate launch"):
+        make_trainer(pairs, tmp_path)
+
+
+def test_a_run_keeps_its_history_where_its_model_is_saved_again(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path)
+    trainer.train()
+    trainer.save_state()
+    trainer.save_model()
+    assert (tmp_path / "trainer_state.json").is_file()
 
 
 def test_batches_hold_the_budget_and_an_epoch_every_pair(pairs, tmp_path):
