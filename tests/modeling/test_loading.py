@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -235,6 +236,15 @@ def test_resize_token_embeddings(name, tied, size, checkpoint):
     model(**training_batch()).loss.backward()
     assert model.generate(**source_batch(), max_length=5).shape[0] == 3
     assert torch.equal(logits(AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model))), logits(model))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_decoding_settings_name_words_of_the_target(known, checkpoint):
+    model = aggregated("none", share_encoder_decoder_embeddings=False, decoder_vocab_size=VOCABULARY + 9)
+    model.generation_config.update(forced_bos_token_id=VOCABULARY + (8 if known else 9))
+    folder = checkpoint(model)
+    with nullcontext() if known else pytest.raises(ValueError, match=f"forced_bos_token_id is {VOCABULARY + 9}"):
+        AutoModelForSeq2SeqLM.from_pretrained(folder)
 
 
 def test_resize_separate_vocabularies():

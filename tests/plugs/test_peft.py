@@ -83,6 +83,22 @@ def test_save_merge_and_push(family, tmp_path, hub, monkeypatch):
     assert torch.equal(merged.generate(**options), adapted.generate(**options))
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_adapter_is_loaded_by_the_class_of_its_base(whole, tmp_path):
+    model = FAMILIES["guided"]()
+    model.save_pretrained(tmp_path / "base")
+    base = type(model).from_pretrained(tmp_path / "base")
+    adapted = with_adapter(base, target_modules="all-linear")
+    output = logits(adapted)
+    adapted.save_pretrained(tmp_path / "adapter")
+    if whole:
+        assert torch.equal(logits(type(model).from_pretrained(tmp_path / "adapter")), output)
+        return
+    (tmp_path / "base" / "generation_config.json").unlink()
+    with pytest.raises(OSError, match=r"base: generation_config\.json"):
+        type(model).from_pretrained(tmp_path / "adapter")
+
+
 @pytest.mark.parametrize("model_type", LORA_TARGETS)
 def test_the_page_names_them(model_type):
     cells = [LORA_TARGETS[model_type], LORA_PARAMETERS.get(model_type, [])]

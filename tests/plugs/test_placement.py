@@ -17,7 +17,7 @@ def generated(model):
     return model.generate(**source_batch(), num_beams=2, max_length=6)
 
 
-@promised('`device_map="auto"`')
+@promised('`device_map="auto"`, one device')
 def test_device_map(family, tmp_path):
     model = saved(family, tmp_path)
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, device_map="auto")
