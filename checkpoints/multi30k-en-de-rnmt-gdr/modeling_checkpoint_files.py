@@ -63,7 +63,7 @@ def check_generation_config(checkpoint: object, file: Path | None) -> None:
 def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
     """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed."""
     try:
-        check_decoding_settings(model.generation_config, model.get_input_embeddings().num_embeddings)
+        check_decoding_settings(model.generation_config, model.get_output_embeddings().weight.shape[0])
     except ValueError as error:
         raise ValueError(f"{checkpoint}: {GENERATION_CONFIG} cannot be used: {error}") from error
 
@@ -79,6 +79,16 @@ def check_weight_map(file: Path | None) -> None:
     for name in weight_map.values():
         if not isinstance(name, str) or name != PurePosixPath(name).name or "\\" in name or name in ("", ".."):
             raise OSError(f"{file} names {name!r:.80}; weights must be files beside it. Do not trust this checkpoint")
+
+
+def base_of_adapter(name: str | os.PathLike | None, where: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the checkpoint whose weights Transformers loads, and where: of an adapter alone, that of its base."""
+    adapter = find_file(name, "adapter_config.json", where)
+    if adapter is None or find_file(name, "config.json", where) is not None:
+        return name, where
+    base = (_json(adapter) or {}).get("base_model_name_or_path", name)
+    # Of the base Transformers takes the main revision, and its top folder.
+    return base, {option: value for option, value in where.items() if option not in ("revision", "subfolder")}
 
 
 def find_file(name: str | os.PathLike | None, file: str, where: dict[str, Any]) -> Path | None:

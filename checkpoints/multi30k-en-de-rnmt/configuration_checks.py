@@ -11,6 +11,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import fields
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -38,7 +39,10 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[st
     # num_labels is a property that sets id2label.
     known = tuple(sorted([*(field.name for field in fields(config_class)), "num_labels"]))
     for name in overrides:
-        check_choice("an overriding field", name, known)
+        if name not in known:
+            near = get_close_matches(name, known)
+            others = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
+            raise ValueError(f"{config_class.__name__} has no field {name!r}; {others}")
 
 
 def check_positive_integer(name: str, value: Any, most: int = MOST) -> None:

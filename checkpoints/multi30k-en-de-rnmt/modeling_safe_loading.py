@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from .modeling_checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
+    base_of_adapter,
     check_generation_config,
     check_settings_of,
     check_weight_map,
@@ -59,11 +60,12 @@ class SafetensorsOnly:
         """
         name = pretrained_model_name_or_path
         where = {option: kwargs[option] for option in _WHERE if option in kwargs}
-        settings = find_file(name, GENERATION_CONFIG, where)
+        base, where_base = base_of_adapter(name, where)
+        settings = find_file(base, GENERATION_CONFIG, where_base)
         has_own_settings = kwargs.get("generation_config") is not None
         if settings is not None and not has_own_settings:
-            check_generation_config(name, settings)
-        check_weight_map(find_file(name, WEIGHTS_INDEX, where))
+            check_generation_config(base, settings)
+        check_weight_map(find_file(base, WEIGHTS_INDEX, where_base))
         try:
             model, report = super().from_pretrained(
                 name, *model_args, use_safetensors=use_safetensors, output_loading_info=True, **kwargs
@@ -75,6 +77,6 @@ class SafetensorsOnly:
         # A checkpoint of the model without its head has none.
         translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)
         if name is not None and model.can_generate() and translates and not has_own_settings:
-            check_generation_config(name, settings)
-            check_settings_of(name, model)
+            check_generation_config(base, settings)
+            check_settings_of(base, model)
         return (model, report) if output_loading_info else model

@@ -128,7 +128,8 @@ class TranslationHead(ForcedDecoding):
         loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
         parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
-        return {"loss": sum(weighted, start=loss), **of_words, **parts}
+        # A model that is spread over several devices has them where they were computed.
+        return {"loss": sum((part.to(loss.device) for part in weighted), start=loss), **of_words, **parts}
 
     def _losses_of_words(
         self,

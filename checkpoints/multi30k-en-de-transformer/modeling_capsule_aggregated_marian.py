@@ -56,7 +56,7 @@ from .modeling_outputs import (
 from .modeling_safe_loading import SafetensorsOnly
 from .modeling_translation_head import GuidedTranslationHead
 from .modeling_undivided_modules import UndividedModules
-from .modeling_warm_start import aggregated_config, is_plain, load_marian, load_marian_weights
+from .modeling_warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
 from .modeling_weight_hashes import HashedWeights
 
 
@@ -404,7 +404,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
     @classmethod
     def from_marian(
-        cls, marian: str | MarianMTModel, **config_overrides: Any
+        cls, marian: str | MarianMTModel, dtype: str | torch.dtype | None = None, **config_overrides: Any
     ) -> "CapsuleAggregatedMarianForConditionalGeneration":
         """Warm-start from a Marian translation model.
 
@@ -412,20 +412,30 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
         Args:
             marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it; or a
-                model of this class without any aggregation or guided routing.
+                model of this class without any aggregation or guided routing, or its name or folder.
+            dtype: what a name or folder is loaded in, as `from_pretrained` takes it; "auto" is that of the file. By
+                default float32: what is added is to be trained, and in float16, which many OPUS-MT checkpoints are
+                in, Adam fails. A model keeps its own.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
                 `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
                 routing adds to the decoder's states.
 
         Raises:
-            ValueError: if `marian` is a model of another type, an override is unknown or not allowed, or the weights
-                do not fit the configuration.
+            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` beside it, an override is
+                unknown or not allowed, or the weights do not fit the configuration.
             OSError: if there is no such model, or its weights are not in safetensors.
         """
         if not isinstance(marian, PreTrainedModel):
-            marian = load_marian(marian)
-        elif not isinstance(marian, MarianMTModel) or not is_plain(marian.config):
+            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype)
+        elif dtype is not None:
+            raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
+        elif not isinstance(marian, MarianMTModel):
             raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
+        if not is_plain(marian.config):
+            raise ValueError(
+                f"the {type(marian).__name__} has aggregations or guided routing already; from_marian adds them to a "
+                "plain model (from_pretrained loads one that has them)"
+            )
         config = aggregated_config(marian.config, config_overrides)
         model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
         if model.model.guided_routing is not None:

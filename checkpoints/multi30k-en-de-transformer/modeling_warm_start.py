@@ -10,6 +10,7 @@
 
 from typing import Any
 
+import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -32,7 +33,12 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
         ValueError: if it is a model of another type.
         OSError: if there is none, or it has no safetensors.
     """
-    _check_model_type(name_or_path, revision)
+    model_type = _model_type(name_or_path, revision)
+    if model_type != MarianConfig.model_type:
+        raise ValueError(
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
+            f"{MarianConfig.model_type!r}, and {CapsuleAggregatedMarianConfig.model_type!r} without aggregations"
+        )
     try:
         return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
     except OSError as error:
@@ -43,13 +49,20 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
         ) from error
 
 
-def _check_model_type(name_or_path: str, revision: str) -> None:
-    model_type = PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
-    if model_type != MarianConfig.model_type:
-        raise ValueError(
-            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
-            f"{MarianConfig.model_type!r} (models of this package load with from_pretrained)"
-        )
+def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch.dtype) -> PreTrainedModel:
+    """Load a Marian model, or one of the class `own`.
+
+    Raises:
+        ValueError: if it is a model of another type.
+        OSError: if there is none, or it has no safetensors.
+    """
+    if _model_type(name_or_path) == own.config_class.model_type:
+        return own.from_pretrained(name_or_path, dtype=dtype)
+    return load_marian(name_or_path, dtype=dtype)
+
+
+def _model_type(name_or_path: str, revision: str = "main") -> str | None:
+    return PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
 
 
 def is_plain(config: PreTrainedConfig) -> bool:

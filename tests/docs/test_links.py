@@ -29,12 +29,11 @@ def test_links_of_the_readme_are_absolute_and_lead_somewhere():
 
 
 def test_the_scores_of_the_readme_are_those_of_the_benchmark():
-    measured = (ROOT / "benchmarks" / "multi30k.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w-]+)` \| ([\d.]+M) \| ([\d.]+) \| ([\d.]+) \|$", README, flags=re.MULTILINE)
-    assert len(rows) == 5
-    for method, parameters, *scores in rows:
-        row = "transformer-3000" if method == "transformer" else method
-        assert f"| {row} | {parameters} | 3000 | 1 | {' | '.join(scores)} |" in measured
+    measured = (ROOT / "benchmarks" / "does_routing_pay.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` (\| [\d.]+M \| .*)$", README, flags=re.MULTILINE)
+    assert len(rows) > 5
+    for row, scores in rows:
+        assert f"\n| {row} {scores}" in measured
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,0 +1,452 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/capsule_aggregated_marian.py.
+"""The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    Cache,
+    GenerationMixin,
+    MarianMTModel,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.marian.modeling_marian import (
+    MarianDecoder,
+    MarianDecoderLayer,
+    MarianEncoder,
+    MarianEncoderLayer,
+    MarianModel,
+    MarianPreTrainedModel,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+
+from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .modeling_guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
+from .modeling_layers_capsule_routing import CapsuleRouting
+from .modeling_layers_guided_routing import GuidedContext
+from .modeling_layers_head_aggregation import (
+    RECORDED_HEADS,
+    HeadRouting,
+    ResidualRoutedHeads,
+    RoutedHeads,
+    record_heads,
+    split_head_routing,
+)
+from .modeling_layers_layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
+from .modeling_layers_linear import init_words, use_products
+from .modeling_ops_float32_attention import float32_attention
+from .modeling_outputs import (
+    GuidedSeq2SeqModelOutput,
+    OutputRouting,
+    RoutedDecoderOutput,
+    RoutedEncoderOutput,
+    RoutedSeq2SeqModelOutput,
+)
+from .modeling_safe_loading import SafetensorsOnly
+from .modeling_translation_head import GuidedTranslationHead
+from .modeling_undivided_modules import UndividedModules
+from .modeling_warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
+from .modeling_weight_hashes import HashedWeights
+
+
+class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, MarianPreTrainedModel):
+    """Weight initialisation and loading, shared by the models of the family."""
+
+    config: CapsuleAggregatedMarianConfig
+    config_class = CapsuleAggregatedMarianConfig
+    _no_split_modules = (
+        "CapsuleAggregatedMarianEncoderLayer",
+        "CapsuleAggregatedMarianDecoderLayer",
+        "LayerAggregation",
+        "GuidedVotes",
+        "GuidedRouting",
+    )
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {config.pad_token_id}; allowed are integers below vocab_size, {config.vocab_size}"
+            )
+        # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
+        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
+        super().__init__(config)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
+        if self._checkpointing_requested:
+            self.config.gradient_checkpointing = True
+        super().post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if type(module) is nn.Embedding and self.config.scale_embedding:
+            init_words(module, self.config.d_model)
+        if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
+            module.init_weights(self.config.init_std)
+
+
+def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
+    """Arguments of [`CapsuleRouting`] that layers and heads share."""
+    return {
+        "num_capsules": config.num_output_capsules or config.d_model,
+        "num_iterations": config.routing_iterations,
+        "inverse_temperature": config.inverse_temperature,
+    }
+
+
+def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
+    """Build the aggregation that the configuration describes, for a stack of `num_layers`."""
+    size = num_layers, config.d_model
+    if config.layer_aggregation == "linear":
+        aggregator = LinearCombination(*size)
+    elif config.layer_aggregation == "dynamic":
+        aggregator = DynamicCombination(*size)
+    else:
+        routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
+        how = config.layer_aggregation_context, config.layer_aggregation_parameterization
+        aggregator = RoutedAggregation(*size, routing, *how)
+    return LayerAggregation(aggregator, config.d_model, config.layer_aggregation_output)
+
+
+def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
+    """Put an aggregation in the place of `attention.out_proj`, if the configuration has one at this site and layer.
+
+    Args:
+        attention: of one site: "encoder_self", "decoder_self" or "cross".
+        config: of the model.
+        site: where `attention` is.
+        layer: index of its layer, from the bottom.
+    """
+    if config.aggregates_heads(site, layer):
+        kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
+        routing = HeadRouting(f"{site}.{layer}", config.head_aggregation, **_routing_settings(config))
+        attention.out_proj = kind(config.d_model, attention.num_heads, routing)
+
+
+class _Layer:
+    """A layer that appends its output to `layer_outputs`, outside of what gradient checkpointing runs again."""
+
+    def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
+        output = super().__call__(*args, **kwargs)
+        if layer_outputs is not None:
+            layer_outputs.append(output)
+        return output
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Run Marian's layer."""
+        with float32_attention(hidden_states.device):
+            return super().forward(hidden_states, *args, **kwargs)
+
+
+class CapsuleAggregatedMarianEncoderLayer(_Layer, MarianEncoderLayer):
+    """Marian's encoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config)
+        aggregate_heads(self.self_attn, config, "encoder_self", layer)
+        use_products(self)
+
+
+class CapsuleAggregatedMarianDecoderLayer(_Layer, MarianDecoderLayer):
+    """Marian's decoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config, layer_idx=layer)
+        aggregate_heads(self.self_attn, config, "decoder_self", layer)
+        aggregate_heads(self.encoder_attn, config, "cross", layer)
+        use_products(self)
+
+
+class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
+    """Marian's encoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    _can_record_outputs = {**MarianEncoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
+        )
+        aggregates = config.aggregates_layers("encoder")
+        self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
+        self.guided_votes = build_guided_votes(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedEncoderOutput:
+        """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
+        )
+        outputs, head_routing = split_head_routing(outputs)
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        votes = keys = None
+        if self.guided_votes is not None:
+            votes, keys = self.guided_votes(outputs["last_hidden_state"], _mask_of_words(attention_mask))
+        return RoutedEncoderOutput(
+            **outputs,
+            layer_routing=layer_routing,
+            head_routing=head_routing,
+            guided_votes=votes,
+            guided_keys=keys,
+        )
+
+
+class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
+    """Marian's decoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    _can_record_outputs = {**MarianDecoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
+        )
+        aggregates = config.aggregates_layers("decoder")
+        self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedDecoderOutput:
+        """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids,
+            attention_mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            inputs_embeds,
+            use_cache=use_cache,
+            layer_outputs=layers,
+            return_dict=True,
+            **kwargs,
+        )
+        outputs, head_routing = split_head_routing(outputs)
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
+
+
+class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+    """The encoder-decoder without a language model head.
+
+    With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
+    """
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsuleAggregatedMarianEncoder(config)
+        self.decoder = CapsuleAggregatedMarianDecoder(config)
+        self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            past_key_values: cache of the decoder.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            use_cache: whether to return the cache.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
+            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            # Hidden states and attentions are tuples; what else there is comes in no fixed order.
+            tuples = [value for value in encoder_outputs[1:] if isinstance(value, tuple)]
+            encoder_outputs = RoutedEncoderOutput(encoder_outputs[0], *tuples)
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs.last_hidden_state,
+            attention_mask,
+            past_key_values,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing=output_routing,
+            **kwargs,
+        )
+        head_routing = {
+            **(getattr(encoder_outputs, "head_routing", None) or {}),
+            **(decoder_outputs.head_routing or {}),
+        }
+        states = decoder_outputs.last_hidden_state
+        guided = GuidedContext(states, None, None)
+        if self.guided_routing is not None:
+            guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
+        outputs = RoutedSeq2SeqModelOutput(
+            last_hidden_state=guided.states,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
+            decoder_layer_routing=decoder_outputs.layer_routing,
+            head_routing=head_routing or None,
+            guided_routing=guided.assignment,
+        )
+        if not output_guided_capsules:
+            return outputs
+        return GuidedSeq2SeqModelOutput(**outputs, guided_states=states, guided_capsules=guided.capsules)
+
+    def _route_guided(
+        self,
+        states: Tensor,
+        encoder_outputs: BaseModelOutput,
+        attention_mask: Tensor | None,
+        output_routing: OutputRouting,
+    ) -> GuidedContext:
+        mask = _mask_of_words(attention_mask)
+        votes = getattr(encoder_outputs, "guided_votes", None), getattr(encoder_outputs, "guided_keys", None)
+        # Encoder outputs that are not of this encoder, or a tuple of them.
+        if any(tensor is None for tensor in votes):
+            votes = self.encoder.guided_votes(encoder_outputs.last_hidden_state, mask)
+        return self.guided_routing(states, *votes, mask, output_routing)
+
+
+def _mask_of_words(attention_mask: Tensor | None) -> Tensor | None:
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() != 2:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; guided routing needs [batch, source]"
+        )
+    return attention_mask.bool()
+
+
+class CapsuleAggregatedMarianForConditionalGeneration(
+    GuidedTranslationHead, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+):
+    """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+
+    # Positions are computed. Marian's own list has the bias too, and zeros would take its place without a word.
+    _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleAggregatedMarianModel(config)
+        self.guided_losses = build_guided_losses(config)
+        self.post_init()
+
+    def _logits_bias(self) -> Tensor:
+        return self.final_logits_bias
+
+    @classmethod
+    def from_marian(
+        cls, marian: str | MarianMTModel, dtype: str | torch.dtype | None = None, **config_overrides: Any
+    ) -> "CapsuleAggregatedMarianForConditionalGeneration":
+        """Warm-start from a Marian translation model.
+
+        Until the first update the logits are those of the Marian model, if no output is "replace".
+
+        Args:
+            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it; or a
+                model of this class without any aggregation or guided routing, or its name or folder.
+            dtype: what a name or folder is loaded in, as `from_pretrained` takes it; "auto" is that of the file. By
+                default float32: what is added is to be trained, and in float16, which many OPUS-MT checkpoints are
+                in, Adam fails. A model keeps its own.
+            **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
+                `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
+                routing adds to the decoder's states.
+
+        Raises:
+            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` beside it, an override is
+                unknown or not allowed, or the weights do not fit the configuration.
+            OSError: if there is no such model, or its weights are not in safetensors.
+        """
+        if not isinstance(marian, PreTrainedModel):
+            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype)
+        elif dtype is not None:
+            raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
+        elif not isinstance(marian, MarianMTModel):
+            raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
+        if not is_plain(marian.config):
+            raise ValueError(
+                f"the {type(marian).__name__} has aggregations or guided routing already; from_marian adds them to a "
+                "plain model (from_pretrained loads one that has them)"
+            )
+        config = aggregated_config(marian.config, config_overrides)
+        model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
+        if model.model.guided_routing is not None:
+            model.model.guided_routing.switch_off()
+        load_marian_weights(model, marian)
+        model.generation_config = copy.deepcopy(marian.generation_config)
+        return model.to(marian.device).train(marian.training)
+
+
+__all__ = [
+    "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianModel",
+    "CapsuleAggregatedMarianPreTrainedModel",
+]

@@ -1,0 +1,102 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/warm_start.py.
+"""A Marian checkpoint as the start of a model of this family."""
+
+from typing import Any
+
+import torch
+from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .configuration_checks import check_overrides
+from .modeling_copied_weights import copy_weights
+from .modeling_guided_parts import GUIDED_PARTS
+from .modeling_layers_head_aggregation import ResidualRoutedHeads, RoutedHeads
+
+logger = logging.get_logger(__name__)
+
+
+def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> MarianMTModel:
+    """Load a Marian model from safetensors alone: to load another format is to run what it holds.
+
+    Of a model on the Hub without them Transformers takes the Hub's own conversion, if the revision is "main"; otherwise
+    name the commit of that conversion, which is a pull request (refs/pr/N).
+
+    Raises:
+        ValueError: if it is a model of another type.
+        OSError: if there is none, or it has no safetensors.
+    """
+    model_type = _model_type(name_or_path, revision)
+    if model_type != MarianConfig.model_type:
+        raise ValueError(
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
+            f"{MarianConfig.model_type!r}, and {CapsuleAggregatedMarianConfig.model_type!r} without aggregations"
+        )
+    try:
+        return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
+    except OSError as error:
+        raise OSError(
+            f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
+            "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
+            f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
+        ) from error
+
+
+def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch.dtype) -> PreTrainedModel:
+    """Load a Marian model, or one of the class `own`.
+
+    Raises:
+        ValueError: if it is a model of another type.
+        OSError: if there is none, or it has no safetensors.
+    """
+    if _model_type(name_or_path) == own.config_class.model_type:
+        return own.from_pretrained(name_or_path, dtype=dtype)
+    return load_marian(name_or_path, dtype=dtype)
+
+
+def _model_type(name_or_path: str, revision: str = "main") -> str | None:
+    return PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
+
+
+def is_plain(config: PreTrainedConfig) -> bool:
+    """Return whether a model has nothing that is routed or aggregated."""
+    fields = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
+    return all(getattr(config, name, None) is None for name in fields)
+
+
+def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
+    """The configuration of a Marian model, with `overrides`, and its aggregations beside what they would replace.
+
+    Raises:
+        ValueError: if an override is unknown or not allowed.
+    """
+    check_overrides(CapsuleAggregatedMarianConfig, overrides)
+    fields = config.to_dict()
+    for name in ("model_type", "architectures"):
+        fields.pop(name)
+    residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
+    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
+
+
+def load_marian_weights(model: PreTrainedModel, marian: MarianMTModel) -> None:
+    """Give a model of this family the weights of a Marian model.
+
+    Raises:
+        ValueError: if they do not fit.
+    """
+    routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
+    sides = (f"model.{side}.aggregation." for side in ("encoder", "decoder"))
+    added = (*sides, *GUIDED_PARTS, *(f"{name}." for name in routed))
+    unused = copy_weights(model, marian, added, {f"{name}.{part}" for name in routed for part in ("weight", "bias")})
+    if unused:
+        logger.warning(
+            f"head_aggregation_output is 'replace': {len(unused) // 2} trained output projections are dropped, and the "
+            "model does not translate until it is trained"
+        )
