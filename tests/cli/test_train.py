@@ -297,7 +297,7 @@ def check_error(corpus, folder, changes, message, capsys):
     [
         ({"method": "em"}, "method is 'em'; allowed are 'transformer', 'linear-combination'"),
         ({"size": "huge"}, "size is 'huge'; allowed are 'tiny', 'base', 'big'"),
-        ({"config_overrides": "d_modle=8"}, "'d_modle'; allowed are"),
+        ({"config_overrides": "d_modle=8"}, "no field 'd_modle'; did you mean d_model"),
         ({"config_overrides": "d_model=wide"}, "d_model is 'wide'; allowed are values of int"),
         ({"config_overrides": "d_model"}, "config_overrides has 'd_model'; write name=value"),
         ({"config_overrides": "num_output_capsules=3"}, "num_output_capsules is 3; allowed are divisors of d_model"),
@@ -337,7 +337,7 @@ def test_wrong_arguments_are_found_before_the_data_is_read(corpus, tmp_path, mon
         ({"method": "em", "model_name_or_path": "marian"}, "method is 'em'; allowed are"),
         ({"model_name_or_path": "run"}, "method is 'em-routing', but run has one already; leave out --method"),
         ({"model_name_or_path": "run", "size": "tiny"}, "size is 'tiny', but run has one already; leave out --size"),
-        ({"model_name_or_path": "marian", "config_overrides": "d_modle=8"}, "'d_modle'; allowed are"),
+        ({"model_name_or_path": "marian", "config_overrides": "d_modle=8"}, "no field 'd_modle'; did you mean d_model"),
         ({"model_name_or_path": "marian", "tokenizer_name": "opus"}, "pad_token_id is 2 in the tokenizer and 0 in the"),
         ({"method": None, "model_name_or_path": "empty", "tokenizer_name": "marian"}, "empty"),
     ],

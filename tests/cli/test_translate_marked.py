@@ -124,7 +124,7 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys):
     [
         ("a\n<b>c\n", ["--tags"], "line 2 of the input: <b> (line 1, column 1) is not closed"),
         ("a\n", ["--keep", "("], "keep is '(', which is no regular expression"),
-        ("a\n", ["--documents"], "the language of a document is needed to find its sentences"),
+        ("a\n", ["--documents"], "--source_lang is None; give its code of two letters as --documents en"),
         ("a\n", ["--report", "absent/r.jsonl"], "create it first"),
         ("a\n", ["--report", "OUT"], "which is another file of this command"),
     ],
