@@ -7,7 +7,6 @@ scores of these very weights, in checkpoints/NAME. The folder that the command i
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +20,7 @@ from hf_capsule_mt.ablation.study import Study, read_study
 from hf_capsule_mt.cli.evaluate import main as evaluate
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.cli.write_model_card import main as write_model_card
-from hf_capsule_mt.files import new_folder
+from hf_capsule_mt.files import new_folder, read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "checkpoints"
@@ -55,8 +54,7 @@ def main() -> None:
 
 def load_in_float32(config: Path) -> None:
     """Have `from_pretrained` load the weights in float32, whatever they are stored in."""
-    fields = json.loads(config.read_text(encoding="utf-8"))
-    config.write_text(json.dumps({**fields, "dtype": "float32"}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(config, {**read_json(config), "dtype": "float32"})
 
 
 def evaluate_all(model: Path, study: Study, folder: Path) -> Iterator[str]:

@@ -99,10 +99,12 @@ def _check_arguments(args: argparse.Namespace) -> None:
         make_metrics(args.metrics, tokenize)
     for part in _PARTS:
         part.check_options(args)
-    for option in ("hypotheses", "compare", "references", "sources"):
-        given = getattr(args, option)
-        for file in given if isinstance(given, list) else filter(None, [given]):
-            check_input_file(f"--{option}", file, pipe=True)
+    single = {"--hypotheses": args.hypotheses, "--sources": args.sources}
+    several = {"--compare": args.compare, "--references": args.references}
+    given = [*single.items(), *((option, path) for option, paths in several.items() for path in paths or ())]
+    for option, path in given:
+        if path is not None:
+            check_input_file(option, path, pipe=True)
     if args.input_file is not None:
         return
     wanted = evaluate_length.is_wanted(args) or args.adequacy

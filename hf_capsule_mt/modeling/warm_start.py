@@ -22,15 +22,8 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
     name the commit of that conversion, which is a pull request (refs/pr/N).
 
     Raises:
-        ValueError: if it is a model of another type.
         OSError: if there is none, or it has no safetensors.
     """
-    model_type = _model_type(name_or_path, revision)
-    if model_type != MarianConfig.model_type:
-        raise ValueError(
-            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
-            f"{MarianConfig.model_type!r}, and {CapsuleAggregatedMarianConfig.model_type!r} without aggregations"
-        )
     try:
         return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
     except OSError as error:
@@ -48,13 +41,15 @@ def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch
         ValueError: if it is a model of another type.
         OSError: if there is none, or it has no safetensors.
     """
-    if _model_type(name_or_path) == own.config_class.model_type:
+    model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    if model_type == own.config_class.model_type:
         return own.from_pretrained(name_or_path, dtype=dtype)
+    if model_type != MarianConfig.model_type:
+        raise ValueError(
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
+            f"{MarianConfig.model_type!r}, and {own.config_class.model_type!r} without aggregations"
+        )
     return load_marian(name_or_path, dtype=dtype)
-
-
-def _model_type(name_or_path: str, revision: str = "main") -> str | None:
-    return PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
 
 
 def is_plain(config: PreTrainedConfig) -> bool:
