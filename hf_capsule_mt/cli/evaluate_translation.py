@@ -9,7 +9,7 @@ from hf_capsule_mt.data.pair_files import check_two_files
 from hf_capsule_mt.data.parallel_text import read_lines
 
 from . import decoding
-from .input import check_input_file
+from .input import check_input_file, check_line_counts
 from .output import check_output_file
 from .parser import refuse_options
 from .translate import translate_windows
@@ -55,13 +55,8 @@ def translate_input(args: argparse.Namespace) -> list[str] | None:
     Raises:
         ValueError: if a file of references has another number of lines, which would be seen too late.
     """
-    lines = len(read_lines(args.input_file))
-    for file in args.references:
-        if len(read_lines(file)) != lines:
-            raise ValueError(
-                f"--input_file {args.input_file} has {lines} lines and --references {file} {len(read_lines(file))}; "
-                "line i of one must translate line i of the other"
-            )
+    files = {"--input_file": [args.input_file], "--references": args.references}
+    check_line_counts({f"{option} {path}": read_lines(path) for option, paths in files.items() for path in paths})
     found = [line for window in translate_windows(args, args.translations_file) for line in window]
     if not PartialState().is_main_process:
         return None

@@ -110,7 +110,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
         (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "are the same file"),
         (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),
-        (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines and --references ref.de 3; line i"),
+        (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3; line i"),
         (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams is of use with --input_file alone"),
         (["--hypotheses", "ref.de", "--translations_file", "x"], "--translations_file is of use with --input_file"),
     ],
