@@ -10,8 +10,9 @@ from hf_capsule_mt.modeling.ops import products
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The products that are asked for, of matrices of any size."""
+    """The products that are asked for, of matrices of any size, on a CPU whose MKL is the slower one."""
     monkeypatch.setattr(products, "_SMALL_PRODUCT", 0)
+    monkeypatch.setattr(products, "_is_intel", lambda: False)
     asked, original = [], linear.product
 
     def record(left, right):
@@ -69,6 +70,13 @@ def test_other_dtypes_are_torchs(dtype, calls):
     assert not calls
 
 
+def test_an_intel_cpu_multiplies_by_mkl(calls, monkeypatch):
+    monkeypatch.setattr(products, "_is_intel", lambda: True)
+    ours, plain, inputs = both(True)
+    assert torch.equal(ours(inputs), plain(inputs))
+    assert not calls
+
+
 def test_a_part_of_a_matrix(calls):
     """Columns of a larger matrix, as they are and transposed."""
     whole, weight = torch.randn(5, 9), torch.randn(4, 3)
@@ -79,6 +87,7 @@ def test_a_part_of_a_matrix(calls):
 @pytest.mark.parametrize("total", [torch.float32, torch.float64])
 def test_sums_of_products(total, monkeypatch):
     torch.manual_seed(0)
+    monkeypatch.setattr(products, "_is_intel", lambda: False)
     left, right, before = torch.randn(3, 4), torch.randn(5, 4), torch.randn(3, 5).to(total)
     for least in (0, 1 << 40):
         monkeypatch.setattr(products, "_SMALL_PRODUCT", least)

@@ -5,23 +5,23 @@ import subprocess
 import sys
 
 import pytest
-from torch import ones
 
-from hf_capsule_mt.modeling.ops.products import is_faster_by_onednn
+from hf_capsule_mt.modeling.ops import products
 
 GROWTH = """
 import ctypes
 import torch
-from hf_capsule_mt.modeling.ops.products import product
+from hf_capsule_mt.modeling.ops import products
 
 def held():
     ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
 
+products._is_intel = lambda: False
 rows, weight = torch.ones(7500, 128), torch.ones(512, 128)
 for number in range(1200):
-    product(rows[: 1500 + 5 * number], weight)
+    products.product(rows[: 1500 + 5 * number], weight)
     if number == 299:
         before = held()
 print((held() - before) // 1024)
@@ -34,9 +34,21 @@ def test_the_limit_is_set_before_the_first_product():
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.skipif(not is_faster_by_onednn(ones(1500, 128), ones(512, 128)), reason="needs oneDNN")
+@pytest.mark.skipif(not products._has_onednn(), reason="needs oneDNN")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_does_not_grow_with_the_number_of_shapes():
     """Without a limit it grows by some 270 MB."""
     found = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
     assert int(found.stdout) < 60
+
+
+@pytest.mark.parametrize(("vendor", "found"), [("GenuineIntel", True), ("AuthenticAMD", False)])
+@pytest.mark.parametrize("listed", [True, False], ids=["/proc/cpuinfo", "platform"])
+def test_whose_cpu_it_is(vendor, found, listed, tmp_path, monkeypatch):
+    """Linux lists its CPUs; elsewhere Python knows."""
+    cpus = tmp_path / "cpuinfo"
+    if listed:
+        cpus.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    monkeypatch.setattr(products, "Path", {"/proc/cpuinfo": cpus}.get)
+    monkeypatch.setattr(products.platform, "processor", lambda: "" if listed else f"x86 Family 6, {vendor}")
+    assert products._is_intel.__wrapped__() == found
