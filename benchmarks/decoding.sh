@@ -1,10 +1,11 @@
 #!/bin/sh
 # Measures what benchmarks/decoding.md has, and writes that page: sh benchmarks/decoding.sh
+# MACHINE=intel_ gives the records of another machine names of their own.
 # With one thread time is that of the process; measure with all threads on a machine that does nothing else.
 set -e
 cd "$(dirname "$0")/.."
 measure() {
-    record=benchmarks/records/decoding_$1.json
+    record=benchmarks/records/decoding_$MACHINE$1.json
     shift
     hf-capsule-mt benchmark --decoders --device cpu --output_file "$record" "$@"
 }

@@ -1,0 +1,111 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/checkpoint_files.py.
+"""Files of a checkpoint that are looked at before or after a model is loaded, and what to say of them."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.utils import cached_file
+
+from .configuration_checks import check_spelling
+from .modeling_decoding_settings import check_decoding_settings
+
+WEIGHTS_INDEX = "model.safetensors.index.json"
+GENERATION_CONFIG = "generation_config.json"
+_SHOWN = 8
+
+
+def damaged_weights(checkpoint: object, error: Exception) -> str:
+    """Return what to say of weights that safetensors cannot read."""
+    reason = " ".join(str(error).split())[:300]
+    return f"the weights in {checkpoint} are damaged: {reason}; copy or download them again, or name another checkpoint"
+
+
+def first_names(names: Iterable[str]) -> str:
+    """Return the first of `names` in their order, and how many more there are."""
+    names = sorted(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def check_generation_config(checkpoint: object, file: Path | None) -> None:
+    """Check that a checkpoint's `file` of decoding settings is there, holds some, and misspells none.
+
+    Without it, Transformers decodes with other settings, and does not say so.
+
+    Raises:
+        OSError: if it does not.
+    """
+    settings = None if file is None else _json(file)
+    try:
+        if file is None:
+            raise ValueError("there is none")
+        if not isinstance(settings, dict) or not settings:
+            raise ValueError("it is damaged")
+        check_spelling(vars(GenerationConfig()), settings)
+    except ValueError as error:
+        raise OSError(
+            f"{checkpoint}: {GENERATION_CONFIG}, which says how its model decodes (beams, length penalty), cannot be "
+            f"used: {error}; copy it again from where the checkpoint came from"
+        ) from error
+
+
+def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
+    """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed."""
+    try:
+        check_decoding_settings(model.generation_config, model.get_output_embeddings().weight.shape[0])
+    except ValueError as error:
+        raise ValueError(f"{checkpoint}: {GENERATION_CONFIG} cannot be used: {error}") from error
+
+
+def check_weight_map(file: Path | None) -> None:
+    """Raise an OSError if the index of the weights' files, where there is one, is damaged or names files elsewhere."""
+    if file is None:
+        return
+    index = _json(file)
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict):
+        raise OSError(f"{file} is damaged: it has no weight_map; copy it again")
+    for name in weight_map.values():
+        if not isinstance(name, str) or name != PurePosixPath(name).name or "\\" in name or name in ("", ".."):
+            raise OSError(f"{file} names {name!r:.80}; weights must be files beside it. Do not trust this checkpoint")
+
+
+def base_of_adapter(name: str | os.PathLike | None, where: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the checkpoint whose weights Transformers loads, and where: of an adapter alone, that of its base."""
+    adapter = find_file(name, "adapter_config.json", where)
+    if adapter is None or find_file(name, "config.json", where) is not None:
+        return name, where
+    base = (_json(adapter) or {}).get("base_model_name_or_path", name)
+    # Of the base Transformers takes the main revision, and its top folder.
+    return base, {option: value for option, value in where.items() if option not in ("revision", "subfolder")}
+
+
+def find_file(name: str | os.PathLike | None, file: str, where: dict[str, Any]) -> Path | None:
+    """Return a file of a checkpoint, or None if it has none of this name."""
+    if name is None:
+        return None
+    if os.path.isdir(name):
+        path = Path(name, where.get("subfolder") or "", file)
+        return path if path.is_file() else None
+    options = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    found = cached_file(name, file, _raise_exceptions_for_gated_repo=False, **options, **where)
+    return None if found is None else Path(found)
+
+
+def _json(file: Path) -> Any:
+    """Return what a file of JSON holds; None if it is damaged."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,47 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/copied_weights.py.
+"""The weights of a trained model as the beginning of one that has more."""
+
+from collections.abc import Collection
+
+from transformers import PreTrainedModel
+
+
+def copy_weights(
+    model: PreTrainedModel, trained: PreTrainedModel, added: tuple[str, ...], dropped: Collection[str] = ()
+) -> set[str]:
+    """Give a model the weights of a trained one.
+
+    Args:
+        model: changed in place.
+        trained: the other model.
+        added: beginnings of the names of weights that the model alone has.
+        dropped: names of weights that the trained model alone may have.
+
+    Returns:
+        The names among `dropped` that it has.
+
+    Raises:
+        ValueError: if other weights are there once, or one is of another shape.
+    """
+    do_not_fit = f"the weights of the {type(trained).__name__} do not fit the configuration"
+    try:
+        report = model.load_state_dict(trained.state_dict(), strict=False)
+    except RuntimeError as error:
+        first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
+        raise ValueError(f"{do_not_fit}: {first}") from error
+    unused = {key for key in report.unexpected_keys if key in dropped}
+    strange = [
+        *(key for key in report.missing_keys if not key.startswith(added)),
+        *(key for key in report.unexpected_keys if key not in unused),
+    ]
+    if strange:
+        raise ValueError(f"{do_not_fit}: {', '.join(strange)}")
+    model.tie_weights()
+    return unused

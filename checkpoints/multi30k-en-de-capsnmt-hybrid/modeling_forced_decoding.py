@@ -1,0 +1,46 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/forced_decoding.py.
+"""A model's view of translations that there are already: its own, or a reference."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .modeling_outputs import OutputRouting
+
+
+class ForcedDecoding:
+    """For an encoder-decoder with a language model head, whose forward takes `output_routing`."""
+
+    @torch.no_grad()
+    def force_decode(self, sequences: Tensor, output_routing: OutputRouting = True, **source: Tensor) -> Any:
+        """Run the model over translations, as `generate()` returns them.
+
+        Args:
+            sequences: `[batch * n, length]`, n translations of every source one after the other; each begins with what
+                decoding starts from, and is filled up at its end.
+            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
+            **source: `input_ids` and `attention_mask`, or what else the encoder takes, `[batch, ...]` each.
+
+        Returns:
+            The model's output: what it has at target position t, logits and assignments, is of the step that wrote
+            `sequences[:, t + 1]`.
+
+        Raises:
+            ValueError: if the number of translations is no multiple of that of sources.
+        """
+        sources = next(iter(source.values())).shape[0]
+        if sequences.shape[0] % sources:
+            raise ValueError(
+                f"sequences has {sequences.shape[0]} rows for {sources} sources; give as many translations of each"
+            )
+        each = sequences.shape[0] // sources
+        source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
+        return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)

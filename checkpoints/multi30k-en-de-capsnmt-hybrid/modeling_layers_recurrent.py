@@ -1,0 +1,262 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/layers/recurrent.py.
+"""Recurrent layers that padding does not reach, and the states that decoding goes on from."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .modeling_ops_scan import Tensors, is_exported, scan_words
+
+
+class RecurrentCache:
+    """The states `[batch, d]` of a decoder's recurrent layers: of the same size after every word.
+
+    Attributes:
+        states: what each layer goes on from, such as the hidden and the cell state of an LSTM; None before the first
+            word.
+    """
+
+    # What `generate()` asks of any cache.
+    is_compileable = False
+    is_croppable = False
+
+    def __init__(self, num_layers: int) -> None:
+        self.states: list[tuple[Tensor, ...] | None] = [None] * num_layers
+        # A tensor, so that compiled code does not depend on its value.
+        self._length: Tensor | None = None
+
+    def update(self, layer: int, *state: Tensor, num_words: int) -> None:
+        """Store the state that `layer` has after `num_words` more words."""
+        self.states[layer] = state
+        if layer == 0:
+            length = torch.zeros((), dtype=torch.long, device=state[0].device) if self._length is None else self._length
+            self._length = length + num_words
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """The number of words read so far."""
+        return 0 if self._length is None else int(self._length)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Go on with the chosen rows `[batch]` of the batch."""
+        for layer, state in enumerate(self.states):
+            if state is not None:
+                self.states[layer] = tuple(part.index_select(0, beam_idx.to(part.device)) for part in state)
+
+
+class OneWayRNN(nn.RNNBase):
+    """A recurrent network of one layer and one direction, on batches `[batch, length, width]`.
+
+    It reads its weights when it runs, so that they may be offloaded or replaced, and `torch.compile` may look into it.
+
+    Args:
+        mode: which of [`torch.nn.RNNBase`] it is.
+        width: of what it reads.
+        hidden_width: of its states.
+    """
+
+    def __init__(self, mode: str, width: int, hidden_width: int) -> None:
+        super().__init__(mode, width, hidden_width, batch_first=True)
+
+    def init_weights(self) -> None:
+        """Draw the weights as Transformers does, and zero the biases, unless they were loaded."""
+        for weight in (self.weight_ih_l0, self.weight_hh_l0):
+            init.xavier_uniform_(weight)
+        for bias in (self.bias_ih_l0, self.bias_hh_l0):
+            init.zeros_(bias)
+
+    def _options(self) -> tuple:
+        """Arguments of torch's fused functions after the inputs and the first state."""
+        weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        # There is no dropout inside; without this flag cuDNN cannot run backward.
+        return weights, True, 1, 0.0, torch.is_grad_enabled(), False, True
+
+
+class LSTM(OneWayRNN):
+    """[`torch.nn.LSTM`], whose forget gates start open, so that early training remembers (Jozefowicz et al. 2015)."""
+
+    def __init__(self, width: int, hidden_width: int) -> None:
+        super().__init__("LSTM", width, hidden_width)
+
+    def init_weights(self) -> None:
+        """Draw the weights as Transformers does, and set the biases, unless they were loaded."""
+        super().init_weights()
+        gates = torch.zeros(4, self.hidden_size)
+        gates[1] = 1
+        init.copy_(self.bias_ih_l0, gates.flatten())
+
+    def forward(self, inputs: Tensor, states: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The hidden state after every word `[batch, length, width]`; the hidden and the cell state after the last.
+
+        `states` are those before the first word: zero by default.
+        """
+        hidden, cell = states or (inputs.new_zeros(inputs.shape[0], self.hidden_size),) * 2
+        if inputs.shape[1] == 1:
+            hidden, cell = self._step(inputs.squeeze(1), hidden, cell)
+            return hidden.unsqueeze(1), hidden, cell
+        if is_exported():
+            (hidden, cell), (outputs,) = scan_words(self, self._read_word, (hidden, cell), (inputs,))
+            return outputs, hidden, cell
+        start = (hidden.unsqueeze(0), cell.unsqueeze(0))
+        outputs, hidden, cell = torch.lstm(inputs, start, *self._options())
+        return outputs, hidden.squeeze(0), cell.squeeze(0)
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        states = self._step(*word, *states)
+        return states, states[:1]
+
+    def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """The hidden and the cell state after one more word; all are `[batch, width]`."""
+        from_inputs = F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+        gates = from_inputs + F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
+        write, keep, candidate, read = gates.chunk(4, dim=-1)
+        cell = keep.sigmoid() * cell + write.sigmoid() * candidate.tanh()
+        return read.sigmoid() * cell.tanh(), cell
+
+
+class GRU(OneWayRNN):
+    """[`torch.nn.GRU`], whose reset gate acts on what the candidate gets of the state, not on the state."""
+
+    def __init__(self, width: int, hidden_width: int) -> None:
+        super().__init__("GRU", width, hidden_width)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The state after every word `[batch, length, width]`, from zero; the state after the last."""
+        start = inputs.new_zeros(inputs.shape[0], self.hidden_size)
+        if is_exported():
+            (hidden,), (outputs,) = scan_words(self, self._read_word, (start,), (inputs,))
+            return outputs, hidden
+        outputs, hidden = torch.gru(inputs, start.unsqueeze(0), *self._options())
+        return outputs, hidden.squeeze(0)
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
+        state = torch.gru_cell(*word, *states, *weights)
+        return (state,), (state,)
+
+
+class BidirectionalLayer(GradientCheckpointingLayer):
+    """LayerNorm(x + [forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1).
+
+    Args:
+        width: d, even.
+        dropout: of the outputs before the residual connection.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.forward_lstm = LSTM(width, width // 2)
+        self.backward_lstm = LSTM(width, width // 2)
+        self.dropout = nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
+
+    def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
+        """Map states `[batch, length, d]`, given [`reading_orders`]."""
+        directions = ((self.forward_lstm, forward_order), (self.backward_lstm, backward_order))
+        outputs = _read_both_ways(hidden_states, directions)
+        return self.layer_norm(hidden_states + self.dropout(outputs))
+
+
+class BidirectionalGRULayer(GradientCheckpointingLayer):
+    """[forward GRU; backward GRU], each direction with half of the width (Bahdanau et al. 2015, section 3.2).
+
+    Args:
+        width: d, even.
+        dropout: of the inputs.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.forward_gru = GRU(width, width // 2)
+        self.backward_gru = GRU(width, width // 2)
+
+    def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
+        """Map states `[batch, length, d]`, given [`reading_orders`]."""
+        directions = ((self.forward_gru, forward_order), (self.backward_gru, backward_order))
+        return _read_both_ways(self.dropout(hidden_states), directions)
+
+
+class RecurrentLayer(GradientCheckpointingLayer):
+    """LayerNorm(x + LSTM(x)), from left to right.
+
+    Args:
+        width: d.
+        dropout: of the outputs before the residual connection.
+        layer: its index, from the bottom.
+    """
+
+    def __init__(self, width: int, dropout: float, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.lstm = LSTM(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
+
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None = None, past_key_values: RecurrentCache | None = None
+    ) -> Tensor:
+        """Map states `[batch, length, d]`.
+
+        Args:
+            hidden_states: of the next words.
+            mask: `[batch, length]` bool, True where there is a word; everywhere by default.
+            past_key_values: states of the words before, which become those after the last word.
+        """
+        if past_key_values is not None:
+            outputs = self._go_on(hidden_states, mask, past_key_values)
+        else:
+            outputs = _read(self.lstm, hidden_states, None if mask is None else reading_orders(mask)[0])
+        return self.layer_norm(hidden_states + self.dropout(outputs))
+
+    def _go_on(self, inputs: Tensor, mask: Tensor | None, cache: RecurrentCache) -> Tensor:
+        states = cache.states[self.layer]
+        if mask is None:
+            outputs, *states = self.lstm(inputs, states)
+        else:
+            # The fused kernel does not tell the cell state after a sentence's last word, if padding follows.
+            states = states or (torch.zeros_like(inputs[:, 0]),) * 2
+            states, (outputs,) = scan_words(self.lstm, self._read_word, tuple(states), (inputs, mask))
+        cache.update(self.layer, *states, num_words=inputs.shape[1])
+        return outputs
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        inputs, is_word = word
+        output, *after = self.lstm(inputs.unsqueeze(1), states)
+        states = tuple(torch.where(is_word.unsqueeze(1), new, old) for new, old in zip(after, states))
+        return states, (output.squeeze(1),)
+
+
+def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The places of a batch `[batch, length]` from the first word to the last and from the last to the first.
+
+    Padding comes after the words in both, wherever it stands, so no recurrence carries it to a word.
+    """
+    places = torch.arange(mask.shape[1], device=mask.device)
+    padding = places + mask.shape[1]
+    return torch.where(mask, places, padding).argsort(-1), torch.where(mask, places.flip(0), padding).argsort(-1)
+
+
+def _read_both_ways(states: Tensor, directions: Iterable[tuple[OneWayRNN, Tensor | None]]) -> Tensor:
+    return torch.cat([_read(network, states, order) for network, order in directions], dim=-1)
+
+
+def _read(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:
+    """The outputs at the places of `states`, read in an order `[batch, length]`, or as they stand."""
+    if order is None:
+        return network(states)[0]
+    return _take(network(_take(states, order))[0], order.argsort(-1))
+
+
+def _take(states: Tensor, places: Tensor) -> Tensor:
+    return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))

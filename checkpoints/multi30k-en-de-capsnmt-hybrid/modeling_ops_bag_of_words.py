@@ -1,0 +1,64 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/ops/bag_of_words.py.
+"""Bags of target words, and the bag-of-words loss."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .modeling_ops_log_partition import log_partition_sum
+from .modeling_ops_routing import in_autocast_dtype
+
+
+def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
+    return _shares(_pairs(mask).tril(-1), dtype)
+
+
+def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares as those of [`words_before`], of the words before every position and its own."""
+    return _shares(_pairs(mask).tril(), dtype)
+
+
+def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Shares as those of [`words_before`], of every position's own word and those after it."""
+    return _shares(_pairs(mask).triu(), dtype)
+
+
+def _pairs(mask: Tensor) -> Tensor:
+    """Mask `[B, T, T]` of the pairs of positions that both have a word."""
+    return mask.unsqueeze(1) & mask.unsqueeze(2)
+
+
+def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
+    """Shares of equal size for the members of every row."""
+    members = members.to(dtype)
+    return members / members.sum(-1, keepdim=True).clamp(min=1)
+
+
+def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: Tensor) -> Tensor:
+    """The sum over all positions of the mean of -log p over the words of the position's bag.
+
+    p = softmax(embedding @ query). A position whose bag is empty adds nothing.
+
+    Args:
+        queries: `[B, T, d]`.
+        embedding: of the vocabulary, `[V, d]`.
+        words: ids `[B, T]`.
+        bags: `[B, T, T]`: the share of every word in the bag of every position; they sum to 1, or 0 of an empty bag.
+
+    Returns:
+        The sum, in float32 (float64 for float64 bags).
+    """
+    queries, embedding = in_autocast_dtype(queries, embedding)
+    vectors = F.embedding(words, embedding).to(bags.dtype)
+    with torch.autocast(queries.device.type, enabled=False):
+        of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
+        weights = bags.sum(-1).flatten()
+        return log_partition_sum(queries.flatten(0, 1), embedding, weights) - of_the_bags

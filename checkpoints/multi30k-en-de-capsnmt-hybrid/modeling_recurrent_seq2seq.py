@@ -1,0 +1,145 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/recurrent_seq2seq.py.
+"""Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.models.marian.modeling_marian import shift_tokens_right
+from transformers.utils import ModelOutput
+
+from .configuration_recurrent import RecurrentConfig
+from .modeling_layers_linear import init_unit_gain, init_words
+from .modeling_layers_recurrent import RecurrentCache
+from .modeling_layers_sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
+from .modeling_safe_loading import SafetensorsOnly
+from .modeling_undivided_modules import UndividedModules
+from .modeling_weight_hashes import HashedWeights
+
+
+class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, PreTrainedModel):
+    """Weight initialisation, loading, and the words that encoder and decoder read."""
+
+    config: RecurrentConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    # A recurrent network cannot take words back, as assisted decoding asks.
+    _is_stateful = True
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, PreTrainedModel):
+            return
+        if hasattr(module, "init_weights"):
+            module.init_weights()
+        elif isinstance(module, nn.Embedding):
+            init_words(module, self.config.d_model)
+        elif isinstance(module, nn.Linear):
+            init_unit_gain(module)
+        else:
+            super()._init_weights(module)
+
+    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        """Return the inputs of a stack's first layer, `[batch, length, d_model]`."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give one of them")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        return inputs_embeds * self.config.d_model**0.5
+
+    def _cache(self, past_key_values: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
+        """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
+        if not isinstance(past_key_values, RecurrentCache | None):
+            family = type(self).__name__.removesuffix("Decoder")
+            given = type(past_key_values).__name__
+            raise TypeError(f"past_key_values is a {given}; {family} goes on from a RecurrentCache")
+        return RecurrentCache(num_layers) if past_key_values is None and use_cache else past_key_values
+
+
+class RecurrentEmbeddings:
+    """For an encoder-decoder: the embedding of its words."""
+
+    _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the embedding of the source, which is that of the target too if it is tied."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the source, and that of the target if it is tied."""
+        self.encoder.embed_tokens = value
+        if self.config.tie_word_embeddings:
+            self.decoder.embed_tokens = value
+
+
+class RecurrentHead:
+    """For a translation model: its output projection, and the words that its decoder reads."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Return the words that the decoder reads to predict `labels` `[batch, target]`: the word before each."""
+        return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
+
+    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
+        embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        decoder = self.get_decoder()
+        if not self.config.tie_word_embeddings:
+            # Transformers knows of one embedding and the output projection.
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
+        return embeddings
+
+
+def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | SentencePooling:
+    """Build the aggregation of the encoder's states that the configuration describes."""
+    if config.sentence_aggregation == "pooling":
+        return SentencePooling()
+    return SentenceCapsules(
+        config.d_model,
+        config.num_sentence_capsules,
+        config.routing_iterations,
+        config.position_aware_routing,
+        config.share_routing_weights,
+        config.separable_scoring,
+    )
+
+
+def build_sentence_projection(config: RecurrentConfig) -> SentenceProjection:
+    """Build the map of the aggregate to a state of the sentence."""
+    squashed = config.sentence_aggregation == "capsule"
+    return SentenceProjection(config.d_model, config.num_sentence_vectors, squashed)
+
+
+def named_encoder_outputs(
+    outputs: ModelOutput | tuple[Tensor, ...], output_class: type[ModelOutput], needed: Sequence[str]
+) -> ModelOutput:
+    """Return the output of an encoder by name.
+
+    Args:
+        outputs: as the encoder returned it, or its first elements.
+        output_class: of the encoder's output.
+        needed: the fields that the decoder cannot do without, in their order.
+
+    Raises:
+        ValueError: if one of these is missing.
+    """
+    if isinstance(outputs, tuple):
+        outputs = output_class(**dict(zip(needed, outputs)))
+    for name in needed:
+        if getattr(outputs, name, None) is None:
+            elements = f"its first {len(needed)} elements"
+            raise ValueError(f"encoder_outputs has no {name}; give what get_encoder() returns, or {elements}")
+    return outputs

@@ -1,0 +1,82 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/safe_loading.py.
+"""Models that are loaded whole, from safetensors alone, and with the decoding settings that were saved with them."""
+
+import os
+from typing import Any
+
+from safetensors import SafetensorError
+
+from .modeling_checkpoint_files import (
+    GENERATION_CONFIG,
+    WEIGHTS_INDEX,
+    base_of_adapter,
+    check_generation_config,
+    check_settings_of,
+    check_weight_map,
+    damaged_weights,
+    find_file,
+)
+
+# Arguments of from_pretrained that say where files are.
+_WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
+
+
+class SafetensorsOnly:
+    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds.
+
+    A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it.
+    """
+
+    unfit_tensors: frozenset[str] = frozenset()
+    """Names of tensors that the checkpoint lacked, or had too many of; none once the model is put into training."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""
+        if mode:
+            self.unfit_tensors = frozenset()
+        return super().train(mode)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike | None,
+        *model_args: Any,
+        use_safetensors: bool | None = True,
+        output_loading_info: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Load a model as [`PreTrainedModel.from_pretrained`] does, with its arguments.
+
+        Raises:
+            OSError: if weights are damaged or elsewhere, or a translation model lacks its decoding settings.
+            ValueError: if a value of these is not allowed.
+        """
+        name = pretrained_model_name_or_path
+        where = {option: kwargs[option] for option in _WHERE if option in kwargs}
+        base, where_base = base_of_adapter(name, where)
+        settings = find_file(base, GENERATION_CONFIG, where_base)
+        has_own_settings = kwargs.get("generation_config") is not None
+        if settings is not None and not has_own_settings:
+            check_generation_config(base, settings)
+        check_weight_map(find_file(base, WEIGHTS_INDEX, where_base))
+        try:
+            model, report = super().from_pretrained(
+                name, *model_args, use_safetensors=use_safetensors, output_loading_info=True, **kwargs
+            )
+        except SafetensorError as error:
+            raise OSError(damaged_weights(name, error)) from error
+        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"]])
+        saved_by = model.config.architectures or ()
+        # A checkpoint of the model without its head has none.
+        translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)
+        if name is not None and model.can_generate() and translates and not has_own_settings:
+            check_generation_config(base, settings)
+            check_settings_of(base, model)
+        return (model, report) if output_loading_info else model

@@ -1,0 +1,201 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/translation_head.py.
+"""The language model head of a translation model: logits, and the loss of given translations."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
+
+from .modeling_forced_decoding import ForcedDecoding
+from .modeling_ops_losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
+from .modeling_outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+
+logger = logging.get_logger(__name__)
+
+
+class TranslationHead(ForcedDecoding):
+    """For a model that has an encoder-decoder as `model` and an output projection as `lm_head`."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        num_items_in_batch: Tensor | int | None = None,
+        return_logits: bool = False,
+        rdrop_alpha: float = 0.0,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqLMOutput:
+        """Run the model; with labels, compute the loss.
+
+        In training with labels there are no logits, unless they are asked for: the loss is computed a few positions at
+        a time, straight from the decoder's states.
+
+        Args:
+            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
+                right, if there are no others.
+            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
+            return_logits: whether to return the logits in training with labels too.
+            rdrop_alpha: weight of the divergence ([`rdrop_cross_entropy`]), for a batch that repeats its first half.
+
+        The other arguments are those of the encoder-decoder's forward.
+        """
+        if labels is None and self.training and torch.is_grad_enabled():
+            self._warn_of_a_bypassed_loss()
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: RoutedSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing,
+            **({} if labels is None else self._outputs_for_losses()),
+            **kwargs,
+        )
+        logits = None
+        if labels is None or not self.training or return_logits or not _is_plain(self.lm_head):
+            logits = self.lm_head(outputs.last_hidden_state)
+            if self._logits_bias() is not None:
+                logits = logits + self._logits_bias()
+        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
+        return RoutedSeq2SeqLMOutput(
+            **losses,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+            encoder_layer_routing=outputs.encoder_layer_routing,
+            decoder_layer_routing=outputs.decoder_layer_routing,
+            head_routing=outputs.head_routing,
+            guided_routing=outputs.guided_routing,
+            sentence_routing=outputs.sentence_routing,
+        )
+
+    def _warn_of_a_bypassed_loss(self) -> None:
+        """Say what is not trained where the loss is computed elsewhere: by a Trainer with `label_smoothing_factor`."""
+        lost = [f"its losses {' and '.join(names)}"] if (names := self._auxiliary_loss_names()) else []
+        lost += [f"label_smoothing={self.config.label_smoothing}"] if self.config.label_smoothing else []
+        if lost and not torch.compiler.is_compiling():
+            logger.warning_once(
+                f"{type(self).__name__} is trained without labels, so {' and '.join(lost)} have no effect. Give the "
+                "labels to the model, and set label_smoothing in its configuration instead of the Trainer's "
+                "label_smoothing_factor."
+            )
+
+    def _logits_bias(self) -> Tensor | None:
+        """Bias `[1, vocabulary]` of the logits, besides that of the output projection."""
+        return None
+
+    def _losses(
+        self,
+        logits: Tensor | None,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        rdrop_alpha: float,
+    ) -> dict[str, Tensor]:
+        """The loss and its parts: each part but that of the words has its weight in the configuration."""
+        loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
+        parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
+        weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
+        # A model that is spread over several devices has them where they were computed.
+        return {"loss": sum((part.to(loss.device) for part in weighted), start=loss), **of_words, **parts}
+
+    def _losses_of_words(
+        self,
+        logits: Tensor | None,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        rdrop_alpha: float,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the words, and its parts by name."""
+        smoothing = self.config.label_smoothing
+        states, bias = outputs.last_hidden_state, self._flat_bias()
+        if rdrop_alpha:
+            if not _is_plain(self.lm_head):
+                raise ValueError(
+                    "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
+                )
+            loss, apart = rdrop_cross_entropy(
+                states, self.lm_head.weight, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
+            )
+            return loss, {"lm_loss": (loss - rdrop_alpha * apart).detach(), "rdrop_loss": apart}
+        if logits is None:
+            loss = linear_cross_entropy(states, self.lm_head.weight, labels, bias, smoothing, num_items_in_batch)
+        else:
+            loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
+        return loss, {"lm_loss": loss}
+
+    def _flat_bias(self) -> Tensor | None:
+        return None if self._logits_bias() is None else self._logits_bias().flatten()
+
+    def _outputs_for_losses(self) -> dict[str, bool]:
+        """Arguments by which the encoder-decoder returns what the auxiliary losses read."""
+        return {}
+
+    def _auxiliary_losses(
+        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> dict[str, Tensor]:
+        """Losses beside that of the words, by name."""
+        return {}
+
+    def _auxiliary_loss_names(self) -> tuple[str, ...]:
+        """Names of these losses."""
+        return ()
+
+
+class GuidedTranslationHead(TranslationHead):
+    """For a model that may have [`GuidedLosses`] as `guided_losses`, or None there."""
+
+    def _outputs_for_losses(self) -> dict[str, bool]:
+        return {} if self.guided_losses is None else {"output_guided_capsules": True}
+
+    def _auxiliary_losses(
+        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
+    ) -> dict[str, Tensor]:
+        if self.guided_losses is None:
+            return {}
+        states, capsules = outputs.guided_states, outputs.guided_capsules
+        return self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
+
+    def _auxiliary_loss_names(self) -> tuple[str, ...]:
+        if self.guided_losses is None:
+            return ()
+        return tuple(name for name, weight in self.guided_losses.weights.items() if weight)
+
+
+def _is_plain(projection: nn.Module) -> bool:
+    """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook."""
+    changed = projection._forward_hooks or projection._forward_pre_hooks or hasattr(projection, "_hf_hook")
+    return type(projection) is nn.Linear and projection.bias is None and not changed
