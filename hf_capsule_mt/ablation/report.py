@@ -80,10 +80,10 @@ def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
-    `curves`, `time_curves`, `adequacy`, `decoding` and, in a list, `lengths` of every test set; texts: `caption`, `how`
-    (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`; `questions`, each
-    with `asks`, `effect`, `answer`, `why` and `table`; `bleu(name, test)`, the BLEU that the record
-    STUDY_NAME_TEST.json has; and `routing(name)`, what STUDY_NAME_routing.json has, the routing.json of
+    `curves`, `time_curves`, `adequacy` and, in lists, `decoding` and `lengths` of every test set; texts: `caption`,
+    `how` (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`;
+    `questions`, each with `asks`, `effect`, `answer`, `why` and `table`; `bleu(name, test)`, the BLEU that the
+    record STUDY_NAME_TEST.json has; and `routing(name)`, what STUDY_NAME_routing.json has, the routing.json of
     `hf-capsule-mt analyze`.
 
     Raises:
@@ -113,7 +113,7 @@ def render_page(plan: Plan) -> str:
         "adequacy": adequacy_table(study, results),
     }
     known: dict[str, Any] = {name: _markdown(table) for name, table in tables.items()}
-    known["decoding"] = file_report(read(FileDecodingRecord, Path(study.decoding))) if study.decoding else ""
+    known["decoding"] = [file_report(read(FileDecodingRecord, Path(record))) for record in study.decoding]
     known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
     template = Path(study.page).read_text(encoding="utf-8")
     known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}

@@ -37,10 +37,10 @@ _MOST_ROWS = 1000
 _MOST = 1_000_000
 _IN_BRACES = re.compile(r"{([^{}]*)}")
 # Fields of `Study` that the file gives as they are, where it gives them.
-_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "decoding", "baseline")
+_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
 _STUDY = {
     **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
-    **dict.fromkeys(("speed", "seeds", "rows"), list),
+    **dict.fromkeys(("speed", "decoding", "seeds", "rows"), list),
     **dict.fromkeys(("data", "tests", "figures", "cost", "questions", *SECTIONS), dict),
 }
 _DATA = {
@@ -157,8 +157,8 @@ class Study:
     """Records of hf-capsule-mt benchmark."""
     growth: str | None = None
     """A record of hf-capsule-mt growth."""
-    decoding: str | None = None
-    """A record of benchmarks/trained.py: trained rows, by the engine."""
+    decoding: tuple[str, ...] = ()
+    """Records of benchmarks/trained.py: trained rows, by the engine."""
     baseline: str | None = None
     """The row that others are tested against for significance, unless they name another; else the first."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -212,12 +212,17 @@ def read_study(path: Path) -> Study:
         tests=tests,
         sections=sections,
         rows=tuple(rows),
-        speed=tuple(check_list(found["speed"], f"{where}: speed", str)) if "speed" in found else (),
+        speed=_records("speed", found, where),
+        decoding=_records("decoding", found, where),
         figures=_figures(found.get("figures", {}), f"{where}: figures", tests),
         cost=cost,
         questions=questions,
         **{name: found[name] for name in _AS_GIVEN if name in found},
     )
+
+
+def _records(name: str, found: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    return tuple(check_list(found[name], f"{where}: {name}", str)) if name in found else ()
 
 
 def _data(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:

@@ -222,8 +222,8 @@ def test_the_frontier_is_on_the_page(study, tmp_path):
     points = {"good": (40.0, [3.0, 5.0, 4.0]), "fast": (38.0, [1.0]), "slow": (39.0, [9.0]), "late": (40.0, [4.1])}
     each = {name: {"engine": {"seconds": s, "bleu": {"score": b, **score}}} for name, (b, s) in points.items()}
     (tmp_path / "decoding.json").write_text(json.dumps({**record, "models": each}))
-    (tmp_path / "page.md.jinja").write_text("{{ decoding }}\n")
-    write_study(study, {**yaml.safe_load(study.read_text()), "decoding": str(tmp_path / "decoding.json")})
+    (tmp_path / "page.md.jinja").write_text("{{ decoding[0] }}\n")
+    write_study(study, {**yaml.safe_load(study.read_text()), "decoding": [str(tmp_path / "decoding.json")]})
     report(study, "--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
     _, _, *rows = (tmp_path / "page.md").read_text().splitlines()
     assert rows[:4] == [
