@@ -71,8 +71,9 @@ def _record_sums(sums: Any) -> dict[str, Any]:
 
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a record of [`record_routing`], with "gates" of [`record_gates`]."""
+    """Return the tables of [`record_routing`]'s record, with "gates" of [`record_gates`] and a [`Worth`], "worth"."""
     tables = [_gates(record["gates"])] if record["gates"] else []
+    tables.append(_worth(record["worth"]))
     tables += [_by_iteration(record["routing"])] if record["routing"] else []
     tables += _led(record["routing"])
     for name, capsules in record["words"].items():
@@ -95,6 +96,17 @@ def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
         "before they are added to what the plain model has."
     )
     return Table("How far routing is switched on", rows, note)
+
+
+def _worth(worth: Mapping[str, Any]) -> Table:
+    loss = worth["loss"]
+    rows = [["capsules", "loss", "with their mean", "added"]]
+    rows += [[place, f"{loss:.3f}", f"{loss + added:.3f}", f"{added:.3f}"] for place, added in worth["added"].items()]
+    note = (
+        "Nats a target word, of the model as it is and with the mean capsules of the corpus in the place of those of "
+        "each position or sentence: what this model makes of its capsules, not how one trained without them would do."
+    )
+    return Table("What the capsules are worth", rows, note)
 
 
 def _by_iteration(routing: Mapping[str, Any]) -> Table:

@@ -29,6 +29,7 @@ from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
 from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
+from hf_capsule_mt.analysis.worth import Worth, measure_worth
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import new_folder, write_json
 from hf_capsule_mt.records import Environment
@@ -96,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         "gates": record_gates(model),
+        "worth": _worth(args, model, corpus)._asdict(),
         **record_routing(statistics, tokenizer),
         "environment": Environment.here(model.device.type),
     }
@@ -197,6 +199,11 @@ def _measure(
     with tqdm(total=len(corpus.lines), unit=" lines", desc="measuring") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, "alignment_layer": args.alignment_layer}
         return measure_routing(model, corpus, alignments=alignments, on_batch=bar.update, **options)
+
+
+def _worth(args: argparse.Namespace, model: PreTrainedModel, corpus: Corpus) -> Worth:
+    with tqdm(total=2 * len(corpus.lines), unit=" lines", desc="with mean capsules") as bar:
+        return measure_worth(model, corpus, max_tokens_per_batch=args.max_tokens_per_batch, on_batch=bar.update)
 
 
 if __name__ == "__main__":
