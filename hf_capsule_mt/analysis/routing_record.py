@@ -101,7 +101,9 @@ def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
 def _worth(worth: Mapping[str, Any]) -> Table:
     loss = worth["loss"]
     rows = [["capsules", "loss", "with their mean", "added"]]
-    rows += [[place, f"{loss:.3f}", f"{loss + added:.3f}", f"{added:.3f}"] for place, added in worth["added"].items()]
+    for place, added in worth["added"].items():
+        # Never "-0.000".
+        rows.append([place, f"{loss:.3f}", f"{loss + added:.3f}", f"{round(added, 3) + 0.0:.3f}"])
     note = (
         "Nats a target word, of the model as it is and with the mean capsules of the corpus in the place of those of "
         "each position or sentence: what this model makes of its capsules, not how one trained without them would do."

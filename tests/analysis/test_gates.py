@@ -25,7 +25,7 @@ def test_what_begins_switched_off():
 
 
 def test_they_are_a_table_of_the_report_beside_what_capsules_are_worth():
-    worth = {"loss": 1.5, "added": {"encoder layers": 0.0004, "heads": 0.25}}
+    worth = {"loss": 1.5, "added": {"encoder layers": -0.0004, "heads": 0.25}}
     others = {"worth": worth, "routing": {}, "words": {}, "past_and_future": None, "top_5_overlap": None}
     table, _ = routing_tables({**others, "gates": {"encoder layers": {"mean": 0.0125, "largest": 0.25}}})
     assert table.rows == [["place", "mean", "largest"], ["encoder layers", "0.0125", "0.2500"]]
