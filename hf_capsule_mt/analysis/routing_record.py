@@ -73,7 +73,7 @@ def _record_sums(sums: Any) -> dict[str, Any]:
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of [`record_routing`]'s record, with "gates" of [`record_gates`] and a [`Worth`], "worth"."""
     tables = [_gates(record["gates"])] if record["gates"] else []
-    tables.append(_worth(record["worth"]))
+    tables += [_worth(record["worth"])] if record["worth"]["added"] else []
     tables += [_by_iteration(record["routing"])] if record["routing"] else []
     tables += _led(record["routing"])
     for name, capsules in record["words"].items():
@@ -99,16 +99,14 @@ def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _worth(worth: Mapping[str, Any]) -> Table:
-    loss = worth["loss"]
-    rows = [["capsules", "loss", "with their mean", "added"]]
-    for place, added in worth["added"].items():
-        # Never "-0.000".
-        rows.append([place, f"{loss:.3f}", f"{loss + added:.3f}", f"{round(added, 3) + 0.0:.3f}"])
+    # Never "-0.000".
+    rows = [[place, f"{worth['loss']:.3f}", f"{round(added, 3) + 0.0:.3f}"] for place, added in worth["added"].items()]
     note = (
-        "Nats a target word, of the model as it is and with the mean capsules of the corpus in the place of those of "
-        "each position or sentence: what this model makes of its capsules, not how one trained without them would do."
+        "The loss of what the model was made to write, in nats a token, and what is added to it when what capsules "
+        "bring to a position or sentence is replaced by its mean over all other lines: what this model makes of its "
+        "capsules, not how one trained without them would do."
     )
-    return Table("What the capsules are worth", rows, note)
+    return Table("What the capsules are worth", [["capsules", "loss", "added without them"], *rows], note)
 
 
 def _by_iteration(routing: Mapping[str, Any]) -> Table:

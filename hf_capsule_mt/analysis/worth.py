@@ -1,7 +1,7 @@
-"""What its capsules are worth to a trained model: how much likelier they make the words that it is made to write.
+"""What its capsules are worth to a trained model: the loss that is added when they tell one line from another no more.
 
-What reads capsules is given their mean over the corpus instead, which is the same for every position and sentence; all
-else stays as it is. That says what this model makes of its capsules, not how it would do had it been trained without.
+What they bring to the model is replaced by its mean over all positions, or sentences, of the other lines; all else
+stays as it is. That says what this model makes of its capsules, not how it would do had it been trained without.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.modeling.layers.capsule_routing import CapsuleRouting
 from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting
-from hf_capsule_mt.modeling.layers.head_aggregation import HeadRouting
+from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
+from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation, RoutedAggregation
 from hf_capsule_mt.modeling.layers.sentence_capsules import SentenceCapsules
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
@@ -23,12 +23,13 @@ from .corpus import Corpus
 
 
 class Worth(NamedTuple):
-    """Losses in nats a target word, ends of sentences included, without label smoothing.
+    """Losses in nats a target token, ends of sentences included, without label smoothing.
 
     Attributes:
         loss: of the model as it is.
-        added: what is added to it by the mean capsules of a place, by its name: "encoder layers", "decoder layers",
-            "heads" (all that are routed), "guided capsules" or "sentence capsules".
+        added: what is added to it without the capsules of a place, by its name: "encoder layers", "decoder layers",
+            "heads" (all that are routed, at once), "guided capsules" or "sentence capsules". Empty for a corpus of one
+            line, which has no others.
     """
 
     loss: float
@@ -50,31 +51,35 @@ def measure_worth(
         max_tokens_per_batch: as in [`Corpus.batches`], padding included.
         on_batch: called after each batch with its number of lines; every line comes twice.
     """
-    places = _places(model)
+    places = _places(model) if len(corpus.lines) > 1 else {}
     means = {site: _Mean() for sites in places.values() for site in sites}
-    losses = dict.fromkeys(("", *places), 0.0)
+    own, others = 0.0, dict.fromkeys(places, 0.0)
     with evaluating(model):
         for batch in _batches(model, corpus, max_tokens_per_batch):
             with _changed({site: mean.adder(batch.mask_of(site)) for site, mean in means.items()}):
-                losses[""] += batch.loss(model)
+                own += batch.loss(model)
             if on_batch is not None:
                 on_batch(batch.lines)
         for batch in _batches(model, corpus, max_tokens_per_batch):
+            # Of the model as it is, for what is replaced below may change what follows.
+            with _changed({site: mean.leaver_out(batch.mask_of(site)) for site, mean in means.items()}):
+                batch.loss(model)
             for place, sites in places.items():
                 with _changed({site: means[site].instead_of for site in sites}):
-                    losses[place] += batch.loss(model)
+                    others[place] += batch.loss(model)
             if on_batch is not None:
                 on_batch(batch.lines)
     words = sum(len(corpus.targets[index]) for index in corpus.lines)
-    own = losses.pop("") / words
-    return Worth(own, {place: loss / words - own for place, loss in losses.items()})
+    return Worth(own / words, {place: (loss - own) / words for place, loss in others.items()})
 
 
 class _Site(NamedTuple):
-    """A module that makes capsules, or that reads them, from feature `start` of its input on.
+    """Where capsules enter a model.
 
     Attributes:
+        module: what brings them, as its output, or reads them.
         positions: what there are capsules of: "source" or "target" words, or the "sentence".
+        start: None if they are the module's output; else the first feature of its input that is theirs.
     """
 
     module: nn.Module
@@ -88,15 +93,15 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
     for name, module in model.named_modules():
         side = "encoder" if ".encoder." in f".{name}." else "decoder"
         positions = "source" if side == "encoder" else "target"
-        if isinstance(module, HeadRouting):
+        if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
+            # Before the LayerNorm the mean would be made as long as what it is the mean of.
+            found.setdefault(f"{side} layers", []).append(_Site(module.layer_norm, positions))
+        elif isinstance(module, RoutedHeads):
             found.setdefault("heads", []).append(_Site(module, positions))
-        elif isinstance(module, CapsuleRouting):
-            found.setdefault(f"{side} layers", []).append(_Site(module, positions))
-        elif isinstance(module, SentenceCapsules):
-            found.setdefault("sentence capsules", []).append(_Site(module, "sentence"))
         elif isinstance(module, GuidedRouting):
-            width = module.fc2.out_features
-            found.setdefault("guided capsules", []).append(_Site(module.fc1, positions, start=width))
+            found.setdefault("guided capsules", []).append(_Site(module.fc1, positions, module.fc2.out_features))
+        elif isinstance(getattr(module, "aggregation", None), SentenceCapsules):
+            found.setdefault("sentence capsules", []).append(_Site(module.projection, "sentence"))
     return found
 
 
@@ -111,12 +116,12 @@ class _Batch(NamedTuple):
         return len(self.sources)
 
     def mask_of(self, site: _Site) -> Tensor:
-        """Return where there are capsules; `[batch]` of a sentence, else `[batch, positions]`."""
+        """Return where there are capsules: `[batch]` of a sentence, else `[batch, positions]`."""
         masks = {"source": self.source_mask, "target": self.target_mask, "sentence": self.source_mask.any(-1)}
         return masks[site.positions]
 
     def loss(self, model: PreTrainedModel) -> float:
-        """Return the sum over the target words."""
+        """Return the sum over the target tokens."""
         start = self.targets.new_full((self.lines, 1), model.config.decoder_start_token_id)
         sequences = torch.cat([start, self.targets], dim=1)
         source = {"input_ids": self.sources, "attention_mask": self.source_mask.long()}
@@ -133,25 +138,45 @@ def _batches(model: PreTrainedModel, corpus: Corpus, max_tokens: int) -> Iterato
 
 
 class _Mean:
-    """The mean of capsules over the positions, or sentences, that there are."""
+    """The mean of what capsules bring, `[d]`, over the positions or sentences that there are."""
 
     def __init__(self) -> None:
         self.sum: Tensor | float = 0.0
-        self.count = 0
+        self.count: Tensor | int = 0
+        self.of_others: Tensor | None = None  # [batch, d]
 
     def adder(self, mask: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return what adds capsules where `mask` is True, and leaves them as they are."""
+        """Return what adds capsules `[*mask.shape, d]` where `mask` is True, and leaves them as they are."""
 
         def add(capsules: Tensor) -> Tensor:
-            self.sum += capsules[mask].double().sum(0)
-            self.count += int(mask.sum())
+            sums, counts = _over_lines(capsules, mask)
+            self.sum, self.count = self.sum + sums.sum(0), self.count + counts.sum()
             return capsules
 
         return add
 
+    def leaver_out(self, mask: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return what finds, for every line of a batch, the mean of all others; the capsules stay as they are."""
+
+        def leave_out(capsules: Tensor) -> Tensor:
+            sums, counts = _over_lines(capsules, mask)
+            self.of_others = (self.sum - sums) / (self.count - counts).unsqueeze(-1)
+            return capsules
+
+        return leave_out
+
     def instead_of(self, capsules: Tensor) -> Tensor:
-        """Return the mean, in the shape of `capsules`."""
-        return (self.sum / self.count).to(capsules.dtype).expand_as(capsules)
+        """Return the mean of the other lines, in the shape of `capsules`."""
+        mean = self.of_others.to(capsules.dtype)
+        return mean if capsules.dim() == 2 else mean.unsqueeze(1).expand_as(capsules)
+
+
+def _over_lines(capsules: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum `[batch, d]` and the number `[batch]` of the capsules of every line."""
+    mask = mask.to(capsules.device)
+    kept = capsules.double().masked_fill(~mask.unsqueeze(-1), 0.0)
+    counts = mask.long()
+    return (kept, counts) if mask.dim() == 1 else (kept.sum(1), counts.sum(1))
 
 
 @contextmanager
@@ -165,7 +190,7 @@ def _changed(changes: dict[_Site, Callable[[Tensor], Tensor]]) -> Iterator[None]
 
 def _hook(site: _Site, change: Callable[[Tensor], Tensor]) -> torch.utils.hooks.RemovableHandle:
     if site.start is None:
-        return site.module.register_forward_hook(lambda _, __, output: (change(output[0]), *output[1:]))
+        return site.module.register_forward_hook(lambda _, __, output: change(output))
 
     def change_input(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
         others, capsules = inputs[0].tensor_split([site.start], dim=-1)

@@ -30,4 +30,5 @@ def test_they_are_a_table_of_the_report_beside_what_capsules_are_worth():
     table, _ = routing_tables({**others, "gates": {"encoder layers": {"mean": 0.0125, "largest": 0.25}}})
     assert table.rows == [["place", "mean", "largest"], ["encoder layers", "0.0125", "0.2500"]]
     [table] = routing_tables({**others, "gates": {}})
-    assert table.rows[1:] == [["encoder layers", "1.500", "1.500", "0.000"], ["heads", "1.500", "1.750", "0.250"]]
+    assert table.rows[1:] == [["encoder layers", "1.500", "0.000"], ["heads", "1.500", "0.250"]]
+    assert routing_tables({**others, "gates": {}, "worth": {"loss": 1.5, "added": {}}}) == []

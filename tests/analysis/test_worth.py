@@ -1,9 +1,10 @@
-"""What capsules are worth: the loss with their mean in their place, as it is found one sentence at a time."""
+"""What capsules are worth: the loss with the mean of other lines in their place, as it is found a line at a time."""
 
 import pytest
 import torch
 from routed_models import KINDS, corpus_for, routed
 
+from hf_capsule_mt.analysis.corpus import Corpus
 from hf_capsule_mt.analysis.worth import measure_worth
 
 PLACES = {
@@ -17,15 +18,16 @@ PLACES = {
 }
 
 
-def loss_a_word(model, corpus):
-    """Of the model's own forward, a sentence at a time."""
-    total = words = 0
-    for index in corpus.lines:
-        labels = torch.tensor([corpus.targets[index]])
-        logits = model(input_ids=torch.tensor([corpus.sources[index]]), labels=labels).logits
-        total += torch.nn.functional.cross_entropy(logits[0], labels[0], reduction="sum").item()
-        words += labels.numel()
-    return total / words
+def loss_of_line(model, corpus, index):
+    """Of the model's own forward, summed."""
+    labels = torch.tensor([corpus.targets[index]])
+    logits = model(input_ids=torch.tensor([corpus.sources[index]]), labels=labels).logits
+    return torch.nn.functional.cross_entropy(logits[0], labels[0], reduction="sum").item()
+
+
+def loss_a_token(model, corpus):
+    total = sum(loss_of_line(model, corpus, index) for index in corpus.lines)
+    return total / sum(len(corpus.targets[index]) for index in corpus.lines)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,44 +39,53 @@ def test_places_and_batches(kind):
     assert done == [4, 4]
     assert set(together.added) == PLACES[kind]
     assert together.added == pytest.approx(alone.added, abs=1e-5)
-    assert together.loss == pytest.approx(alone.loss, abs=1e-5) == pytest.approx(loss_a_word(model, corpus), abs=1e-5)
+    assert together.loss == pytest.approx(alone.loss, abs=1e-5) == pytest.approx(loss_a_token(model, corpus), abs=1e-5)
     assert all(abs(added) > 1e-4 for added in together.added.values())
     # No hook is left behind.
-    assert loss_a_word(model, corpus) == pytest.approx(together.loss, abs=1e-5)
+    assert loss_a_token(model, corpus) == pytest.approx(together.loss, abs=1e-5)
 
 
-def test_sentence_capsules_by_hand():
-    """What the encoder hands over is made of the mean, which is that of sentences, however long."""
-    model = routed("hybrid")
-    corpus, encoder = corpus_for(model), model.model.encoder
-    own = loss_a_word(model, corpus)
-    states = []
-    hook = encoder.projection.register_forward_hook(lambda *call: states.append(call[-1]))
-    loss_a_word(model, corpus)
-    hook.remove()
-    # The projection is linear: of the mean it makes the mean.
-    mean = torch.cat(states).mean(0, keepdim=True)
-    hook = encoder.projection.register_forward_hook(lambda *_: mean)
-    expected = loss_a_word(model, corpus) - own
-    hook.remove()
-    assert measure_worth(model, corpus).added["sentence capsules"] == pytest.approx(expected, abs=1e-5)
+def added_by_hand(model, corpus, module, start=None):
+    """A line at a time: what a module returns, or reads from feature `start` on, becomes the mean of other lines."""
+
+    def hooked(change):
+        if start is None:
+            return module.register_forward_hook(lambda _, __, output: change(output))
+        return module.register_forward_pre_hook(
+            lambda _, inputs: torch.cat([inputs[0][..., :start], change(inputs[0][..., start:])], dim=-1)
+        )
+
+    brought = {}
+    for index in corpus.lines:
+        hook = hooked(lambda capsules: brought.update({index: capsules.flatten(0, -2)}) or capsules)  # noqa: B023
+        loss_of_line(model, corpus, index)
+        hook.remove()
+    own, total = loss_a_token(model, corpus), 0.0
+    for index in corpus.lines:
+        mean = torch.cat([rows for other, rows in brought.items() if other != index]).mean(0)
+        hook = hooked(mean.expand_as)
+        total += loss_of_line(model, corpus, index)
+        hook.remove()
+    return total / sum(len(corpus.targets[index]) for index in corpus.lines) - own
 
 
-def test_what_reads_guided_capsules_by_hand():
-    """Of the mean of what FFN is given, only the part that is no state takes its place, and padding is not in it."""
-    model = routed("guided")
-    corpus, routing = corpus_for(model), model.model.decoder.guided_routing
-    width, read = routing.fc2.out_features, []
-    hook = routing.fc1.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0].flatten(0, 1)))
-    own = loss_a_word(model, corpus)
-    hook.remove()
-    mean = torch.cat(read).mean(0)[width:]
-    hook = routing.fc1.register_forward_pre_hook(
-        lambda _, inputs: torch.cat([inputs[0][..., :width], mean.expand(*inputs[0].shape[:-1], -1)], dim=-1)
-    )
-    expected = loss_a_word(model, corpus) - own
-    hook.remove()
-    assert measure_worth(model, corpus).added["guided capsules"] == pytest.approx(expected, abs=1e-5)
+@pytest.mark.parametrize(
+    ("kind", "place", "module", "start"),
+    [
+        ("hybrid", "sentence capsules", "model.encoder.projection", None),
+        ("capsule", "sentence capsules", "model.encoder.projection", None),
+        ("guided", "guided capsules", "model.decoder.guided_routing.fc1", "model.decoder.guided_routing.fc2"),
+        ("everything", "guided capsules", "model.guided_routing.fc1", "model.guided_routing.fc2"),
+        ("everything", "encoder layers", "model.encoder.aggregation.layer_norm", None),
+        ("everything", "decoder layers", "model.decoder.aggregation.layer_norm", None),
+    ],
+)
+def test_by_hand(kind, place, module, start):
+    model = routed(kind)
+    corpus, width = corpus_for(model), None if start is None else model.get_submodule(start).out_features
+    expected = added_by_hand(model, corpus, model.get_submodule(module), width)
+    assert measure_worth(model, corpus).added[place] == pytest.approx(expected, abs=1e-5)
+    assert abs(expected) > 1e-3
 
 
 def test_layers_that_are_switched_off_are_worth_nothing():
@@ -91,3 +102,11 @@ def test_the_model_goes_on_in_its_mode():
     model = routed("capsule").train()
     measure_worth(model, corpus_for(model))
     assert model.training
+
+
+def test_one_line_has_no_others():
+    model = routed("everything")
+    corpus = corpus_for(model)
+    index = corpus.lines[0]
+    alone = Corpus(corpus.sources[: index + 1], corpus.targets[: index + 1])
+    assert measure_worth(model, alone) == (pytest.approx(loss_a_token(model, alone), abs=1e-5), {})
