@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from hf_capsule_mt.modeling.layers.head_aggregation import ResidualRoutedHeads
 from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation
 
+from .routing_kinds import side_of
+
 
 def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
     """Return the mean and the largest magnitude of gamma, by the place of the layers or heads that are added."""
@@ -20,6 +22,6 @@ def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
 def _gates(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, module in model.named_modules():
         if isinstance(module, LayerAggregation) and module.gamma is not None:
-            yield f"{'encoder' if '.encoder.' in f'.{name}.' else 'decoder'} layers", module.gamma
+            yield f"{side_of(name)} layers", module.gamma
         elif isinstance(module, ResidualRoutedHeads):
             yield f"heads {module.routed.routing.place}", module.gamma

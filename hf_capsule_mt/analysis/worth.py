@@ -4,7 +4,7 @@ What they bring to the model is replaced by its mean over all positions, or sent
 stays as it is. That says what this model makes of its capsules, not how it would do had it been trained without.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
@@ -17,9 +17,10 @@ from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
 from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation, RoutedAggregation
 from hf_capsule_mt.modeling.layers.sentence_capsules import SentenceCapsules
-from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
+from hf_capsule_mt.teacher_forcing import evaluating, pad_rows, teacher_force
 
 from .corpus import Corpus
+from .routing_kinds import side_of
 
 
 class Worth(NamedTuple):
@@ -57,13 +58,13 @@ def measure_worth(
     with evaluating(model):
         for batch in _batches(model, corpus, max_tokens_per_batch):
             with _changed({site: mean.adder(batch.mask_of(site)) for site, mean in means.items()}):
-                own += batch.loss(model)
+                teacher_force(model, batch.sources, batch.targets)
             if on_batch is not None:
                 on_batch(batch.lines)
         for batch in _batches(model, corpus, max_tokens_per_batch):
             # Of the model as it is, for what is replaced below may change what follows.
             with _changed({site: mean.leaver_out(batch.mask_of(site)) for site, mean in means.items()}):
-                batch.loss(model)
+                own += batch.loss(model)
             for place, sites in places.items():
                 with _changed({site: means[site].instead_of for site in sites}):
                     others[place] += batch.loss(model)
@@ -91,7 +92,7 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
     """Return the sites of a model by the name of their place."""
     found: dict[str, list[_Site]] = {}
     for name, module in model.named_modules():
-        side = "encoder" if ".encoder." in f".{name}." else "decoder"
+        side = side_of(name)
         positions = "source" if side == "encoder" else "target"
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
@@ -106,9 +107,11 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
 
 
 class _Batch(NamedTuple):
-    sources: Tensor
+    sources: list[list[int]]
+    targets: list[list[int]]
+    source_ids: Tensor
     source_mask: Tensor
-    targets: Tensor
+    target_ids: Tensor
     target_mask: Tensor
 
     @property
@@ -122,19 +125,18 @@ class _Batch(NamedTuple):
 
     def loss(self, model: PreTrainedModel) -> float:
         """Return the sum over the target tokens."""
-        start = self.targets.new_full((self.lines, 1), model.config.decoder_start_token_id)
-        sequences = torch.cat([start, self.targets], dim=1)
-        source = {"input_ids": self.sources, "attention_mask": self.source_mask.long()}
+        start = self.target_ids.new_full((self.lines, 1), model.config.decoder_start_token_id)
+        sequences = torch.cat([start, self.target_ids], dim=1)
+        source = {"input_ids": self.source_ids, "attention_mask": self.source_mask.long()}
         logits = model.force_decode(sequences, False, **source).logits[self.target_mask]
-        return F.cross_entropy(logits.float(), self.targets[self.target_mask], reduction="sum").item()
+        return F.cross_entropy(logits.float(), self.target_ids[self.target_mask], reduction="sum").item()
 
 
 def _batches(model: PreTrainedModel, corpus: Corpus, max_tokens: int) -> Iterator[_Batch]:
-    def padded(side: Sequence[Sequence[int]], batch: Sequence[int]) -> tuple[Tensor, Tensor]:
-        return pad_rows([side[index] for index in batch], model.config.pad_token_id, model.device)
-
     for batch in corpus.batches(max_tokens):
-        yield _Batch(*padded(corpus.sources, batch), *padded(corpus.targets, batch))
+        sides = [[side[index] for index in batch] for side in (corpus.sources, corpus.targets)]
+        padded = (pad_rows(side, model.config.pad_token_id, model.device) for side in sides)
+        yield _Batch(*sides, *(tensor for side in padded for tensor in side))
 
 
 class _Mean:
