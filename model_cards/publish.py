@@ -29,7 +29,7 @@ CARD = {
     **CORPUS,
     "--example": "a dog runs through the snow .",
     "--note": "The weights are stored in bfloat16 and loaded in float32, which the engine decodes. The scores are of "
-    "these weights, by `hf-capsule-mt translate` with 5 beams.",
+    "these weights, by `hf-capsule-mt translate` with 5 beams and a length penalty of 1.",
 }
 
 
@@ -62,7 +62,8 @@ def evaluate_all(model: Path, study: Study, folder: Path) -> Iterator[str]:
     for test in study.tests:
         written, record = folder / f"{test.name}.de", folder / f"{test.name}.json"
         texts = ["--input_file", test.source, "--output_file", str(written)]
-        translate(["--model", str(model), *texts, "--num_beams", "5"])
+        decoding = [f"--{name}={value}" for name, value in study.sections["translate"].items()]
+        translate(["--model", str(model), *texts, *decoding])
         references = ["--references", *test.references, "--tokenize", "none"]
         evaluate(["--hypotheses", str(written), *references, "--output_file", str(record)])
         yield str(record)

@@ -16,7 +16,7 @@ HOW = (
     "Intervals of the difference: bootstrap over pairs of runs of the same seed, and sentences (Koehn 2004), "
     f"{SAMPLES['bootstrap']:,} samples; of two or three seeds they are a little too narrow. p: approximate "
     "randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
-    f"{SAMPLES['randomization']:,} samples; it takes the runs as they are. † / ‡: p < 0.05 / 0.01."
+    f"{SAMPLES['randomization']:,} samples; it knows nothing of how seeds differ."
 )
 """What the tables of comparisons mean."""
 
@@ -29,6 +29,8 @@ class RowComparison:
     against: str
     test: str
     found: SeedComparison
+    same_text: bool = True
+    """Whether both were trained on the same text."""
 
     @property
     def difference(self) -> float:
@@ -45,6 +47,7 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
         ValueError: if the records of a test set are of other references or another BLEU, or one is damaged.
     """
     found = []
+    texts = {(result.row.name, one.seed): one.run.data_sha256 for result in results for one in result.seeds}
     for test in study.tests:
         _check_same_scores(results, test.name)
         statistics = {result.row.name: _by_seed(result, test.name) for result in results}
@@ -54,7 +57,8 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
                 both = [seed for seed in statistics[name] if seed in statistics.get(other, {})]
                 if both:
                     pair = ([statistics[each][seed] for seed in both] for each in (other, name))
-                    found.append(RowComparison(name, other, test.name, compare_seeds(*pair)))
+                    same_text = all(texts[name, seed] == texts[other, seed] for seed in both)
+                    found.append(RowComparison(name, other, test.name, compare_seeds(*pair), same_text))
     return found
 
 

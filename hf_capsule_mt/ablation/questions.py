@@ -8,6 +8,7 @@ from .study import Question, Study
 
 P_VALUE = 0.05
 _FEWEST_SEEDS = 2  # of one run, nobody can say how much another seed would change
+_NOTHING = "nothing to compare yet"
 _FAR = 3.0  # BLEU, a choice: more than another seed is thought to change
 
 
@@ -21,10 +22,11 @@ class Verdict:
 
 
 CRITERION = (
-    "Yes: with all seeds, a row has so much more BLEU, or still more, than each row it is against, with intervals "
-    f"above 0 and p < {P_VALUE:g}, on every test set. No: of every row, an interval ends below it, of {_FEWEST_SEEDS} "
-    f"seeds or more, or of one by {_FAR:g} BLEU or more. Open: not all was run. Undecided: it was. Nothing is "
-    "corrected for the number of rows."
+    "Yes: with all seeds, a row has at least that much more BLEU than each row it is against, with intervals above 0 "
+    f"and p < {P_VALUE:g}, on every test set; a gain of just that size is found in less than half of all cases. "
+    "No: every row has, on some test set, an interval that ends below what is asked for, with "
+    f"{_FEWEST_SEEDS} seeds or more, or with one by {_FAR:g} BLEU or more. Open: runs are missing. Undecided: none is. "
+    "Nothing is corrected for the number of rows."
 )
 """What counts as an answer."""
 
@@ -34,8 +36,10 @@ def judge(study: Study, question: Question, comparisons: Sequence[RowComparison]
     verdicts = {name: judge_row(study, name, question.effect, comparisons) for name in question.rows}
     answers = {verdict.answer for verdict in verdicts.values()}
     answer = next(each for each in ("yes", "open", "undecided", "no") if each in answers)
-    decisive = [f"`{name}`: {verdict.why}" for name, verdict in verdicts.items() if verdict.answer == answer]
-    return Verdict(answer, "; ".join(decisive))
+    compared = {one.row for one in comparisons}
+    found = {name: verdict for name, verdict in verdicts.items() if name in compared}
+    whys = (f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in found.items())
+    return Verdict(answer, "; ".join(whys) or _NOTHING)
 
 
 def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowComparison]) -> Verdict:
@@ -43,16 +47,18 @@ def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowC
     row = study.row(name)
     own = [one for one in comparisons if one.row == name]
     if not own:
-        return Verdict("open", "nothing to compare yet")
+        return Verdict("open", _NOTHING)
     enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS or one.found.high <= effect - _FAR]
     lowest = min(enough, key=lambda one: one.found.high, default=None)
     if lowest is not None and lowest.found.high < effect:
         return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
     wanted = len(study.compared_with(row)) * len(study.tests)
     seeds = min(one.found.seeds for one in own)
+    least, most = (choose(own, key=lambda one: one.difference) for choose in (min, max))
     if len(own) < wanted or seeds < max(_FEWEST_SEEDS, len(row.seeds)):
-        return Verdict("open", f"{seeds} of {len(row.seeds)} seeds, {len(own)} of {wanted} comparisons")
-    least = min(own, key=lambda one: one.difference)
+        range_of_means = f"differences of {least.difference:+.2f} to {most.difference:+.2f} BLEU"
+        known = f"{seeds} of {len(row.seeds)} seeds, {len(own)} of {wanted} comparisons"
+        return Verdict("open", f"{range_of_means} by {known}")
     if all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own):
         return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each")
     return Verdict("undecided", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
@@ -66,11 +72,13 @@ def question_table(study: Study, question: Question, comparisons: Sequence[RowCo
         own = [one for one in comparisons if one.row == name]
         for other in dict.fromkeys(one.against for one in own):
             by_test = {one.test: one for one in own if one.against == other}
-            cells = [_cell(by_test[test]) if test in by_test else "" for test in tests]
+            cells = [difference_cell(by_test[test]) if test in by_test else "" for test in tests]
             seeds = str(min(one.found.seeds for one in by_test.values()))
-            table.append([name, other, seeds, *cells, judge_row(study, name, question.effect, comparisons).answer])
+            named = other if all(one.same_text for one in by_test.values()) else f"{other} (other training text)"
+            table.append([name, named, seeds, *cells, judge_row(study, name, question.effect, comparisons).answer])
     return table
 
 
-def _cell(comparison: RowComparison) -> str:
+def difference_cell(comparison: RowComparison) -> str:
+    """Return a difference, its interval and p as text."""
     return f"{comparison.difference:+.2f} ({interval(comparison)}), p {comparison.found.p_value:.3f}"

@@ -79,6 +79,18 @@ def read_results(study: Study, folder: Path) -> list[Result]:
     return results
 
 
+def results_to_show(study: Study, folder: Path) -> list[Result]:
+    """Return the results of `read_results`.
+
+    Raises:
+        ValueError: as there, or if there is none.
+    """
+    results = read_results(study, folder)
+    if not results:
+        raise ValueError(f"{folder} has no records of the study {study.name!r}; train its rows first")
+    return results
+
+
 def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords | None:
     kinds = (*OF_TRAINING, *(test.name for test in study.tests))
     paths = {kind: folder / record_name(study, row, seed, kind) for kind in kinds}

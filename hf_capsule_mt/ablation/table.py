@@ -28,7 +28,7 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
     published = [test for test in tests if any(test in result.row.published for result in results)]
     ratios = [_speed_cells(_benchmark(result, speed)) for result in results]
     columns = ["row", "parameters", "updates", "seeds", *tests, *(f"{test}, published" for test in published)]
-    columns += ["updates/s", *(["training, of plain", "decoding, of plain"] if any(map(any, ratios)) else [])]
+    columns += ["updates/s", *(["training, of Marian", "decoding, of Marian"] if any(map(any, ratios)) else [])]
     table = [columns]
     for result, ratio in zip(results, ratios, strict=True):
         cells = [result.row.name, *_run_cells(result), *(seeds_cell(result.bleu(test)) for test in tests)]
@@ -133,13 +133,12 @@ def _by_length(result: Result, test: str) -> dict[str, list[float]]:
 
 
 def caption(study: Study, results: Sequence[Result]) -> str:
-    """Return a sentence on the scores: their signatures, the machines, and the rows that have no records yet."""
+    """Return what is to know of the scores: signatures, machines, and which rows have no records yet."""
     runs = [records for result in results for records in result.seeds]
     signatures = {one.scores["bleu"].signature for records in runs for one in records.evaluations.values()}
-    machines = {_machine(records.run.environment) for records in runs}
     done = {result.row.name for result in results}
     missing = [row.name for row in study.rows if row.name not in done]
-    text = f"BLEU: {_listed(signatures)}. Trained on {_listed(machines)}."
+    text = f"BLEU: {_listed(signatures)}. Trained on {_machines(results)}."
     if any(len(result.seeds) > 1 for result in results):
         text += " After ± is the standard deviation over seeds."
     return text + (f" Without records so far: {', '.join(missing)}." if missing else "")
@@ -167,6 +166,16 @@ def _benchmark(result: Result, speed: Sequence[SpeedRecord]) -> Comparison | Non
         if found is not None and same_size and found.parameters == run.parameters:
             return found
     return None
+
+
+def _machines(results: Sequence[Result]) -> str:
+    """Return the machines, with the rows trained on each but on the one of most rows."""
+    rows: dict[str, dict[str, None]] = {}
+    for result in results:
+        for records in result.seeds:
+            rows.setdefault(_machine(records.run.environment), {})[result.row.name] = None
+    first, *others = sorted(rows, key=lambda machine: len(rows[machine]), reverse=True)
+    return first + "".join(f"; on {machine}: {', '.join(rows[machine])}" for machine in others)
 
 
 def _machine(environment: Environment) -> str:

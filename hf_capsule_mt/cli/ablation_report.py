@@ -13,7 +13,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.ablation.report import render_page, write_report
+from hf_capsule_mt.ablation.page import render_page
+from hf_capsule_mt.ablation.report import write_report
 from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.files import new_folder, replace_text
 

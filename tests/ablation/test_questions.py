@@ -4,7 +4,7 @@ import pytest
 
 from hf_capsule_mt.ablation import study
 from hf_capsule_mt.ablation.comparisons import RowComparison
-from hf_capsule_mt.ablation.questions import judge, judge_row
+from hf_capsule_mt.ablation.questions import Verdict, judge, judge_row
 from hf_capsule_mt.evaluation.seeds import SeedComparison
 
 ROWS = tuple(
@@ -41,10 +41,10 @@ def mixed():
         (four(0.2), "no", "+0.00 to +0.40 BLEU against `wide` on other"),
         (four(-2.0), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
         (four(-2.0, seeds=2), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
-        (four(-2.0, seeds=1), "open", "1 of 3 seeds, 4 of 4 comparisons"),
+        (four(-2.0, seeds=1), "open", "differences of -2.00 to +1.00 BLEU by 1 of 3 seeds, 4 of 4 comparisons"),
         (four(-2.8, seeds=1), "no", "-3.00 to -2.60 BLEU against `wide` on other"),
-        (four(0.6, seeds=2), "open", "2 of 3 seeds, 4 of 4 comparisons"),
-        (four(0.6)[1:], "open", "3 of 3 seeds, 3 of 4 comparisons"),
+        (four(0.6, seeds=2), "open", "differences of +0.60 to +1.00 BLEU by 2 of 3 seeds, 4 of 4 comparisons"),
+        (four(0.6)[1:], "open", "differences of +0.60 to +1.00 BLEU by 3 of 3 seeds, 3 of 4 comparisons"),
         (mixed(), "no", "+0.20 to +0.40 BLEU against `wide` on other"),
         ([], "open", "nothing to compare yet"),
     ],
@@ -60,8 +60,10 @@ def test_a_question():
         [compared("gdr", "plain", test, difference) for test in ("one", "other")] for difference in (0.7, -1.0)
     )
     assert judge(STUDY, question, [*four(-2.0), *win]).answer == "yes"
-    assert judge(STUDY, question, [*four(-2.0), *win]).why == "`gdr`: +0.70 BLEU or more against each"
+    em = "`em`: no, -2.20 to -1.80 BLEU against `wide` on other"
+    assert judge(STUDY, question, [*four(-2.0), *win]).why == f"{em}; `gdr`: +0.70 BLEU or more against each"
     assert judge(STUDY, question, four(-2.0)).answer == "open"
-    assert judge(STUDY, question, four(-2.0)).why == "`gdr`: nothing to compare yet"
+    assert judge(STUDY, question, four(-2.0)).why == em
+    assert judge(STUDY, question, []) == Verdict("open", "nothing to compare yet")
     assert judge(STUDY, question, [*four(-2.0), *loss]).answer == "no"
     assert judge(STUDY, question, [*four(0.45), *loss]).answer == "undecided"

@@ -187,14 +187,14 @@ def test_page(study, tmp_path):
     (tmp_path / "records" / "two_em-T3_routing.json").write_text('{"sentences": 3}')
     (tmp_path / "page.md.jinja").write_text(
         "# {{ study.title }}\n\n{{ scores }}\n\n{{ curves }}\n\n{{ '%.1f'|format(bleu('em-T3', 'test')) }} "
-        "{{ routing('em-T3').sentences }}\n"
+        "{{ routing('em-T3').sentences }} {{ routed | join(',') }}\n"
     )
     report(study, "--records_dir", str(tmp_path / "records"), "--page", str(tmp_path / "page.md"))
     lines = (tmp_path / "page.md").read_text().splitlines()
     assert lines[0] == "# Two <rows> & more"
     assert lines[3].startswith("| --- | ---: |")
     assert lines[4] == "| plain | 2.61M | 8 | 1 | 20.0 | 2.00 |"
-    assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0 3"]
+    assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0 3 em-T3"]
 
 
 def test_adequacy_and_lengths_are_shown_where_they_were_measured(study, tmp_path):
@@ -245,15 +245,19 @@ def test_questions_on_the_page(study, tmp_path):
             write_record(records, f"two_em-T{iterations}{marked}", 100.0, statistics=[RIGHT] * 8, **options)
     (tmp_path / "page.md.jinja").write_text(
         "{{ criterion }}\n{% for each in questions %}{{ each.asks }}|{{ each.effect }}|{{ each.answer }}|{{ each.why }}"
-        "\n\n{{ each.table }}\n{% endfor %}"
+        "\n\n{{ each.table }}\n{% endfor %}{{ compared('em-T1', 'plain', 'test') }}"
     )
+    path = records / "two_em-T2_run_record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "data_sha256": {"source": "other"}}))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
-    assert criterion.startswith("Yes: with all seeds, a row has so much more BLEU")
+    assert criterion.startswith("Yes: with all seeds, a row has at least that much more BLEU")
     why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
     assert first == f"Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
     assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p 0.000 | yes |"
+    assert table[4].startswith("| em-T2 | plain (other training text) | 2 | ")
+    assert table[-1] == "+15.91 (+15.91 to +15.91), p 0.000"
 
 
 def damage(records, **changes):
@@ -285,6 +289,7 @@ def test_scores_that_cannot_be_compared(study, tmp_path, capsys, changes, messag
     [
         ("{{ bleu('em-T2', 'test') }}", "asks for 'test' of 'em-T2', but"),
         ("{{ routing('plain') }}", "asks for 'routing' of 'plain', but"),
+        ("{{ compared('em-T1', 'em-T2', 'test') }}", "'em-T1' against 'em-T2' on 'test', which was not compared"),
         ("{{ score }}", "'score' is undefined"),
         ("{% if %}", "the template of the page cannot be filled"),
     ],

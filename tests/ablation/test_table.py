@@ -55,7 +55,7 @@ def test_speed_ratios_are_those_of_the_same_model(study, records):
     name = "capsnmt d_model=16 dropout=0.1"
     speed = replace(read(SpeedRecord, STORED / "speed_tiny.json"), results={name: found})
     columns, plain, student = score_table(study, read_results(study, records), [speed])
-    assert columns[-2:] == ["training, of plain", "decoding, of plain"]
+    assert columns[-2:] == ["training, of Marian", "decoding, of Marian"]
     assert (plain[-2:], student[-2:]) == (["", ""], ["0.76", "0.88"])
     path = records / "two_student_run_record.json"
     record = json.loads(path.read_text())
@@ -83,6 +83,11 @@ def test_curves(study, records):
 def test_caption(study, records):
     text = caption(study, read_results(study, records))
     assert text.startswith("BLEU: nrefs:1. Trained on a machine, 1 thread(s), torch 2. After ± is the standard")
+    path = records / "two_student_run_record.json"
+    environment = {**json.loads(path.read_text())["environment"], "device": "another"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "environment": environment}))
+    text = caption(study, read_results(study, records))
+    assert "Trained on a machine, 1 thread(s), torch 2; on another, 1 thread(s), torch 2: student." in text
     (records / "two_student_test.json").unlink()
     assert caption(study, read_results(study, records)).endswith("Without records so far: student.")
 
