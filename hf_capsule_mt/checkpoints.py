@@ -59,15 +59,13 @@ def is_whole(checkpoint: str | Path) -> bool:
     return True
 
 
-def last_checkpoint(run: str | Path, before: int | None = None, *, with_state: bool = True) -> Path | None:
+def last_checkpoint(run: str | Path, *, with_state: bool = True) -> Path | None:
     """Return the newest checkpoint of a run that was saved to its end; None if there is none.
 
-    With `before` above 0, it is one of an earlier update than that: the Trainer makes one update too many when it
-    resumes from the last. With `with_state`, it is one that a run can go on from: see [`missing_state`].
+    With `with_state`, it is one that a run can go on from: see [`missing_state`].
     """
     whole = [folder for folder in checkpoints(run) if is_whole(folder)]
-    early = [folder for folder in whole if before is None or before < 1 or step_of(folder) < before]
-    usable = [folder for folder in early if not with_state or not missing_state(folder)]
+    usable = [folder for folder in whole if not with_state or not missing_state(folder)]
     return usable[-1] if usable else None
 
 

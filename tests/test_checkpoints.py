@@ -42,10 +42,7 @@ def test_the_last_checkpoint_that_is_whole(tmp_path):
             (tmp_path / name / file).touch()
     (tmp_path / "checkpoint-12").mkdir()
     assert [folder.name for folder in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (9, 10, 11, 12)]
-    assert last_checkpoint(tmp_path) == last_checkpoint(tmp_path, before=-1) == tmp_path / "checkpoint-10"
-    # From its last update a run would go on to one more.
-    assert last_checkpoint(tmp_path, before=10) == tmp_path / "checkpoint-9"
-    assert last_checkpoint(tmp_path, before=9) is None
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
     # A run cannot go on from it.
     (tmp_path / "checkpoint-10" / "optimizer.pt").unlink()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"

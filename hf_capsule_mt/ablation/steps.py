@@ -170,7 +170,7 @@ class Plan:
 
     def _training(self, row: Row, seed: int, data: Mapping[str, Any]) -> Step:
         run = self.run_folder(row, seed)
-        checkpoint = last_checkpoint(run, before=row.train.get("max_steps"))
+        checkpoint = last_checkpoint(run)
         # As JSON, so that text which looks like a number stays text.
         overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()]
         options = {

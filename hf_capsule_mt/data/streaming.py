@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.files import hash_text, replace_text
 from hf_capsule_mt.records import ReadReport
 
 from .batching import TokenBudgetBatchSampler
@@ -34,11 +34,13 @@ class Rows:
         of_pass: returns the rows of a pass, which is given by its number.
         pair: returns both sides of a row.
         name: what error messages call the data.
+        order: tells them from rows of other text, or of the same in another order.
     """
 
     of_pass: Callable[[int], "IterableDataset"]
     pair: Callable[[dict[str, Any]], RawPair]
     name: str
+    order: str = ""
 
 
 def file_rows(
@@ -71,7 +73,9 @@ def file_rows(
         options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
         return interleave_datasets(streams, probabilities=shares, **options)
 
-    return Rows(of_pass, itemgetter("source", "target"), name)
+    # Without folders, which may be others where a run goes on.
+    files = (path.name for corpus in corpora for shard in corpus.shards for path in shard.paths)
+    return Rows(of_pass, itemgetter("source", "target"), name, _digest([*files, *map(str, weights)]))
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
@@ -87,7 +91,12 @@ def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, col
     stream = load_dataset(dataset_name, dataset_config_name, split=split, streaming=True)
     if stream.column_names is not None:
         stream = stream.select_columns(columns.wanted(stream.column_names, where))
-    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where)
+    order = _digest([dataset_name, str(dataset_config_name), split])
+    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, order)
+
+
+def _digest(words: Iterable[str]) -> str:
+    return hash_text(words)[:16]
 
 
 def _stream(shards: Sequence[Shard], columns: Columns, name: str, generator: np.random.Generator) -> "IterableDataset":
@@ -133,6 +142,7 @@ _OPTIONS = {
     "window": "--shuffle_buffer",
     "seed": "--data_seed, else --seed",
     "probability": "--bpe_dropout",
+    "order": "of --train_file and --train_file_weights, or --dataset_name",
 }
 """What decides the batches that are cut, and the options of `train` that set it."""
 
@@ -211,7 +221,7 @@ class TokenBudgetStream(TorchIterableDataset):
         """Return what decides which batches a window is cut into."""
         probability = getattr(self.resegment, "probability", None)
         own = {"max_tokens": self.max_tokens, "limits": list(self.limits), "window": self.window, "seed": self.seed}
-        return {**own, "probability": probability}
+        return {**own, "probability": probability, "order": self.rows.order}
 
     def __iter__(self) -> Iterator[StreamedBatch]:
         skipped = self._start["batches"]

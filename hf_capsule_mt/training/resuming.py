@@ -49,13 +49,14 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
 
     Raises:
         OSError: if a file of its state is damaged.
-        ValueError: if it was not saved to its end, is the folder of a run, or its updates had other batches; if a file
-            of its state is missing, unless `args.ignore_missing_state`; if it has averaged weights and this run does
-            not average, or the other way round; or there is no last checkpoint.
+        ValueError: if it was not saved to its end, is the folder of a run, has more updates than `args.max_steps`, or
+            its updates had other batches; if a file of its state is missing, unless `args.ignore_missing_state`; if it
+            has averaged weights and this run does not average, or the other way round; or there is no last checkpoint.
     """
     if isinstance(value, FoundCheckpoint):
         return value
     checkpoint = _last(args) if value == LAST else _named(str(value))
+    _check_updates(checkpoint, args.max_steps)
     check_same_batches(checkpoint, batches_of(args), args)
     processes = _batches_in(checkpoint).get("processes", args.world_size)
     missing = [] if args.ignore_missing_state else missing_state(checkpoint, processes)
@@ -100,6 +101,15 @@ def _named(value: str) -> Path:
             "that was saved to its end"
         ) from error
     return Path(value)
+
+
+def _check_updates(checkpoint: Path, max_steps: int) -> None:
+    done = read_trainer_state(checkpoint).get("global_step", 0)
+    if 0 < max_steps < done:
+        raise ValueError(
+            f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but max_steps is {max_steps}; raise it, "
+            "or name an earlier checkpoint"
+        )
 
 
 def batches_of(args: TrainingArguments, **data: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCard
 from transformers import Trainer
@@ -45,6 +46,11 @@ class RunRecorder:
     """Seconds since the epoch."""
     environment: Environment
     """The environment at the start."""
+
+    def decides_batches(self) -> dict[str, Any]:
+        """Return what of the data decides which pairs are in which batch."""
+        text = {f"SHA-256 of the {side}": digest for side, digest in self.facts.sha256.items()}
+        return {"bpe_dropout": self.data_args.bpe_dropout, **text}
 
     def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> RunRecord:
         """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -215,16 +215,40 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _go_on_from(self, resume_from_checkpoint: str | bool | None) -> str | None:
         """Return the checkpoint, after the checks of it, whose run this will be."""
         if isinstance(self.train_dataset, Sized):
-            self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset))
+            text = {} if self.recorder is None else self.recorder.decides_batches()
+            self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset), **text)
         self._resumed_from = None
+        self._set_patience({})
         if not resume_from_checkpoint:
             return None
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
         check_same_batches(checkpoint, self.identity.batches, self.args)
-        self.identity.go_on(read_trainer_state(checkpoint))
+        state = read_trainer_state(checkpoint)
+        self.identity.go_on(state)
+        self._set_patience(state)
         # A stream goes on behind the batch at which the checkpoint was saved.
         self._resumed_from = checkpoint
         return checkpoint
+
+    def _set_patience(self, state: Mapping[str, Any]) -> None:
+        """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
+        saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
+        counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+        for callback in self._early_stopping():
+            callback.early_stopping_patience_counter = counted
+
+    def _early_stopping(self) -> list[EarlyStoppingCallback]:
+        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The Trainer looks whether training is at its end after each update, and would make one more when it resumes.
+        waited = (
+            each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._early_stopping()
+        )
+        if self.state.global_step >= self.state.max_steps or any(waited):
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
 
     def _take_folder(self, checkpoint: str | None) -> None:
         """Make the output folder this run's own, which it stays if the trainer trains again."""

@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
+from hf_capsule_mt.modeling.weight_hashes import write_hashes
+
 TRAINING_WEIGHTS = "training_weights.safetensors"
 """Beside the averages of a checkpoint: the weights that training goes on with."""
 
@@ -74,6 +76,7 @@ class WeightAverage(TrainerCallback):
         """Write the weights that training goes on with into a checkpoint."""
         weights = {name: weight.detach().contiguous() for name, weight in self._weights.items()}
         save_file(weights, Path(folder) / TRAINING_WEIGHTS)
+        write_hashes(Path(folder))
 
     @torch.no_grad()
     def _put(self, values: list[Tensor]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file
-from tiny_run import arguments, write_corpus
+from tiny_run import arguments, files, stop_at, write_corpus
 
 from hf_capsule_mt.checkpoints import checkpoints
 from hf_capsule_mt.cli.train import main
@@ -78,6 +78,38 @@ def test_last_is_the_newest_whole_checkpoint(corpus, run, finished):
     record = json.loads((run / "run_record.json").read_text())
     assert record["training"]["resume_from_checkpoint"] == "run/checkpoint-4"
     assert is_finished_as(run, finished)
+
+
+def test_from_the_last_update_there_is_none_to_make(corpus, run, finished):
+    shutil.copytree(finished / "checkpoint-6", run / "checkpoint-6")
+    train(corpus, run, resume_from_checkpoint="last")
+    assert json.loads((run / "run_record.json").read_text())["updates"] == 6
+    assert is_finished_as(run, finished)
+
+
+def test_a_checkpoint_after_the_last_update(corpus, run, capsys):
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="last", max_steps=3)
+    assert "'run/checkpoint-4', of update 4, but max_steps is 3; raise it, or name an earlier checkpoint" in message
+
+
+@pytest.mark.parametrize("updates", [5, 6])
+def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, updates):
+    """With a learning rate of 0 no evaluation is better than the first; two are waited for."""
+    evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
+    options = {"learning_rate": 0, "early_stopping_patience": 2, "load_best_model_at_end": True, **evaluated}
+    with monkeypatch.context() as patch:
+        if updates == 5:
+            stop_at(patch, updates)
+        else:
+            patch.setattr(TranslationTrainer, "_finalize_training", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(corpus, tmp_path, max_steps=20, **options)
+    train(corpus, tmp_path, max_steps=20, resume_from_checkpoint="last", **options)
+    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
+
+
+def raise_interrupt(*args):
+    raise KeyboardInterrupt
 
 
 def test_the_folder_of_a_run_is_no_checkpoint(corpus, finished, tmp_path, capsys):
@@ -167,9 +199,15 @@ def test_damaged_state(corpus, run, capsys, monkeypatch, name, damage):
         ),
         ({"seed": 9}, "whose run had data_seed 42, where this has 9"),
         ({"max_source_length": 8}, "whose run had pairs 60, where this has "),
+        ({"train_file": ["train.source", "other.target"]}, "whose run had SHA-256 of the target"),
+        ({"bpe_dropout": 0.1}, "whose run had bpe_dropout 0.0, where this has 0.1"),
     ],
 )
-def test_other_batches(corpus, run, capsys, options, message):
+def test_other_batches(corpus, run, capsys, monkeypatch, options, message):
+    monkeypatch.setattr("hf_capsule_mt.training.data._Loader._dropout", lambda loader: None)
+    lines = (corpus / "train.target").read_text().splitlines()
+    Path("other.target").write_text("\n".join(reversed(lines)) + "\n")
+    shutil.copy(corpus / "train.source", "train.source")
     assert message in error_of(capsys, corpus, run, resume_from_checkpoint="last", **options)
 
 

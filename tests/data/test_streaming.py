@@ -169,12 +169,13 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
         ({"window": WINDOW - 1}, "--shuffle_buffer"),
         ({"seed": 2}, "--data_seed"),
         ({"resegment": SimpleNamespace(probability=0.1)}, "--bpe_dropout"),
+        ({"rows": Rows(None, None, "rows", "other")}, "--train_file_weights"),
     ],
 )
 def test_a_stream_refuses_to_go_on_where_batches_were_cut_otherwise(changed, option):
     state = next(iter(stream("one"))).state
     own = {"max_tokens": MAX_TOKENS, "limits": LIMITS, "window": WINDOW, "seed": 1}
-    other = TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **{**own, **changed})
+    other = TokenBudgetStream(**{"rows": stream("one").rows, "tokenizer": tiny_tokenizer(), **own, **changed})
     with pytest.raises(ValueError, match=f"would be left out, or trained on again; go on with .*{option}"):
         other.load_state(state)
     TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **own).load_state(state)

@@ -1,10 +1,11 @@
 """The average of the weights: what it is, where it is used, and that a resumed run goes on with both."""
 
 import json
+import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, files, stop_at, write_corpus
 from transformers import AutoModelForSeq2SeqLM
@@ -12,6 +13,7 @@ from transformers import AutoModelForSeq2SeqLM
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.weight_average import TRAINING_WEIGHTS, WeightAverage
+from hf_capsule_mt.weights import check_hashes
 
 DECAY = 0.7
 SAVING = {
@@ -78,6 +80,15 @@ def test_it_is_saved_and_the_weights_beside_it(averaged):
             if name in saved:
                 torch.testing.assert_close(saved[name].double(), expected, rtol=1e-6, atol=1e-7)
         assert any(not torch.equal(saved[name], training[name]) for name in saved if name in training)
+
+
+def test_both_are_verified(averaged, tmp_path):
+    folder = shutil.copytree(averaged[0] / "checkpoint-4", tmp_path / "checkpoint-4")
+    check_hashes(folder)
+    weights = load_file(folder / TRAINING_WEIGHTS)
+    save_file({name: weight + 1 for name, weight in weights.items()}, folder / TRAINING_WEIGHTS)
+    with pytest.raises(OSError, match=f"{TRAINING_WEIGHTS} is not what was saved"):
+        check_hashes(folder)
 
 
 def test_it_is_evaluated(averaged, corpus):
