@@ -292,6 +292,7 @@ class TranslationPipeline(ChunkPipeline):
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
         words = self.model.generate(**model_inputs, **options)
+        words = getattr(words, "sequences", words)
         found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         if any(_needs_alignment(segment) for segment in segments):

@@ -55,6 +55,7 @@ def test_generation_arguments(marian, translator):
     assert translator(SENTENCES[0], generation_config=GenerationConfig(**arguments, decoder_start_token_id=0)) == (
         expected(translator.model, translator.tokenizer, SENTENCES[0], **arguments)
     )
+    assert translator(SENTENCES, **arguments, return_dict_in_generate=True, output_scores=True) == by_hand
     made_so = pipeline("translation", model=str(marian), device="cpu", **arguments)
     assert made_so(SENTENCES, batch_size=4) == by_hand
     assert made_so(SENTENCES[0], num_return_sequences=1) == by_hand[0][:1]

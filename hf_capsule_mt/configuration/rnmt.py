@@ -7,7 +7,7 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of RNMT."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .guided_routing import GuidedRoutingFields
 from .recurrent import RecurrentConfig
@@ -71,9 +71,10 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
 
     sentence_aggregation: str | None = None
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def check_fields(self) -> None:
+        """Check the fields, as [`PortableConfig.check_fields`] does."""
         self._validate_guided_routing()
-        super().__post_init__(**kwargs)
+        super().check_fields()
 
 
 __all__ = ["RNMTConfig"]

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from ..source_limits import positions
 from .families import ADAPTERS
 from .products import PRECISIONS, precisions_on
 from .search import Decoding, Search, Settings, Translation, begin_search, finish
@@ -49,6 +50,8 @@ class Engine:
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
         self._name, self._dtype = model.name_or_path, dtype
+        self.positions: float = positions(model.config) or float("inf")
+        """The most tokens that a translation can have."""
         with torch.no_grad():
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
@@ -135,12 +138,17 @@ class Engine:
 
     def _admitted(self, search: Search | None, sources: list[Source], settings: Settings, index: int) -> Search:
         """Return the search, or a new one if nothing is left of it, with sentences more."""
+        limits = [source.limit for source in sources]
+        if max(limits) > self.positions:
+            raise ValueError(
+                f"a translation may have {max(limits)} tokens, and {self._name or 'the model'} has {self.positions} "
+                "positions; lower the limit"
+            )
         rows = [torch.tensor(source.ids) for source in sources]
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         words = pad_sequence(rows, batch_first=True, padding_value=settings.pad)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
-        limits = [source.limit for source in sources]
         with torch.inference_mode():
             decoding = self._begin(encoded, mask, settings)
             new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)

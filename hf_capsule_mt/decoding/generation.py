@@ -64,6 +64,10 @@ def generate(
         _check_asked_for(input_ids, generation_config, model_kwargs)
         engine = engine_of(model, dtype)
         settings, limits = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
+        if max(limits) > engine.positions:
+            raise UnsupportedError(
+                f"translations may have {max(limits)} tokens, and there are {engine.positions} positions"
+            )
     except UnsupportedError as reason:
         _log_once(str(reason))
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
@@ -123,8 +127,8 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
         UnsupportedModelError: if the engine cannot decode this model.
         ValueError: if there is no such precision.
     """
-    if model.training:
-        raise UnsupportedModelError("the model is in training mode")
+    if any(module.training for module in model.modules()):
+        raise UnsupportedModelError("the model, or a part of it, is in training mode")
     if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
         # Not those of old and of new weights at a time.
         release(model)
@@ -237,7 +241,8 @@ def _transformers(
             f"custom_generate is called in the mode {mode.value!r}, which it cannot do; call generate() without it"
         )
     scores = FiniteScores(model)
-    processors = LogitsProcessorList([*(logits_processor or ()), scores])
+    # Before what changes scores, so that it sees the model's own.
+    processors = LogitsProcessorList([scores, *(logits_processor or ())])
     search = getattr(type(model), _SLOW[mode])
     found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
     scores.check()

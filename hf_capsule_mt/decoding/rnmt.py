@@ -8,7 +8,7 @@ from transformers.utils import ModelOutput
 from ..modeling.layers.conditional_gru import AdditiveAttention, ConditionalGRU, ConditionalGRUStep, GRUStep
 from ..modeling.layers.linear import GateLinear, UnitGainLinear
 from ..modeling.ops.additive_scores import additive_scores
-from ..modeling.ops.masks import mean_over_words
+from ..modeling.ops.masks import mean_over_words, word_mask
 from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .guided_routing import Guide
 from .products import Make, Map
@@ -75,7 +75,7 @@ class RNMTDecoding:
         self.adapter, self.num_beams = adapter, num_beams
         self.keys, self.values = encoded.attention_keys, encoded.last_hidden_state
         self.sentence_state = encoded.sentence_state
-        self.mask = None if mask is None else mask.bool()
+        self.mask = word_mask(mask, self.values)
         start = adapter.start(mean_over_words(self.values, self.mask)).tanh()
         self.states = start.repeat_interleave(num_beams, dim=0)
         self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, mask)

@@ -20,7 +20,9 @@ def example_source(model: PreTrainedModel, lengths: tuple[int, ...] = (5, 3)) ->
     """Return the encoder's input for sentences of chance words."""
     config, generator = model.config, torch.Generator().manual_seed(0)
     shape = len(lengths), max(lengths)
-    words = torch.randint(model.get_input_embeddings().num_embeddings, shape, generator=generator)
+    # Which the decoder reads too.
+    num_words = min(stack.embed_tokens.num_embeddings for stack in (model.get_encoder(), model.get_decoder()))
+    words = torch.randint(num_words, shape, generator=generator)
     mask = (torch.arange(shape[1]) < torch.tensor(lengths).unsqueeze(1)).long()
     return {"input_ids": words.masked_fill(mask == 0, config.pad_token_id), "attention_mask": mask}
 

@@ -17,8 +17,8 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.caps_nmt import CapsNMTConfig
-from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer, reading_orders
-from .ops.masks import reading_mask
+from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
+from .ops.masks import next_word_mask
 from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput
 from .recurrent_seq2seq import (
     RecurrentEmbeddings,
@@ -74,12 +74,8 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
             **kwargs: `output_hidden_states` and `return_dict`.
         """
         words = self._embed(input_ids, inputs_embeds)
-        hidden_states = F.dropout(words, self.config.dropout, self.training)
-        mask = None if attention_mask is None else attention_mask.bool()
-        orders = reading_orders(reading_mask(attention_mask, words))
-        for layer in self.layers:
-            # In the order of the sentence already, if there is no mask.
-            hidden_states = layer(hidden_states, None if mask is None else orders[0], orders[1])
+        words = F.dropout(words, self.config.dropout, self.training)
+        hidden_states, mask = self._read(words, attention_mask)
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
         return SentenceEncoderOutput(hidden_states, self.projection(vectors.flatten(-2)), vectors, routing)
 
@@ -124,7 +120,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         if sentence_state is None:
             raise ValueError("sentence_state is missing; the decoder reads that of the encoder's output")
         past_key_values = self._cache(past_key_values, len(self.layers), use_cache)
-        mask = None if attention_mask is None else attention_mask[:, -words.shape[1] :].bool()
+        mask = next_word_mask(attention_mask, words)
         hidden_states = F.dropout(sentence_state.unsqueeze(1) + words, self.config.dropout, self.training)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, past_key_values=past_key_values)

@@ -11,8 +11,9 @@ from transformers.utils import ModelOutput
 
 from ..configuration.recurrent import RecurrentConfig
 from .layers.linear import init_unit_gain, init_words
-from .layers.recurrent import RecurrentCache
+from .layers.recurrent import RecurrentCache, reading_orders
 from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
+from .ops.masks import reading_mask, word_mask
 from .safe_loading import SafetensorsOnly
 from .undivided_modules import UndividedModules
 from .weight_hashes import HashedWeights
@@ -51,6 +52,15 @@ class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly,
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         return inputs_embeds * self.config.d_model**0.5
+
+    def _read(self, states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return what an encoder's layers make of words `[batch, length, d]`, and the mask of these as `word_mask`."""
+        mask = word_mask(attention_mask, states)
+        orders = reading_orders(reading_mask(mask, states))
+        for layer in self.layers:
+            # In the order of the sentence already, if there is no mask.
+            states = layer(states, None if mask is None else orders[0], orders[1])
+        return states, mask
 
     def _cache(self, past_key_values: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
         """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""

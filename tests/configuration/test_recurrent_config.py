@@ -1,6 +1,7 @@
 """The configurations of the recurrent families: presets, and the rejection of wrong values."""
 
 import pytest
+from transformers import AutoConfig
 
 from hf_capsule_mt import CapsNMTConfig, RNMTConfig, preset_config
 from hf_capsule_mt.configuration import decoding_fields, method_config_class
@@ -68,6 +69,21 @@ def test_overrides_reach_the_config(method, tmp_path):
         assert {name: getattr(made, name) for name in overrides} == overrides
         assert made.to_dict() == config.to_dict()
     assert CLASSES[method].from_pretrained(tmp_path, num_sentence_capsules=2).num_sentence_capsules == 2
+
+
+@pytest.mark.parametrize("method", CLASSES)
+def test_fields_by_the_names_of_transformers(method, tmp_path):
+    config = CLASSES[method](hidden_size=64, num_hidden_layers=2)
+    assert (config.d_model, config.encoder_layers, config.hidden_size) == (64, 2, 64)
+    config.save_pretrained(tmp_path)
+    for wrong, message in (
+        ({"hidden_size": 63}, "d_model is 63; allowed are even"),
+        ({"num_hidden_layers": 0}, "encoder_layers is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CLASSES[method](**wrong)
+        with pytest.raises(ValueError, match=message):
+            AutoConfig.from_pretrained(tmp_path, **wrong)
 
 
 @pytest.mark.parametrize(

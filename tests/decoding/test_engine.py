@@ -3,6 +3,7 @@
 import gc
 import logging
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from ending_models import VOCABULARY, ending, sources
 from torch.nn.utils import parametrizations
 from transformers import LogitsProcessor, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.decoding import Engine, Source, UnsupportedModelError, engine_of, generate, translate_stream
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.decoding.layer_aggregation import layer_aggregation
 from hf_capsule_mt.decoding.products import Product
@@ -25,6 +26,15 @@ class _Odd(LogitsProcessor):
     def __call__(self, input_ids, scores):
         scores = scores.clone()
         scores[:, 1::2] = -torch.inf
+        return scores
+
+
+class _Largest(LogitsProcessor):
+    """Leaves scores whose sum is not finite, though each is."""
+
+    def __call__(self, input_ids, scores):
+        scores = scores.clone()
+        scores[:, 5] = torch.finfo(scores.dtype).max
         return scores
 
 
@@ -43,6 +53,7 @@ def _both(model, **options):
         {"do_sample": True, "num_beams": 1},
         {"do_sample": True},
         {"logits_processor": LogitsProcessorList([_Odd()])},
+        {"logits_processor": LogitsProcessorList([_Largest()])},
         {"stopping_criteria": StoppingCriteriaList([MaxTimeCriteria(100)])},
         {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
         {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
@@ -162,7 +173,25 @@ def test_training_mode(engine_calls):
         engine.encode(**sources(2))
     expected, found = _both(model)
     assert torch.equal(expected, found)
+    model.eval()
+    model.model.decoder.train()
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
     assert not engine_calls
+
+
+@pytest.mark.parametrize("limit", [9, 10])
+def test_translations_longer_than_the_positions(limit, engine_calls):
+    model = aggregated("none", max_position_embeddings=9)
+    model.generation_config.eos_token_id = model.config.vocab_size - 1
+    source = sources(2, longest=6)
+    with nullcontext() if limit == 9 else pytest.raises(IndexError):
+        model.generate(**source, max_new_tokens=limit, custom_generate=generate)
+    assert len(engine_calls) == (limit == 9)
+    with (
+        nullcontext() if limit == 9 else pytest.raises(ValueError, match=r"may have 10 tokens, and .* has 9 positions")
+    ):
+        list(translate_stream(model, [Source([5, 6, 2], limit)]))
 
 
 def test_a_model_is_freed_with_its_engine():

@@ -23,6 +23,7 @@ OPTIONS = {
     "no_repeat_ngram_size": {**BEAMS, "no_repeat_ngram_size": 2},
     "repetition_penalty": {**BEAMS, "repetition_penalty": 1.3},
     "bad_words": {**BEAMS, "bad_words_ids": [[9], [14], [33], [EOS + 1]]},
+    "bad_eos": {**BEAMS, "bad_words_ids": [[EOS]], "min_length": 4},
     "bad_sequences": {**BEAMS, "bad_words_ids": [[9], [14, 20], [EOS + 1]]},
     "suppress_tokens": {**BEAMS, "suppress_tokens": [5, 37, 69, 400, 10**6]},
     "begin_suppress_tokens": {**BEAMS, "begin_suppress_tokens": [EOS, 7]},

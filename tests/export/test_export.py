@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from exported_models import every_kind, model_of
+from families import translator
 from plug_table import FAMILIES, promised
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
@@ -110,6 +111,11 @@ def test_refusals(tmp_path, monkeypatch, capsys):
     message = 'the format onnx needs onnx, onnxscript, onnxruntime; pip install "hf-capsule-mt[export]"'
     assert message in _error(capsys, ["--model", "model", "--output_dir", "new"])
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_words_of_examples_are_in_both_vocabularies():
+    model = translator("marian-none", share_encoder_decoder_embeddings=False, decoder_vocab_size=9)
+    assert int(example_source(model, (200,))["input_ids"].max()) == 8
 
 
 def test_a_failed_check_leaves_nothing(tmp_path, monkeypatch, capsys):

@@ -76,7 +76,7 @@ def test_a_mask_of_another_shape_is_refused():
     model, batch = aggregated("gdr"), training_batch()
     encoded = model.get_encoder()(**source_batch())
     mask = batch.pop("attention_mask")[:, None, None].bool()
-    with pytest.raises(ValueError, match=r"attention_mask has shape \(3, 1, 1, 7\); .* \[batch, source\]"):
+    with pytest.raises(ValueError, match=r"attention mask has shape \(3, 1, 1, 7\); .* \[batch, length\]"):
         model(**batch, encoder_outputs=encoded, attention_mask=mask)
 
 

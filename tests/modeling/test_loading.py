@@ -65,8 +65,9 @@ def test_round_trip(name, tied, checkpoint):
 @every_kind
 def test_base_model_of_a_checkpoint(name, checkpoint):
     model = translator(name)
-    base = AutoModel.from_pretrained(checkpoint(model))
+    base, found = AutoModel.from_pretrained(checkpoint(model), output_loading_info=True)
     assert type(base) is type(model.model)
+    assert not found["missing_keys"]
     for key, value in base.state_dict().items():
         assert torch.equal(value, model.model.state_dict()[key]), key
 
@@ -236,6 +237,15 @@ def test_resize_token_embeddings(name, tied, size, checkpoint):
     model(**training_batch()).loss.backward()
     assert model.generate(**source_batch(), max_length=5).shape[0] == 3
     assert torch.equal(logits(AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model))), logits(model))
+
+
+@each_family
+def test_resize_token_embeddings_to_a_multiple(name):
+    model = translator(name)
+    before = logits(model)
+    model.resize_token_embeddings(VOCABULARY + 1, pad_to_multiple_of=8, mean_resizing=False)
+    torch.testing.assert_close(logits(model)[..., :VOCABULARY], before)
+    assert logits(model).shape[-1] % 8 == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
