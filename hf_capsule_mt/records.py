@@ -147,11 +147,13 @@ class RunRecord(Record):
     environment: Environment
 
     @property
-    def updates_per_second(self) -> float:
-        """Return the updates per second in the command's last call, with its evaluations."""
-        resumed = self.training.resume_from_checkpoint
-        before = 0 if resumed is None else int(Path(resumed).name.rpartition("-")[2])
-        return (self.updates - before) / self.seconds_of_this_call
+    def updates_per_second(self) -> float | None:
+        """Return the updates per second in the command's last call, with its evaluations.
+
+        None if it went on from a checkpoint whose folder does not say after how many.
+        """
+        before = Path(self.training.resume_from_checkpoint or "checkpoint-0").name.rpartition("-")[2]
+        return (self.updates - int(before)) / self.seconds_of_this_call if before.isdecimal() else None
 
 
 @dataclass(frozen=True)

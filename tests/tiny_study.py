@@ -56,7 +56,7 @@ def write_record(folder, name, bleu, *, method, tests=("test",), config=None, lo
     run["training"] |= {"warmup_steps": 4, "logging_steps": 2, **changes.pop("training", {})}
     run["config"] = {"d_model": 128, **config}
     run["environment"] |= {"device": "a machine", "packages": {"torch": "2"}}
-    run |= {"parameters": 2_605_056, "updates": 8, "seconds_of_this_call": 4.0, **changes}
+    run |= {"command": "", "parameters": 2_605_056, "updates": 8, "seconds_of_this_call": 4.0, **changes}
     (folder / f"{name}_run_record.json").write_text(json.dumps(run))
     for test in tests:
         evaluation = encode(read(EvaluationRecord, STORED / "multi30k_transformer_test_2016_flickr.json"))

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from transformers import HfArgumentParser
+from transformers.utils import CONFIG_NAME
 
 from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
-from .steps import SET_HERE, Job, Plan, Step, needs_eflomal
-from .study import SECTIONS, Figure, Row, Study
+from .steps import Job, Plan, Step, needs_eflomal
+from .study import SECTIONS, SET_HERE, Figure, Row, Study
 
 
 def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
@@ -38,7 +39,9 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
         _check_config(row, where)
     for name, figure in study.figures.items():
         _check_figure(study, figure, f"{study.name}: figures.{name}")
-    for job in Plan(study, Path("runs"), Path("records")).jobs():
+    jobs = Plan(study, Path("runs"), Path("records")).jobs()
+    _check_records(study, jobs)
+    for job in jobs:
         for step in job.steps:
             _check_step(step, f"{study.name}: {job.name}: {step.command}", parsers[step.command])
 
@@ -99,7 +102,20 @@ def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
 def _will_be_there(plan: Plan, row: Row, seed: int, jobs: Sequence[Job]) -> bool:
     """Return whether the model of a row is there, or is trained by one of the jobs."""
     trained = any(job.row == row and job.seed == seed and not job.done() for job in jobs)
-    return trained or plan.model(row, seed).is_dir()
+    # The folder of a run that was interrupted is there too.
+    return trained or (plan.model(row, seed) / CONFIG_NAME).is_file()
+
+
+def _check_records(study: Study, jobs: Sequence[Job]) -> None:
+    owners: dict[Path, str] = {}
+    for job in jobs:
+        for path in job.records:
+            other = owners.setdefault(path, job.name)
+            if other != job.name:
+                raise ValueError(
+                    f"{study.name}: {path.name} would be a record of {other!r:.120} and of {job.name!r:.120}; rename "
+                    "a row, or a test set"
+                )
 
 
 def _check_options(options: Mapping[str, Any], where: str, parser: argparse.ArgumentParser, set_here: set[str]) -> None:

@@ -12,6 +12,7 @@ and from their runs what it makes otherwise.
 """
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,14 @@ from typing import Any
 from hf_capsule_mt.files import read_json
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 
-from .study import Row, Study
+from .study import SET_HERE, Row, Study
 
 _PRESET = "that of the preset"
 OF_TRAINING = ("run_record.json", "trainer_state.json")
 """Files that a training run leaves."""
 # Beginnings of the names of options that change nothing in the weights.
 _OF_NO_WEIGHT = ("report_to", "run_name", "project", "use_cpu", "disable_tqdm", "log", "hub_", "push_", "dataloader_")
+_OF_LAUNCHERS = {"num_processes", "mixed_precision", "nproc_per_node"}
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,30 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
         # The size is that of the model it starts from, and so may the method be.
         wanted |= {"size": None, "method": row.method if found["method"] is not None else None}
     pairs = {name: (value, found[name]) for name, value in wanted.items() if name in found and value is not None}
+    pairs["model_name_or_path"] = row.start, _start(found["model_name_or_path"], row)
     pairs |= {name: (row.config.get(name, _PRESET), overrides.get(name, _PRESET)) for name in {*row.config, *overrides}}
     if row.teacher is None:
         pairs |= {name: (value, given.get(name)) for name, value in data.items()}
+    unset = _set_by(run.command) - _OF_LAUNCHERS - row.train.keys() - data.keys() - SET_HERE["train"]
+    # What only looks at the weights; and the precision, which the launcher sets too.
+    free = (*_OF_NO_WEIGHT, "eval_", "save_", "per_device_eval_", "generation_", "bf16", "fp16")
+    pairs |= {name: ("the default", found.get(name)) for name in unset if not name.startswith(free)}
     for name, (value, other) in pairs.items():
         if _plain(value) != _plain(other):
             raise ValueError(
                 f"{path} is the record of another run: its {name} is {other!r}, that of the row {row.name!r} is "
                 f"{value!r}; rename the row, or remove its run and its records to train it again"
             )
+
+
+def _start(model: str | None, row: Row) -> str | None:
+    """Return the row that a run began with, if its model is one of that row's, else the model."""
+    return row.start if model is not None and row.start in Path(model).parts else model
+
+
+def _set_by(command: str) -> set[str]:
+    """Return the names of the options in a command line."""
+    return {word[2:].partition("=")[0] for word in shlex.split(command) if word.startswith("--")}
 
 
 def _plain(value: Any) -> Any:

@@ -14,18 +14,6 @@ from .study import Row, Study, Test
 
 # Commands whose processes share the work.
 LAUNCHED = ("train", "distill", "translate")
-_CORPUS = {"train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
-# Options that a study's sections cannot set, since they follow from the rest.
-SET_HERE = {
-    "train_tokenizer": {*_CORPUS, "output_dir", "overwrite_output_dir"},
-    "distill": {*_CORPUS, "model", "output_file"},
-    "train": {*_CORPUS, "validation_file", "method", "size", "config_overrides", "model_name_or_path"}
-    | {"model_revision", "tokenizer_name", "output_dir", "seed", "resume_from_checkpoint"}
-    | {"overwrite_output_dir"},
-    "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
-    "translate": {"model", "input_file", "output_file"},
-    "evaluate": {"hypotheses", "references", "sources", "alignment_data", "output_file"},
-}
 
 
 def needs_eflomal(evaluate: Mapping[str, Any]) -> bool:

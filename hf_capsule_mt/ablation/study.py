@@ -16,7 +16,7 @@ rows:
   - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
   - {name: gdr, method: gdr, start: transformer, against: [em-3]}    # tested for significance; else against the first
 questions:
-  guided: {asks: Does guided routing help?, effect: 0.5, rows: [gdr]}    # BLEU more that would count as yes
+  guided: {asks: "Does guided routing help?", effect: 0.5, rows: [gdr]}    # BLEU more that would count as yes
 """
 
 import itertools
@@ -30,6 +30,18 @@ from .strict_yaml import check_kind, check_list, check_mapping, load_yaml
 
 SECTIONS = ("train_tokenizer", "distill", "train", "average_checkpoints", "translate", "evaluate")
 """The commands whose options a study sets."""
+_CORPUS = {"train_file", "dataset_name", "dataset_config_name", "source_lang", "target_lang"}
+SET_HERE = {
+    "train_tokenizer": {*_CORPUS, "output_dir", "overwrite_output_dir"},
+    "distill": {*_CORPUS, "model", "output_file"},
+    "train": {*_CORPUS, "validation_file", "method", "size", "config_overrides", "model_name_or_path"}
+    | {"model_revision", "tokenizer_name", "output_dir", "seed", "resume_from_checkpoint"}
+    | {"overwrite_output_dir"},
+    "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
+    "translate": {"model", "input_file", "output_file"},
+    "evaluate": {"hypotheses", "references", "sources", "alignment_data", "output_file"},
+}
+"""Options of the commands that a study's sections cannot set, since they follow from the rest."""
 LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
 
 _LONGEST_NAME = 100
@@ -37,9 +49,9 @@ _MOST_ROWS = 1000
 _MOST = 1_000_000
 _IN_BRACES = re.compile(r"{([^{}]*)}")
 # Fields of `Study` that the file gives as they are, where it gives them.
-_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth", "baseline")
+_AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth")
 _STUDY = {
-    **dict.fromkeys(("title", "about", "size", *_AS_GIVEN), str),
+    **dict.fromkeys(("title", "about", "size", "baseline", *_AS_GIVEN), str),
     **dict.fromkeys(("speed", "decoding", "seeds", "rows"), list),
     **dict.fromkeys(("data", "tests", "figures", "cost", "questions", *SECTIONS), dict),
 }
@@ -146,6 +158,8 @@ class Study:
     sections: Mapping[str, Mapping[str, Any]]
     """Options by command."""
     rows: tuple[Row, ...]
+    baseline: str
+    """The row that others are tested against for significance, unless they name another."""
     tokenizer: str | None = None
     """An existing tokenizer; without it one is trained."""
     launcher: str = LAUNCHER
@@ -159,8 +173,6 @@ class Study:
     """A record of hf-capsule-mt growth."""
     decoding: tuple[str, ...] = ()
     """Records of benchmarks/trained.py: trained rows, by the engine."""
-    baseline: str | None = None
-    """The row that others are tested against for significance, unless they name another; else the first."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     cost: Cost | None = None
     questions: tuple[Question, ...] = ()
@@ -171,8 +183,7 @@ class Study:
 
     def compared_with(self, row: Row) -> tuple[str, ...]:
         """Return the names of the rows that a row is tested against; of the baseline, none."""
-        others = row.against or (self.baseline or self.rows[0].name,)
-        return tuple(name for name in others if name != row.name)
+        return tuple(name for name in row.against or (self.baseline,) if name != row.name)
 
 
 def read_study(path: Path) -> Study:
@@ -189,6 +200,7 @@ def read_study(path: Path) -> Study:
     points = (row for number, item in items for row in _rows(item, f"{where}: rows[{number}]", found))
     rows = list(itertools.islice(points, _MOST_ROWS + 1))
     _check_rows(rows, where)
+    baseline = found.get("baseline", rows[0].name)
     tests = tuple(_test(name, item, f"{where}: tests") for name, item in found["tests"].items())
     if not tests:
         raise ValueError(f"{where}: tests is empty")
@@ -198,12 +210,14 @@ def read_study(path: Path) -> Study:
     cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
     names = [row.name for row in rows]
     questions = tuple(_questions(found.get("questions", {}), f"{where}: questions"))
-    named = [("baseline", found.get("baseline", names[0]))]
+    named = [("baseline", baseline)]
     named += [(f"rows: {row.name!r:.80}: against", name) for row in rows for name in row.against]
     named += [(f"questions.{each.name}.rows", name) for each in questions for name in each.rows]
     for key, name in named:
         if name not in names:
             raise ValueError(f"{where}: {key} is {name!r:.80}; the rows are {', '.join(names):.1000}")
+    asked = {name for each in questions for name in each.rows}
+    _check_seeds(rows, dict.fromkeys(asked, (baseline,)), where)
     return Study(
         name=path.stem,
         title=found["title"],
@@ -212,6 +226,7 @@ def read_study(path: Path) -> Study:
         tests=tests,
         sections=sections,
         rows=tuple(rows),
+        baseline=baseline,
         speed=_records("speed", found, where),
         decoding=_records("decoding", found, where),
         figures=_figures(found.get("figures", {}), f"{where}: figures", tests),
@@ -308,7 +323,14 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
         _check_no_circle(row, by_name, (row.name,), where)
         if row.name in row.against:
             raise ValueError(f"{where}: the row {row.name!r:.80} is against itself; name other rows")
-        for name, why in ((row.start, "starts from"), *((name, "is compared with") for name in row.against)):
+
+
+def _check_seeds(rows: Sequence[Row], compared: Mapping[str, tuple[str, ...]], where: str) -> None:
+    """Check that what a row is compared with has its seeds: what it names, or `compared`, by which it answers."""
+    by_name = {row.name: row for row in rows}
+    for row in rows:
+        others = row.against or compared.get(row.name, ())
+        for name, why in ((row.start, "starts from"), *((name, "is compared with") for name in others)):
             other = by_name.get(name)
             if other is not None and not set(row.seeds) <= set(other.seeds):
                 raise ValueError(

@@ -34,7 +34,8 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
         cells = [result.row.name, *_run_cells(result), *(seeds_cell(result.bleu(test)) for test in tests)]
         scores = [result.row.published.get(test) for test in published]
         cells += ["" if score is None else f"{score:.2f}" for score in scores]
-        cells += [f"{mean(one.run.updates_per_second for one in result.seeds):.2f}"]
+        rates = [rate for one in result.seeds if (rate := one.run.updates_per_second) is not None]
+        cells += [f"{mean(rates):.2f}" if rates else ""]
         table.append([*cells, *(ratio if any(map(any, ratios)) else [])])
     return table
 

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 from tiny_study import study_of_two, write_study
 
+from hf_capsule_mt.ablation import study as study_module
 from hf_capsule_mt.ablation.checks import check_files, check_study
 from hf_capsule_mt.ablation.steps import Plan
 from hf_capsule_mt.ablation.study import read_study
@@ -85,7 +86,7 @@ def test_a_row_starts_from_another_of_the_same_seed(tmp_path, study, parsers):
         {"name": "longer", "method": "transformer", "start": "plain", "seeds": [2]},
     ]
     study["rows"].reverse()
-    found = read(tmp_path, study)
+    found = read(tmp_path, study | {"baseline": "plain"})
     check_study(found, parsers)
     jobs = Plan(found, tmp_path / "runs", tmp_path).jobs()
     trained = {job.name: next(step for step in job.steps if step.command == "train").options for job in jobs}
@@ -106,7 +107,11 @@ def test_what_a_row_starts_from_must_be_there(tmp_path, study):
     check_files(plan, plan.jobs())
     with pytest.raises(FileNotFoundError, match=r"'guided' starts from 'plain', whose model is not in .*average; put"):
         check_files(plan, plan.jobs()[1:])
-    (tmp_path / "runs/plain/seed1/average").mkdir(parents=True)
+    model = tmp_path / "runs/plain/seed1/average"
+    model.mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="whose model is not in"):
+        check_files(plan, plan.jobs()[1:])
+    (model / "config.json").touch()
     check_files(plan, plan.jobs()[1:])
 
 
@@ -285,6 +290,28 @@ def test_files_that_are_none(tmp_path, text, message):
 def test_mistakes_of_values(tmp_path, study, parsers, key, value, message):
     with pytest.raises(ValueError, match=message):
         check_study(read(tmp_path, changed(study, key, value)), parsers)
+
+
+def test_a_row_that_answers_needs_seeds_of_the_baseline(tmp_path, study):
+    study["rows"][1]["seeds"] = [1, 2]
+    assert read(tmp_path, study).rows[1].seeds == (1, 2)
+    study["questions"] = {"q": {"asks": "?", "effect": 1, "rows": ["student"]}}
+    with pytest.raises(
+        ValueError, match=r"'student' has seeds \(1, 2\), but 'plain', which it is compared with by the"
+    ):
+        read(tmp_path, study)
+
+
+def test_records_of_one_name(tmp_path, study, parsers):
+    study["seeds"] = [1, 2]
+    study["rows"].append({**study["rows"][0], "name": "plain_seed2"})
+    with pytest.raises(ValueError, match="a record of 'plain_seed2, seed 1' and of 'plain, seed 2'; rename a row"):
+        check_study(read(tmp_path, study), parsers)
+
+
+def test_the_example_in_the_docstring_is_a_study(tmp_path):
+    (tmp_path / "two.yaml").write_text(study_module.__doc__.partition("\n\n")[2])
+    assert read_study(tmp_path / "two.yaml").questions[0].asks == "Does guided routing help?"
 
 
 def test_missing_files(tmp_path, study):

@@ -1,6 +1,7 @@
 """Tables are made from records alone: their numbers are those that one gets by hand."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -60,7 +61,8 @@ def test_speed_ratios_are_those_of_the_same_model(study, records):
     path = records / "two_student_run_record.json"
     record = json.loads(path.read_text())
     # As of a run that starts from a model.
-    path.write_text(json.dumps({**record, "model": {**record["model"], "method": None, "size": None}}))
+    of_no_method = {"method": None, "size": None, "model_name_or_path": "a/model"}
+    path.write_text(json.dumps({**record, "model": {**record["model"], **of_no_method}}))
     started = replace(study, rows=(study.rows[0], replace(study.rows[1], start="a/model")))
     assert score_table(started, read_results(started, records), [speed])[2][-2:] == ["0.76", "0.88"]
     speed.results[name] = replace(found, parameters=1)
@@ -103,6 +105,10 @@ def test_caption(study, records):
             "its head_aggregation_cross_layers is 'None', that of the row 'plain' is 'that of the preset'",
         ),
         ({"data": {"train_file": ["other.en", "other.de"]}}, r"its train_file is \['other.en', 'other.de'\]"),
+        (
+            {"command": "-m cli.train --max_steps 8 --rdrop_alpha 5 --save_steps 2"},
+            "its rdrop_alpha is None, that of the row 'plain' is 'the default'",
+        ),
         ({"training": {"seed": 2}}, "its seed is 2, that of the row 'plain' is 1"),
         ({"training": {"learning_rate": 0.002}}, "its learning_rate is 0.002, that of the row 'plain' is '1e-3'"),
     ],
@@ -111,6 +117,26 @@ def test_records_of_another_run(study, records, changes, message):
     write_record(records, "two_plain", 20, **{"method": "transformer", "config": SMALL, **changes})
     with pytest.raises(ValueError, match=f"two_plain_run_record.json is the record of another run: {message}"):
         read_results(study, records)
+
+
+@pytest.mark.parametrize(
+    ("start", "model", "fits"),
+    [
+        (None, "runs/other/seed1", False),
+        ("other", None, False),
+        ("other", "runs/plain/seed1", False),
+        ("other", "runs/other/seed1/average", True),
+        ("a/model", "a/model", True),
+    ],
+)
+def test_what_a_row_starts_from_is_what_its_run_started_from(study, records, start, model, fits):
+    path = records / "two_plain_run_record.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "model": {**record["model"], "model_name_or_path": model}}))
+    started = replace(study, rows=(replace(study.rows[0], start=start, seeds=(1,)),))
+    message = f"its model_name_or_path is {model!r}, that of the row 'plain' is {start!r}"
+    with nullcontext() if fits else pytest.raises(ValueError, match=message):
+        assert len(read_results(started, records)) == 1
 
 
 @pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[]", "is no object"), ("{}", "lacks comm")])
@@ -137,6 +163,7 @@ def test_what_a_run_records_of_itself_is_its_row(tmp_path):
     study = study_of_two(tmp_path)
     study["train"] = {"learning_rate": "5e-3", "use_cpu": True, "report_to": "tensorboard", "eval_strategy": "steps"}
     study["train"] |= {"data_seed": None, "max_source_length": 256, "label_smoothing": 0.1}
+    study["train"] |= {"max_tokens_per_batch": 4096, "max_steps": 3000, "warmup_steps": 2000}
     study["rows"] = [{"name": "em", "method": "em-routing"}]
     study["data"] = {name: record["data"][name] for name in ("train_file", "validation_file")}
     (tmp_path / "two_em_run_record.json").write_text(json.dumps(record))
