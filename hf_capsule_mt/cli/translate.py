@@ -222,7 +222,7 @@ def _jobs(
     """Yield the windows that are not finished."""
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
-    first = 1
+    first, number = 1, -1
     for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window, reading)):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
         if partial is not None and partial.has(header):
@@ -238,6 +238,8 @@ def _jobs(
             progress.skip(len(texts) - sum(map(len, batches)))
             yield Job(encoded, batches, header, done, numbers, segments)
         first += len(lines)
+    if partial is not None:
+        partial.check_end(number + 1)
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:

@@ -209,6 +209,31 @@ def test_a_finished_window_of_another_run_is_not_taken(
         assert not target.exists()
 
 
+@pytest.mark.parametrize("left", [5, 0])
+def test_a_finished_window_that_the_input_lacks(
+    checkpoint, source, tmp_path, expected, capsys, monkeypatch, small_windows, left
+):
+    """The input lost its last lines between an interrupted run and the next one."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    target, index, text = tmp_path / "out.de", tmp_path / "out.de.partial.json", source.read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(command.PartialOutput, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            translate(checkpoint, source, target)
+    source.write_text("".join(text.splitlines(keepends=True)[:left]))
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, target)
+    message = f"{index} is from an interrupted run with a longer input: it finished 3 windows, and now there are "
+    assert f"{message}{2 if left else 0}; repeat that run to finish it, or delete it" in capsys.readouterr().err
+    assert not target.exists()
+    source.write_text(text)
+    translate(checkpoint, source, target)
+    assert lines_of(target) == expected
+
+
 def test_an_empty_file(checkpoint, source, tmp_path):
     source.write_text("")
     translate(checkpoint, source, tmp_path / "out.de")
