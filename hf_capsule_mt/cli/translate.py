@@ -51,7 +51,7 @@ from . import decoding
 from .arrivals import arrivals
 from .errors import report_user_errors
 from .input import check_input_file
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 from .progress import Progress
@@ -172,8 +172,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_input_file("--input_file", args.input_file)
     check_output_file(args.output_file)
     check_output_file(args.report)
-    if args.report is not None and args.report in (args.output_file, args.input_file):
-        raise ValueError(f"--report names {args.report}, which is another file of this command; name another")
+    outputs = (("--output_file", args.output_file), ("--report", args.report))
+    check_distinct(outputs, [args.input_file or _STANDARD_INPUT])
     if _language(args) is not None:
         check_language(_language(args))
     if args.keep is not None:

@@ -108,7 +108,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "gone.en", "--model", "model"], "--input_file names gone.en, which is not a file"),
         (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
-        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "are the same file"),
+        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "is another file of this"),
         (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),
         (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3; line i"),
         (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams is of use with --input_file alone"),
@@ -124,6 +124,20 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
     assert (tmp_path / "ref.de").read_text() == "c b a\n\ng f e d\n"
+
+
+@pytest.mark.parametrize("lost", ["out.de", "ref1.de", "in.en"])
+@pytest.mark.parametrize("option", ["--output_file", "--length_figure"])
+def test_no_file_that_is_read_is_written(files, tmp_path, capsys, option, lost):
+    """By whatever name."""
+    (tmp_path / "in.en").write_text("a\n\nb\n")
+    before = (tmp_path / lost).read_bytes()
+    (tmp_path / "link.svg").symlink_to(tmp_path / lost)
+    sources = ["--sources", str(tmp_path / "in.en"), "--length_edges", "3"]
+    with pytest.raises(SystemExit):
+        main(["--hypotheses", files[0], "--references", files[1], *sources, option, str(tmp_path / "link.svg")])
+    assert f"{option} names {tmp_path}/link.svg, which is another file of this command" in capsys.readouterr().err
+    assert (tmp_path / lost).read_bytes() == before
 
 
 @pytest.mark.exhaustive

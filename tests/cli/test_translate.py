@@ -320,6 +320,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
     BertConfig().save_pretrained(encoder_only)
     latin = tmp_path / "latin.en"
     latin.write_bytes("a\nä\n".encode("latin-1"))
+    (tmp_path / "link.en").symlink_to(source)
     capsys.readouterr()
 
     def fail(*_, **__):
@@ -337,6 +338,10 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--input_file": latin}, "latin.en:2"),
         ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
         ({"--output_file": tmp_path}, "is a folder; name a file"),
+        ({"--output_file": source}, "in.en, which is another file of this command, and would be lost; name another"),
+        ({"--output_file": tmp_path / "link.en"}, "/link.en, which is another file of this command"),
+        ({"--report": tmp_path / "model" / ".." / "in.en"}, "/in.en, which is another file of this command"),
+        ({"--report": tmp_path / "model" / ".." / "out.de"}, "/out.de, which is another file of this command"),
         ({"--window": 0}, "--window is 0; it must be at least 1"),
         ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
         ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),
