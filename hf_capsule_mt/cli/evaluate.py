@@ -159,7 +159,8 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
 
     def describe(path: Path) -> DataFile:
-        return DataFile(str(path), hash_file(path))
+        # What came through a pipe is gone: a second reading would find nothing, or wait for ever.
+        return DataFile(str(path), None if path.is_fifo() else hash_file(path))
 
     hypotheses = args.hypotheses or args.translations_file
     return {

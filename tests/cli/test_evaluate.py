@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt.cli import evaluate_translation, translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.records import EvaluationRecord, read
+from hf_capsule_mt.records import DataFile, EvaluationRecord, read
 
 HEADERS = ("metric", "| sour", "| syst")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
@@ -55,6 +56,21 @@ def test_table_and_record(files, tmp_path, capsys):
     assert {"device", "cpu_threads", "commit", "date"} <= environment.keys()
     assert read(EvaluationRecord, record_file).scores["bleu"].score == scores["bleu"]["score"]
     assert {file.name for file in tmp_path.iterdir()} == {"out.de", "ref1.de", "ref2.de.gz", "record.json"}
+
+
+def test_what_comes_through_a_pipe_is_read_once(files, tmp_path):
+    record_file = tmp_path / "record.json"
+    reader, writer = os.pipe()
+    os.write(writer, Path(files[0]).read_bytes())
+    os.close(writer)
+    # As a shell names what <(...) writes.
+    pipe = f"/dev/fd/{reader}"
+    main(["--hypotheses", pipe, "--references", files[1], "--metrics", "bleu", "--output_file", str(record_file)])
+    os.close(reader)
+    record = read(EvaluationRecord, record_file)
+    assert record.hypotheses == DataFile(pipe, None)
+    assert record.references[0].sha256 is not None
+    assert record.scores["bleu"].score == score_translations(HYPOTHESES, REFERENCES[:1])["bleu"]["score"]
 
 
 @pytest.fixture
