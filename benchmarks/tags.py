@@ -99,7 +99,7 @@ def translations(
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
     found = {}
     for batch, generated in generate_batches(model, encoded, batches, num_beams=num_beams):
-        for index, row, pair in zip(batch, generated.tolist(), words_before_end(generated, tokenizer.eos_token_id)):
+        for index, row, pair in zip(batch, generated.tolist(), words_before_end(generated, model.generation_config)):
             found[index] = [row[0], *with_end(*pair)]
     for index in range(len(sources)):
         yield found[index], tokenizer.decode(found[index], skip_special_tokens=True)

@@ -2,11 +2,12 @@
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -33,42 +34,87 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_bytes(path: Path, data: bytes) -> None:
-    """Write `data` to `path`; an interruption leaves the old file, or none."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        # A link that somebody laid here would lead the bytes to another file.
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        # The error names the temporary file, which nobody knows.
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+    """Write `data` to `path`; an interruption leaves the old file, or none.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    with _replaced([path]) as [file]:
+        file.write(data)
 
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that becomes `path` when the block ends, compressed if its name ends in .gz; an interruption leaves
-    the old file, or none.
+    """Yield the file of [`replaced_files`] for one path; an interruption leaves the old file, or none."""
+    with replaced_files([path]) as [file]:
+        yield file
+
+
+@contextmanager
+def replaced_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+    """Yield files that become `paths`, in their order, when the block ends, compressed if their names end in .gz.
+
+    An interruption leaves the old files, or the last of them is missing.
+
+    Raises:
+        OSError: if a file cannot be written; what the block itself raises stays as it is.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    # A link that somebody laid here would lead the bytes to another file.
-    temporary.unlink(missing_ok=True)
+    with _replaced(paths) as files, ExitStack() as stack:
+        yield [
+            stack.enter_context(_compressed(file) if path.suffix == ".gz" else file) for path, file in zip(paths, files)
+        ]
+
+
+def _compressed(file: BinaryIO) -> gzip.GzipFile:
+    # No name and no time in it, so that the same bytes are the same file.
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+
+
+@contextmanager
+def _replaced(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+    temporaries = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
     try:
-        with open(temporary, "xb") as file:
-            if path.suffix == ".gz":
-                # No name and no time in it, so that the same bytes are the same file.
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
-                    yield compressed
-            else:
-                yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        # The error names the temporary file, which nobody knows.
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
+        with ExitStack() as stack:
+            files = (io.BufferedWriter(_Temporary(*both)) for both in zip(temporaries, paths))
+            yield [stack.enter_context(file) for file in files]
+        # A new file beside an old one would look like a pair.
+        for path in paths[1:]:
+            path.unlink(missing_ok=True)
+        for temporary, path in zip(temporaries, paths):
+            with _naming(path):
+                os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+class _Temporary(io.FileIO):
+    """A new file at `temporary`, whose errors name `path`."""
+
+    def __init__(self, temporary: Path, path: Path) -> None:
+        self._path = path
+        with _naming(path):
+            # A link that somebody laid here would lead the bytes to another file.
+            temporary.unlink(missing_ok=True)
+            super().__init__(temporary, "xb")
+
+    def write(self, data: bytes) -> int:
+        with _naming(self._path):
+            return super().write(data)
+
+    def close(self) -> None:
+        with _naming(self._path):
+            super().close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors name a file that is known, in the place of the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def open_to_append(path: Path) -> IO[str]:

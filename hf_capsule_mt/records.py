@@ -158,7 +158,7 @@ class RunRecord(Record):
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that was read, as it was named, and the SHA-256 of its content."""
+    """A file that was read, as it was named, and the SHA-256 of its content; None of a pipe, which comes but once."""
 
     file: str
     sha256: str | None = None

@@ -1,18 +1,61 @@
 """Hashes are those of the files, and a folder has one lock."""
 
 import hashlib
+import os
+import resource
 from threading import Timer
 
 import pytest
 from filelock import FileLock
 
-from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked
+from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, replaced_file
 
 
 def test_hashes(tmp_path):
     (tmp_path / "text").write_text("grün\n\n漢字\n", encoding="utf-8")
     digest = hashlib.sha256("grün\n\n漢字\n".encode()).hexdigest()
     assert hash_text(["grün", "", "漢字"]) == hash_file(tmp_path / "text") == digest
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_an_error_while_a_file_is_open_is_not_the_files(tmp_path, name):
+    (tmp_path / name).write_bytes(b"old")
+    with pytest.raises(OSError, match=r"^the weights are damaged$"), replaced_file(tmp_path / name):
+        raise OSError("the weights are damaged")
+    assert (tmp_path / name).read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.fixture
+def limited_size():
+    """No file may have more than 4,096 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# The last bytes are written when the file is closed.
+@pytest.mark.parametrize("size", [5_000, 1_000_000])
+@pytest.mark.parametrize("name", ["text", "text.gz"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path, limited_size, name, size):
+    with (
+        pytest.raises(OSError, match=f"^{tmp_path / name} cannot be written: File too large$"),
+        replaced_file(tmp_path / name) as file,
+    ):
+        file.write(os.urandom(size))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_that_cannot_be_made_is_named(tmp_path):
+    for path, reason in ((tmp_path / "absent" / "text", "No such file"), (tmp_path / "text" / "text", "Not a direc")):
+        (tmp_path / "text").touch()
+        with pytest.raises(OSError, match=f"^{path} cannot be written: {reason}"), replaced_file(path):
+            pass
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder cannot be written: Is a directory"), replaced_file(tmp_path / "folder"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "folder"}
 
 
 def test_a_folder_has_one_lock(tmp_path):

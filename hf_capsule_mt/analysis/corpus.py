@@ -12,9 +12,9 @@ from hf_capsule_mt.evaluation.translator import (
     generate_batches,
     source_limit,
     tokenize_targets,
+    with_end,
+    words_before_end,
 )
-
-from .sentence import written_words
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,9 @@ def translate_corpus(
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     targets = [[] for _ in encoded]
-    ends = model.config.eos_token_id, model.config.pad_token_id
     for batch, generated in generate_batches(model, encoded, batches, **generate_options):
-        for index, row in zip(batch, generated.tolist(), strict=True):
-            targets[index] = written_words(row, *ends)
+        for index, written in zip(batch, words_before_end(generated, model.generation_config), strict=True):
+            targets[index] = with_end(*written)
         if on_batch is not None:
             on_batch(len(batch))
     return _checked(Corpus(encoded, targets, generated=True))

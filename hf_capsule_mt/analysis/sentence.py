@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.translator import encode_lines, generate_batches
+from hf_capsule_mt.evaluation.translator import encode_lines, generate_batches, with_end, words_before_end
 from hf_capsule_mt.source_limits import source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, teacher_force
 
@@ -71,7 +71,8 @@ def read_sentence(
     source_ids = encode_lines(tokenizer, [source], limit)[0]
     if translation is None:
         _, generated = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
-        target_ids = written_words(generated[0].tolist(), model.config.eos_token_id, model.config.pad_token_id)
+        [written] = words_before_end(generated, model.generation_config)
+        target_ids = with_end(*written)
     else:
         target_ids = tokenizer(text_target=translation, truncation=True, max_length=limit)["input_ids"]
     return read_encoded(model, tokenizer, source_ids, target_ids, translation)
@@ -93,18 +94,6 @@ def read_encoded(
         translation=translation,
         **_read_routing(model, source_ids, target_ids),
     )
-
-
-def written_words(sequence: list[int], eos: int | list[int] | None, pad: int | None) -> list[int]:
-    """Return the ids that `generate()` wrote, from a row of its output: up to the first end, without padding."""
-    ends = eos if isinstance(eos, list) else [eos]
-    words = sequence[1:]
-    for place, word in enumerate(words):
-        if word in ends:
-            return words[: place + 1]
-    while words and words[-1] == pad:
-        words.pop()
-    return words
 
 
 def _read_routing(model: PreTrainedModel, source_ids: list[int], target_ids: list[int]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 from . import decoding
 from .errors import report_user_errors
 from .input import check_input_file
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 
@@ -127,8 +127,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
-    if {Path(file).resolve() for file in args.train_file} & {Path(file).resolve() for file in args.output_file}:
-        raise ValueError("--output_file names a file of --train_file; name another, or the corpus would be lost")
+    check_distinct((("--output_file", Path(file)) for file in args.output_file), map(Path, args.train_file))
 
 
 def _look_through(args: argparse.Namespace) -> tuple[int, str]:

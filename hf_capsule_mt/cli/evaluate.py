@@ -30,7 +30,7 @@ from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
 from .errors import report_user_errors
 from .input import check_input_file, check_line_counts
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 
@@ -105,6 +105,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     for option, path in given:
         if path is not None:
             check_input_file(option, path, pipe=True)
+    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "length_figure", "translations_file")]
+    check_distinct(outputs, [args.input_file, *(args.alignment_data or ()), *(path for _, path in given)])
     if args.input_file is not None:
         return
     wanted = evaluate_length.is_wanted(args) or args.adequacy
@@ -157,7 +159,8 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
 
     def describe(path: Path) -> DataFile:
-        return DataFile(str(path), hash_file(path))
+        # What came through a pipe is gone: a second reading would find nothing, or wait for ever.
+        return DataFile(str(path), None if path.is_fifo() else hash_file(path))
 
     hypotheses = args.hypotheses or args.translations_file
     return {

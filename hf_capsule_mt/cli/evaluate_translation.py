@@ -45,8 +45,6 @@ def check_options(args: argparse.Namespace) -> None:
     args.sources = args.input_file
     if args.translations_file is not None:
         check_output_file(args.translations_file)
-        for file in (args.input_file, *args.references):
-            check_two_files(args.translations_file, file, "--translations_file")
 
 
 def translate_input(args: argparse.Namespace) -> list[str] | None:

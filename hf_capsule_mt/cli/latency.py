@@ -21,7 +21,7 @@ from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
 
 from .errors import report_user_errors
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
@@ -49,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
     check_output_file(args.output_file)
+    check_distinct([("--output_file", args.output_file)], [args.input_file, args.reference_file])
+    if args.num_sentences is not None and args.num_sentences < 1:
+        raise ValueError(f"--num_sentences is {args.num_sentences}; it must be at least 1")
     sentences, args.vocab_size = _sentences(args)
     configs, device = configs_of_rows(args), device_of(args)
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}
@@ -77,7 +80,7 @@ def _sentences(args: argparse.Namespace) -> tuple[list[tuple[list[int], int]], i
         sources, targets = text.sources, text.targets
     sources, targets = sources[: args.num_sentences], targets[: args.num_sentences]
     if not sources:
-        raise ValueError(f"{args.input_file} holds no sentence, or --num_sentences is {args.num_sentences}")
+        raise ValueError(f"{args.input_file} holds no sentence")
     words = tokenizer(sources)["input_ids"]
     lengths = [len(ids) for ids in tokenizer(text_target=targets)["input_ids"]]
     return list(zip(words, lengths, strict=True)), len(tokenizer)

@@ -1,6 +1,7 @@
 """The files and folders that a command writes."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from hf_capsule_mt.files import check_empty
@@ -17,6 +18,20 @@ def check_output_file(path: Path | None) -> None:
         raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"{path} cannot be written, for its folder is read-only; name another")
+
+
+def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None]) -> None:
+    """Raise a ValueError if an output file, which comes with its option, is an input or another output by whatever
+    name; None stands for no file.
+    """
+    taken = {path.resolve() for path in inputs if path is not None}
+    for option, path in outputs:
+        if path is not None:
+            if path.resolve() in taken:
+                raise ValueError(
+                    f"{option} names {path}, which is another file of this command, and would be lost; name another"
+                )
+            taken.add(path.resolve())
 
 
 def check_output_folder(path: Path, option: str = "--output_dir") -> None:

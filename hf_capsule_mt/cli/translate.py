@@ -51,7 +51,7 @@ from . import decoding
 from .arrivals import arrivals
 from .errors import report_user_errors
 from .input import check_input_file
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 from .processes import leave_group_at_exit
 from .progress import Progress
@@ -172,8 +172,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         check_input_file("--input_file", args.input_file)
     check_output_file(args.output_file)
     check_output_file(args.report)
-    if args.report is not None and args.report in (args.output_file, args.input_file):
-        raise ValueError(f"--report names {args.report}, which is another file of this command; name another")
+    outputs = (("--output_file", args.output_file), ("--report", args.report))
+    check_distinct(outputs, [args.input_file or _STANDARD_INPUT])
     if _language(args) is not None:
         check_language(_language(args))
     if args.keep is not None:
@@ -222,7 +222,7 @@ def _jobs(
     """Yield the windows that are not finished."""
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
-    first = 1
+    first, number = 1, -1
     for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window, reading)):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
         if partial is not None and partial.has(header):
@@ -238,6 +238,8 @@ def _jobs(
             progress.skip(len(texts) - sum(map(len, batches)))
             yield Job(encoded, batches, header, done, numbers, segments)
         first += len(lines)
+    if partial is not None:
+        partial.check_end(number + 1)
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:

@@ -89,20 +89,20 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     Raises:
         ValueError: if the files do not go together, or a pattern matches nothing.
     """
-    words = [(_expand(file, name), str(file)) for file in files]
-    texts = [word for word in words if file_format(word[0][0]) == "text"]
-    sources, targets = _sides_of_text(texts)
-    if not words or len(sources) != len(targets):
+    words = [_expand(file, name) for file in files]
+    formats = [file_format(paths[0]) for paths in words]
+    texts = [place for place, kind in enumerate(formats) if kind == "text"]
+    translations = _translations(words, texts)
+    if not words or len(texts) != 2 * len(translations):
         raise ValueError(f"{name}: give {_ALLOWED}, not {', '.join(map(str, files)) or 'nothing'}.")
     corpora = []
-    for paths, word in words:
-        kind = file_format(paths[0])
+    for place, (file, paths, kind) in enumerate(zip(files, words, formats)):
         if kind in _NAMED:
-            columns.check(f"{name}: {word}")
+            columns.check(f"{name}: {file}")
         if kind != "text":
             corpora.append(Corpus(tuple(Shard(kind, (path,)) for path in paths)))
-        elif (paths, word) in sources:
-            corpora.append(_text_corpus(paths, targets[sources.index((paths, word))][0], name))
+        elif place in translations:
+            corpora.append(_text_corpus(paths, words[translations[place]], name))
     return corpora
 
 
@@ -116,16 +116,15 @@ def _expand(file: str | Path, name: str) -> tuple[Path, ...]:
     return found
 
 
-def _sides_of_text(texts: list[tuple[tuple[Path, ...], str]]) -> tuple[list, list]:
+def _translations(words: Sequence[tuple[Path, ...]], texts: Sequence[int]) -> dict[int, int]:
+    """Return the place of each translation by that of its sources, of the places that `texts` have among the words."""
     if len(texts) == 2:
-        return texts[:1], texts[1:]
-    endings = [_without_compression(paths[0]).suffix for paths, _ in texts]
-    if len(set(endings)) > 2:
-        return texts, []
-    sides = [
-        [word for word, ending in zip(texts, endings) if (ending == endings[0]) == first] for first in (True, False)
-    ]
-    return sides[0], sides[1]
+        return {texts[0]: texts[1]}
+    endings = {place: _without_compression(words[place][0]).suffix for place in texts}
+    if len(set(endings.values())) != 2:
+        return {}
+    sources = [place for place in texts if endings[place] == endings[texts[0]]]
+    return dict(zip(sources, (place for place in texts if place not in sources)))
 
 
 def _text_corpus(sources: tuple[Path, ...], targets: tuple[Path, ...], name: str) -> Corpus:

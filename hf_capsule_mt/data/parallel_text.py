@@ -98,7 +98,8 @@ def write_parallel_text(
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> None:
-    """Write pairs as they come, as [`read_parallel_text`] reads them; an interruption leaves old files, or none.
+    """Write pairs as they come, as [`read_parallel_text`] reads them; an interruption leaves the old files, or
+    the last is missing.
 
     A line break in a segment becomes a space, with a warning that counts them, and so does a tab in a .tsv file, which
     could not hold it otherwise.

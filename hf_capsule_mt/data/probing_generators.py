@@ -123,10 +123,16 @@ def _sentence_length(sentences: Sequence[str], sizes: SplitSizes) -> tuple[dict[
     by_label = _by_length(sentences, PUBLISHED_BINS)
     needed = sum(sizes.of_a_label(len(PUBLISHED_BINS)))
     bins, origin = PUBLISHED_BINS, "as published"
-    if min(map(len, by_label.values())) < needed and len(sentences) > 1:
+    if min(map(len, by_label.values())) < needed and len(sentences) >= needed * len(PUBLISHED_BINS):
         lengths = [len(sentence.split()) for sentence in sentences]
         cuts = [int(cut) + 1 for cut in quantiles(lengths, n=len(PUBLISHED_BINS))]
         bins = [range(*ends) for ends in pairwise([min(lengths), *cuts, max(lengths) + 1])]
+        if not all(bins):
+            length, number = Counter(lengths).most_common(1)[0]
+            raise ValueError(
+                f"sentence_length: the text gives no {len(bins)} classes of about as many sentences, for {number} of "
+                f"{len(lengths)} have {length} words; take text of more different lengths"
+            )
         by_label, origin = _by_length(sentences, bins), "quantiles of the text, which does not fill the published bins"
     return by_label, f"lengths {', '.join(f'{bin_.start}-{bin_.stop - 1}' for bin_ in bins)} ({origin})"
 

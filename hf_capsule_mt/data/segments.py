@@ -4,10 +4,9 @@ import gzip
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
-from hf_capsule_mt.files import replaced_file
+from hf_capsule_mt.files import replaced_files
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +52,14 @@ def _line_bytes(line: str, number: int, where: object) -> bytes:
 def write_lines(files: Sequence[Path], contents: Sequence[Iterable[str]]) -> None:
     """Write the lines of each file as they come, as many of one as of another, and count them afterwards.
 
-    A file is compressed if its name ends in .gz.
+    A file is compressed if its name ends in .gz. An interruption leaves the old files, or the last is missing.
 
     Raises:
         ValueError: see [`text_bytes`]; nothing is written then.
         OSError: if a file cannot be written, or reads back as another number of lines.
     """
     number = 0
-    with ExitStack() as stack:
-        outputs = [stack.enter_context(replaced_file(file)) for file in files]
+    with replaced_files(files) as outputs:
         for number, row in enumerate(zip(*contents, strict=True), start=1):
             for file, output, line in zip(files, outputs, row):
                 output.write(_line_bytes(line, number, file))

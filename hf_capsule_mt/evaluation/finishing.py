@@ -54,8 +54,7 @@ class Finisher:
         return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
 
     def _judged(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[dict[str, Any]]:
-        eos = self._model.generation_config.eos_token_id
-        words, ends = zip(*words_before_end(generated, eos))
+        words, ends = zip(*words_before_end(generated, self._model.generation_config))
         sources = [self._encoded[index] for index in batch]
         targets = list(map(with_end, words, ends))
         scores = sequence_scores(self._model, sources, targets)
@@ -81,5 +80,5 @@ class Finisher:
         return finished
 
     def _aligner(self, segment: MarkedSegment, index: int, generated: Tensor, attention: Tensor) -> AttentionAligner:
-        [(words, _)] = words_before_end(generated[None], self._model.generation_config.eos_token_id)
+        [(words, _)] = words_before_end(generated[None], self._model.generation_config)
         return aligner(attention, self._tokenizer, segment.text, self._encoded[index], words)

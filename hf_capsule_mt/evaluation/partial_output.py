@@ -46,6 +46,15 @@ class PartialOutput:
         check_header(self._index, self._windows[header["window"]]["header"], header)
         return True
 
+    def check_end(self, windows: int) -> None:
+        """Raise a ValueError if more are finished than the `windows` of the input."""
+        if len(self._windows) > windows:
+            raise ValueError(
+                f"{self._index} is from an interrupted run with a longer input: it finished {len(self._windows)} "
+                f"windows, and now there are {windows}; repeat that run to finish it, or delete it and all others of "
+                "its name to start afresh"
+            )
+
     def unfinished(self, header: Mapping[str, Any]) -> dict[int, Found]:
         """Return the translations of a window that is not finished, by index; see [`read_journals`]."""
         return read_journals(self._output_file, header)

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
 from hf_capsule_mt.markdown import markdown_table
 
-from .bleu_statistics import sentence_statistics
+from .bleu_statistics import bleu, sentence_statistics
 from .scores import check_aligned, make_metrics
 
 _NAMES = {
@@ -137,30 +138,19 @@ def sign_test_p_value(better: int, worse: int) -> float:
 def _sign_test(
     metric: BLEU, baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]]
 ) -> Comparison:
-    old = sentence_statistics(metric, baseline, references)
-    new = sentence_statistics(metric, system, references)
-    totals = [sum(column) for column in zip(*old)]
-    score = _bleu(totals)
-    replaced = [
-        _bleu([total - before + after for total, before, after in zip(totals, was, becomes)])
-        for was, becomes in zip(old, new)
-        if was != becomes
-    ]
-    better, worse = sum(other > score for other in replaced), sum(other < score for other in replaced)
+    old, new = (np.array(sentence_statistics(metric, side, references)) for side in (baseline, system))
+    totals = old.sum(0)
+    # In one array, where what is equal has equal scores, to the last bit.
+    score, other, *replaced = bleu(np.vstack([totals, new.sum(0), totals - old + new])).tolist()
+    better, worse = sum(one > score for one in replaced), sum(one < score for one in replaced)
     return Comparison(
         baseline=score,
-        score=_bleu([sum(column) for column in zip(*new)]),
+        score=other,
         p_value=sign_test_p_value(better, worse),
         signature=metric.get_signature().format(),
         better=better,
         worse=worse,
     )
-
-
-def _bleu(statistics: Sequence[int]) -> float:
-    orders = (len(statistics) - 2) // 2
-    counts, totals = list(statistics[:orders]), list(statistics[orders:-2])
-    return BLEU.compute_bleu(counts, totals, *statistics[-2:], smooth_method="exp").score
 
 
 def _comparison(results: Sequence, signature: str) -> Comparison:

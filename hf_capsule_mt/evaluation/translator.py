@@ -6,7 +6,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
@@ -141,31 +147,35 @@ def translate_batches(
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        texts = decode_words(tokenizer, generated, model.generation_config.eos_token_id)
+        texts = decode_words(tokenizer, generated, model.generation_config)
         yield dict(zip(batch, texts if finish is None else finish(batch, generated, texts), strict=True))
 
 
-def decode_words(
-    tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor, eos_token_id: int | list[int] | None
-) -> list[str]:
+def decode_words(tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor, settings: GenerationConfig) -> list[str]:
     """Return the texts of token ids `[batch, length]` up to their ends, without special tokens."""
-    rows = [words for words, _ in words_before_end(generated, eos_token_id)]
+    rows = [words for words, _ in words_before_end(generated, settings)]
     return tokenizer.batch_decode(rows, skip_special_tokens=True)
 
 
-def words_before_end(
-    generated: torch.Tensor, eos_token_id: int | list[int] | None
-) -> list[tuple[list[int], int | None]]:
-    """Return the words of token ids `[batch, length]` up to their ends, and the end of each, None if it has none."""
-    ends = eos_token_id if isinstance(eos_token_id, list) else [eos_token_id]
+def words_before_end(generated: torch.Tensor, settings: GenerationConfig) -> list[tuple[list[int], int | None]]:
+    """Return the words of token ids `[batch, length]` up to their ends, and the end of each, None if it has none; its
+    words are those before the padding then.
+    """
+    eos = settings.eos_token_id
+    ends = eos if isinstance(eos, list) else [eos]
+    # Transformers fills up with -1 where it knows no end.
+    filling = (settings.pad_token_id, -1)
     rows = []
     for row in generated.tolist():
-        # The first word is where decoding starts; behind its end a row is filled with ends.
+        # The first word is where decoding starts; behind its end a row is filled with ends or padding.
         words = row[1:]
-        length = next((place for place, word in enumerate(words) if word in ends), len(words))
-        # Transformers fills up with -1 where it knows no end.
-        kept = [word for word in words[:length] if word >= 0]
-        rows.append((kept, words[length] if length < len(words) else None))
+        length = next((place for place, word in enumerate(words) if word in ends), None)
+        if length is not None:
+            rows.append((words[:length], words[length]))
+            continue
+        while words and words[-1] in filling:
+            words.pop()
+        rows.append((words, None))
     return rows
 
 

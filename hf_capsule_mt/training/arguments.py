@@ -138,12 +138,17 @@ class DataArguments:
             raise ValueError("give either --train_file or --dataset_name")
         for name in ("train_file", "validation_file"):
             for file in getattr(self, name):
-                if not Path(file).is_file() and not glob.glob(file):
+                if not any(Path(found).is_file() for found in (file, *glob.glob(file))):
                     raise ValueError(f"{name} names {file}, which is not a file; check the path")
         if self.dataset_name is not None and None in (self.columns.source, self.columns.target):
             raise ValueError(
                 f"dataset_name is {self.dataset_name!r}; it needs --source_lang and --target_lang, or --source_column "
                 "and --target_column"
+            )
+        if self.train_file_weights and not self.train_file:
+            raise ValueError(
+                f"train_file_weights is {self.train_file_weights}, but dataset_name {self.dataset_name!r} is one "
+                "corpus; leave out --train_file_weights, or name files with --train_file"
             )
         self._check_numbers()
 

@@ -139,8 +139,8 @@ def distill(
     lengths = [0 if result is not None else len(ids) for ids, result in zip(encoded, results)]
     batches = batch_by_tokens(lengths, max_tokens_per_batch)
     for batch, generated in generate_batches(model, encoded, batches, **options):
-        eos = model.generation_config.eos_token_id
-        texts, found = decode_words(tokenizer, generated, eos), words_before_end(generated, eos)
+        settings = model.generation_config
+        texts, found = decode_words(tokenizer, generated, settings), words_before_end(generated, settings)
         likely = [None] * len(batch)
         if scores:
             likely = sequence_scores(model, [encoded[index] for index in batch], list(starmap(with_end, found)))

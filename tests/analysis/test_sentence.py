@@ -5,7 +5,7 @@ import torch
 from routed_models import KINDS, TOKENIZER, routed
 from tiny_marian import marian_tokenizer, tiny_model
 
-from hf_capsule_mt.analysis.sentence import read_sentence, written_words
+from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.evaluation.translator import translate_lines
@@ -81,21 +81,6 @@ def test_a_model_without_routing_only_translates():
 def test_a_blank_source():
     with pytest.raises(ValueError, match="the source is blank"):
         read_sentence(routed("capsule"), TOKENIZER, "  ")
-
-
-@pytest.mark.parametrize(
-    ("sequence", "words"),
-    [
-        ([PAD, 5, 6, EOS, PAD, PAD], [5, 6, EOS]),
-        ([PAD, 5, 6, PAD], [5, 6]),
-        ([PAD, PAD, 5, PAD], [PAD, 5]),
-        ([PAD, EOS, EOS], [EOS]),
-        ([PAD], []),
-    ],
-)
-def test_what_was_written(sequence, words):
-    assert written_words(sequence, EOS, PAD) == words
-    assert written_words(sequence, [EOS, 9], PAD) == words
 
 
 def test_pieces_of_bytes():

@@ -177,6 +177,7 @@ def error_of(arguments, capsys):
         (["--train_file", "nowhere.en"], "nowhere.en, which is not a file"),
         (["--output_file", "one"], "name a source and a target file"),
         (["--output_file", "a.en", "a.en"], "name a source and a target file"),
+        (["--output_file", "a.en", "./a.en"], "--output_file names a.en, which is another file of this command"),
         (["--output_file", "out.jsonl"], "needs source_lang and target_lang"),
         (["--output_file", "nowhere/out.tsv"], "the folder of nowhere/out.tsv does not exist"),
         (["--model", "/nowhere"], "/nowhere is not a folder"),
@@ -188,7 +189,7 @@ def test_mistakes(corpus, tmp_path, capsys, change, message):
 
 def test_the_corpus_is_not_overwritten(corpus, capsys):
     before = corpus[0].read_bytes()
-    assert "or the corpus would be lost" in error_of(options(corpus, corpus), capsys)
+    assert "is another file of this command, and would be lost" in error_of(options(corpus, corpus), capsys)
     assert corpus[0].read_bytes() == before
 
 

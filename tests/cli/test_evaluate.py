@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from tiny_marian import save_tiny_marian
 from hf_capsule_mt.cli import evaluate_translation, translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.records import EvaluationRecord, read
+from hf_capsule_mt.records import DataFile, EvaluationRecord, read
 
 HEADERS = ("metric", "| sour", "| syst")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
@@ -55,6 +56,21 @@ def test_table_and_record(files, tmp_path, capsys):
     assert {"device", "cpu_threads", "commit", "date"} <= environment.keys()
     assert read(EvaluationRecord, record_file).scores["bleu"].score == scores["bleu"]["score"]
     assert {file.name for file in tmp_path.iterdir()} == {"out.de", "ref1.de", "ref2.de.gz", "record.json"}
+
+
+def test_what_comes_through_a_pipe_is_read_once(files, tmp_path):
+    record_file = tmp_path / "record.json"
+    reader, writer = os.pipe()
+    os.write(writer, Path(files[0]).read_bytes())
+    os.close(writer)
+    # As a shell names what <(...) writes.
+    pipe = f"/dev/fd/{reader}"
+    main(["--hypotheses", pipe, "--references", files[1], "--metrics", "bleu", "--output_file", str(record_file)])
+    os.close(reader)
+    record = read(EvaluationRecord, record_file)
+    assert record.hypotheses == DataFile(pipe, None)
+    assert record.references[0].sha256 is not None
+    assert record.scores["bleu"].score == score_translations(HYPOTHESES, REFERENCES[:1])["bleu"]["score"]
 
 
 @pytest.fixture
@@ -108,7 +124,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "gone.en", "--model", "model"], "--input_file names gone.en, which is not a file"),
         (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
-        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "are the same file"),
+        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "is another file of this"),
         (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),
         (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3; line i"),
         (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams is of use with --input_file alone"),
@@ -124,6 +140,20 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
     assert (tmp_path / "ref.de").read_text() == "c b a\n\ng f e d\n"
+
+
+@pytest.mark.parametrize("lost", ["out.de", "ref1.de", "in.en"])
+@pytest.mark.parametrize("option", ["--output_file", "--length_figure"])
+def test_no_file_that_is_read_is_written(files, tmp_path, capsys, option, lost):
+    """By whatever name."""
+    (tmp_path / "in.en").write_text("a\n\nb\n")
+    before = (tmp_path / lost).read_bytes()
+    (tmp_path / "link.svg").symlink_to(tmp_path / lost)
+    sources = ["--sources", str(tmp_path / "in.en"), "--length_edges", "3"]
+    with pytest.raises(SystemExit):
+        main(["--hypotheses", files[0], "--references", files[1], *sources, option, str(tmp_path / "link.svg")])
+    assert f"{option} names {tmp_path}/link.svg, which is another file of this command" in capsys.readouterr().err
+    assert (tmp_path / lost).read_bytes() == before
 
 
 @pytest.mark.exhaustive

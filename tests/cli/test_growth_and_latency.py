@@ -75,7 +75,16 @@ def test_mistakes_of_growth(options, message, capsys):
     assert message in error_of(growth, [*SMALL, *options], capsys)
 
 
-def test_mistakes_of_latency(files, tmp_path, capsys):
-    assert "num_beams is 0" in error_of(latency, [*files, *SMALL, "--methods", "capsnmt", "--num_beams", "0"], capsys)
-    (tmp_path / "in").write_text("\n")
-    assert "holds no sentence" in error_of(latency, [*files, *SMALL], capsys)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--methods", "capsnmt", "--num_beams", "0"], "num_beams is 0"),
+        (["--num_sentences", "-2"], "--num_sentences is -2; it must be at least 1"),
+        (["--output_file", "in"], "--output_file names in, which is another file of this command, and would be lost"),
+        (["--input_file", "blank"], "blank holds no sentence"),
+    ],
+)
+def test_mistakes_of_latency(files, tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank").write_text("\n")
+    assert message in error_of(latency, [*files, *SMALL, *options], capsys)

@@ -209,6 +209,31 @@ def test_a_finished_window_of_another_run_is_not_taken(
         assert not target.exists()
 
 
+@pytest.mark.parametrize("left", [5, 0])
+def test_a_finished_window_that_the_input_lacks(
+    checkpoint, source, tmp_path, expected, capsys, monkeypatch, small_windows, left
+):
+    """The input lost its last lines between an interrupted run and the next one."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    target, index, text = tmp_path / "out.de", tmp_path / "out.de.partial.json", source.read_text()
+    with monkeypatch.context() as patched:
+        patched.setattr(command.PartialOutput, "finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            translate(checkpoint, source, target)
+    source.write_text("".join(text.splitlines(keepends=True)[:left]))
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, target)
+    message = f"{index} is from an interrupted run with a longer input: it finished 3 windows, and now there are "
+    assert f"{message}{2 if left else 0}; repeat that run to finish it, or delete it" in capsys.readouterr().err
+    assert not target.exists()
+    source.write_text(text)
+    translate(checkpoint, source, target)
+    assert lines_of(target) == expected
+
+
 def test_an_empty_file(checkpoint, source, tmp_path):
     source.write_text("")
     translate(checkpoint, source, tmp_path / "out.de")
@@ -295,6 +320,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
     BertConfig().save_pretrained(encoder_only)
     latin = tmp_path / "latin.en"
     latin.write_bytes("a\nä\n".encode("latin-1"))
+    (tmp_path / "link.en").symlink_to(source)
     capsys.readouterr()
 
     def fail(*_, **__):
@@ -312,6 +338,10 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--input_file": latin}, "latin.en:2"),
         ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
         ({"--output_file": tmp_path}, "is a folder; name a file"),
+        ({"--output_file": source}, "in.en, which is another file of this command, and would be lost; name another"),
+        ({"--output_file": tmp_path / "link.en"}, "/link.en, which is another file of this command"),
+        ({"--report": tmp_path / "model" / ".." / "in.en"}, "/in.en, which is another file of this command"),
+        ({"--report": tmp_path / "model" / ".." / "out.de"}, "/out.de, which is another file of this command"),
         ({"--window": 0}, "--window is 0; it must be at least 1"),
         ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
         ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),

@@ -252,6 +252,9 @@ def test_several_corpora(tmp_path, monkeypatch):
     # As a shell writes it where a pattern is not in quotes.
     assert shards_of(["p-1.en", "p-2.en", "p-1.de", "p-2.de"]) == [p[:1], p[1:]]
     assert shards_of(["q.en.gz", "r-*.tsv", "q.de", "s.jsonl"]) == [q, [("r-1.tsv",), ("r-2.tsv",)], [("s.jsonl",)]]
+    # Another translation of the same sources, and of these a pair that comes twice.
+    assert shards_of(["p-1.en", "p-1.de", "p-1.en", "p-2.de"]) == [p[:1], [("p-1.en", "p-2.de")]]
+    assert shards_of(["p-1.en", "p-1.de"] * 2) == [p[:1], p[:1]]
     with pytest.raises(ValueError, match=r"2 files of sources, from p-1\.en on, and 1 of translations, from q\.de on"):
         shards_of(["p-*.en", "q.de"])
     (tmp_path / "r-3.jsonl").touch()

@@ -30,6 +30,8 @@ def random_text(lengths, size=2000, seed=0):
 
 TEXT = random_text(range(3, 31))
 SENTENCES = unique_sentences(TEXT)
+# As a text whose sentences were cut.
+CUT = [" ".join([f"w{number}", *"abcdefgh"[: number // 100]]) for number in range(2000)]
 
 
 def generate(name, sentences=SENTENCES, sizes=SIZES, num_words=6, seed=0):
@@ -198,6 +200,11 @@ def test_what_can_be_inverted(line, suitable):
         ("sentence_length", {"sentences": []}, "sentence_length: the text gives 0 sentences of class 0, and 29 are"),
         ("sentence_length", {"sentences": ["a"]}, "sentence_length: the text gives 0 sentences of class 0"),
         ("sentence_length", {"sentences": ["a b", "c d", "a"]}, "sentence_length: the text gives "),
+        (
+            "sentence_length",
+            {"sentences": CUT},
+            "no 6 classes .*, for 1200 of 2000 have 9 words; take text of more diff",
+        ),
         ("sentence_length", {"sizes": SplitSizes(6000, 6, 6)}, "lower num_train, num_validation and num_test"),
         ("bigram_shift", {"sentences": []}, "bigram_shift: the text gives 0 sentences of class I, and 87 are needed"),
     ],

@@ -11,7 +11,7 @@ from hf_capsule_mt.data import segments
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text, write_parallel_text
 from hf_capsule_mt.data.segments import unbroken, write_lines
 from hf_capsule_mt.evaluation.journal import Journal, read_journals
-from hf_capsule_mt.files import replaced_file
+from hf_capsule_mt.files import replaced_files
 from hf_capsule_mt.training.distillation import Distilled, Shards
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -79,16 +79,36 @@ def test_half_a_surrogate_pair_is_refused_before_anything_is_written(tmp_path):
     assert [read_lines(file) for file in files] == [["old"], ["alt"]]
 
 
+@pytest.mark.parametrize("names", [["a.en", "a.de"], ["a.en.gz", "a.de.gz"]])
+@pytest.mark.parametrize("old", [True, False])
+def test_an_interruption_leaves_no_pair_of_new_and_old(tmp_path, monkeypatch, names, old):
+    """The last file, by which others see that both are there, is missing."""
+    files, replace = [tmp_path / name for name in names], os.replace
+    if old:
+        write_lines(files, [["old"], ["alt"]])
+
+    def interrupted(temporary, path):
+        if path == files[1]:
+            raise KeyboardInterrupt
+        replace(temporary, path)
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_lines(files, [["new", "a"], ["neu", "b"]])
+    assert read_lines(files[0]) == ["new", "a"]
+    assert [*tmp_path.iterdir()] == files[:1]
+
+
 def test_what_was_written_is_counted(tmp_path, monkeypatch):
     """A disk that forgets the end."""
 
     @contextmanager
-    def forgetful(path):
-        with replaced_file(path) as file:
-            yield file
-            file.truncate(4)
+    def forgetful(paths):
+        with replaced_files(paths) as files:
+            yield files
+            files[0].truncate(4)
 
-    monkeypatch.setattr(segments, "replaced_file", forgetful)
+    monkeypatch.setattr(segments, "replaced_files", forgetful)
     with pytest.raises(OSError, match="holds 1 lines after 2 were written"):
         write_lines([tmp_path / "a"], [["one", "two"]])
 

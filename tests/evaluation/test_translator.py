@@ -5,9 +5,17 @@ import random
 import pytest
 import torch
 from tiny_marian import WORDS, tiny_model, tiny_tokenizer
+from transformers import GenerationConfig
 
 from hf_capsule_mt.evaluation import translator
-from hf_capsule_mt.evaluation.translator import batch_by_tokens, encode_lines, tokenize_lines, translate_lines
+from hf_capsule_mt.evaluation.translator import (
+    batch_by_tokens,
+    encode_lines,
+    generate_batches,
+    tokenize_lines,
+    translate_lines,
+    words_before_end,
+)
 from hf_capsule_mt.source_limits import source_limit
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
@@ -101,6 +109,36 @@ def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):
     assert tokenize_lines(counted, lines) == expected
     assert expected[5] == []
     assert calls == [3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "words", "end"),
+    [
+        ([0, 5, 6, 2, 0, 0], [5, 6], 2),
+        ([0, 5, 9, 2], [5], 9),
+        ([0, 5, 0, 2], [5, 0], 2),
+        ([0, 2, 2], [], 2),
+        ([0, 5, 6, 0, 0], [5, 6], None),
+        ([0, 0, 5, 0, -1], [0, 5], None),
+        ([0], [], None),
+    ],
+)
+def test_what_was_written(sequence, words, end):
+    settings = GenerationConfig(eos_token_id=[2, 9], pad_token_id=0)
+    assert words_before_end(torch.tensor([sequence]), settings) == [(words, end)]
+
+
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_a_translation_at_its_limit_has_no_padding(model, tokenizer, engine):
+    """Beside a longer one, it is filled up."""
+    encoded = encode_lines(tokenizer, make_lines(), 64)
+    [(_, generated)] = generate_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=1)
+    found = words_before_end(generated, model.generation_config)
+    limits = [2 * len(ids) + 20 for ids in encoded]
+    cut = [len(words) == limit for (words, end), limit in zip(found, limits) if end is None]
+    assert cut
+    assert all(cut)
+    assert len(set(limits)) > 1
 
 
 def test_source_limit_is_the_smaller_one():

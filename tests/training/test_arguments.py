@@ -1,8 +1,12 @@
 """Defaults of the command line, what contradicts what, and the messages that say so."""
 
+import re
+
 import pytest
 
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
+
+HUB = {"dataset_name": "b", "source_lang": "en", "target_lang": "de"}
 
 
 def training(**options):
@@ -95,9 +99,17 @@ def test_config_overrides_are_json_or_plain_text():
         ({"train_file": ["a.tsv"], "dataset_name": "b"}, "either --train_file or --dataset_name"),
         ({"dataset_name": "b", "source_lang": "en"}, "dataset_name is 'b'; it needs --source_lang and --target_lang"),
         ({"train_file": ["absent.tsv"]}, "train_file names absent.tsv, which is not a file"),
-        ({"dataset_name": "b", "source_lang": "en", "target_lang": "de", "validation_file": ["c"]}, "validation_file"),
+        ({"train_file": ["."]}, "train_file names ., which is not a file"),
+        ({"train_file": ["./test*"]}, "train_file names ./test*, which is not a file"),
+        ({**HUB, "validation_file": ["c"]}, "validation_file"),
+        (
+            {**HUB, "train_file_weights": [1, 3]},
+            "train_file_weights is [1, 3], but dataset_name 'b' is one corpus; leave",
+        ),
     ],
 )
-def test_data_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_data_arguments(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").mkdir()
+    with pytest.raises(ValueError, match=re.escape(message)):
         DataArguments(**options)
