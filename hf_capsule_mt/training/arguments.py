@@ -138,7 +138,8 @@ class DataArguments:
             raise ValueError("give either --train_file or --dataset_name")
         for name in ("train_file", "validation_file"):
             for file in getattr(self, name):
-                if not any(Path(found).is_file() for found in (file, *glob.glob(file))):
+                # A pipe will do.
+                if not any(Path(found).exists() and not Path(found).is_dir() for found in (file, *glob.glob(file))):
                     raise ValueError(f"{name} names {file}, which is not a file; check the path")
         if self.dataset_name is not None and None in (self.columns.source, self.columns.target):
             raise ValueError(
