@@ -1,6 +1,7 @@
 """The page that a study keeps in the repository, rendered from its own template."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,9 @@ def render_page(plan: Plan) -> str:
     if study.page is None:
         raise ValueError(f"the study {study.name!r} has no page; name its template as `page`")
     template = Path(study.page).read_text(encoding="utf-8")
-    speed, comparisons = read_speed(study), compare_rows(study, results)
+    speed = read_speed(study)
+    # Thousands of samples, which only questions and templates that name a difference need.
+    compare = cache(partial(compare_rows, study, results))
     tables = {
         "scores": score_table(study, results, speed),
         "curves": curve_table(results),
@@ -45,15 +48,14 @@ def render_page(plan: Plan) -> str:
     known: dict[str, Any] = {name: _markdown(table) for name, table in tables.items()}
     known["decoding"] = [file_report(read(FileDecodingRecord, Path(record))) for record in study.decoding]
     known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
-    known["questions"] = [_answered(study, question, comparisons) for question in study.questions]
+    known["questions"] = [_answered(study, question, compare()) for question in study.questions]
     known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}
-    return _render(template, study=study, **known, **_lookups(plan, comparisons))
+    return _render(template, study=study, **known, **_lookups(plan, compare))
 
 
-def _lookups(plan: Plan, comparisons: Sequence[RowComparison]) -> dict[str, Any]:
+def _lookups(plan: Plan, compare: Callable[[], Sequence[RowComparison]]) -> dict[str, Any]:
     """Return what a template looks up by the name of a row."""
     study = plan.study
-    differences = {(one.row, one.against, one.test): difference_cell(one) for one in comparisons}
 
     def path(name: str, kind: str) -> Path:
         return plan.records / f"{study.name}_{name}_{kind}.json"
@@ -64,9 +66,10 @@ def _lookups(plan: Plan, comparisons: Sequence[RowComparison]) -> dict[str, Any]
         return path(name, kind)
 
     def compared(row: str, against: str, test: str) -> str:
-        if (row, against, test) not in differences:
+        found = [one for one in compare() if (one.row, one.against, one.test) == (row, against, test)]
+        if not found:
             raise ValueError(f"{study.page} asks for {row!r} against {against!r} on {test!r}, which was not compared")
-        return differences[row, against, test]
+        return difference_cell(*found)
 
     def bleu(name: str, test: str) -> float:
         return read_scores(record(name, test)).scores["bleu"].score

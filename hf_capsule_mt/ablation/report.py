@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hf_capsule_mt.analysis.pages import Section, report_page
+from hf_capsule_mt.evaluation.significance import MARKS
 from hf_capsule_mt.files import replace_text
 
 from .comparisons import HOW, compare_rows, comparison_tables
@@ -33,7 +34,7 @@ def _figures(material: Material) -> Section | None:
 
 def _significance(material: Material) -> Section | None:
     tables = comparison_tables(compare_rows(material.plan.study, material.results))
-    return Section("Significance", f"{HOW} † / ‡: p < 0.05 / 0.01.", tables) if tables else None
+    return Section("Significance", f"{HOW} {MARKS}", tables) if tables else None
 
 
 def _adequacy(material: Material) -> Section | None:

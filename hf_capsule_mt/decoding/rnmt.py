@@ -78,7 +78,7 @@ class RNMTDecoding:
         self.mask = word_mask(mask, self.values)
         start = adapter.start(mean_over_words(self.values, self.mask)).tanh()
         self.states = start.repeat_interleave(num_beams, dim=0)
-        self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, mask)
+        self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, self.mask)
 
     def reserve(self, steps: int, left: int) -> None:
         """Do nothing: a step needs no room; see [`Decoding.reserve`]."""

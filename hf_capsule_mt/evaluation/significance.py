@@ -181,6 +181,10 @@ def significance_mark(comparison: Tested) -> str:
     return "‡" if comparison.p_value < 0.01 else "†"
 
 
+MARKS = "† / ‡: a difference with p < 0.05 / 0.01."
+"""What the marks mean."""
+
+
 def comparison_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `comparison`, and under it how it was made."""
     systems, settings = record["systems"], record["settings"]
@@ -194,7 +198,7 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     for name, comparisons in systems.items():
         rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one))])
     test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
-    caption = f"p: {test}; against {record['baseline']}. † / ‡: a difference with p < 0.05 / 0.01."
+    caption = f"p: {test}; against {record['baseline']}. {MARKS}"
     signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
     return "\n".join([*markdown_table(rows), "", caption, *signatures])
 
