@@ -96,7 +96,7 @@ def test_forced_decoding_is_what_was_generated(kind, num_beams):
     model, source = guided(kind).double(), source_batch()
     model.generation_config.forced_eos_token_id = None
     arguments = {"num_beams": num_beams, "num_return_sequences": num_beams, "max_new_tokens": 6}
-    sequences = model.generate(**source, **arguments, output_routing=True)
+    sequences = model.generate(**source, **arguments)
     outputs = model.force_decode(sequences, **source)
     assert outputs.guided_routing.shape == (3 * num_beams, sequences.shape[1] - 1, 7, groups(model))
     assert not outputs.logits.requires_grad
