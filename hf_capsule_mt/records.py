@@ -387,14 +387,19 @@ class ProbingRunSettings:
     """Everything that determines the result of a probing classifier."""
 
     task: str
-    aggregation: str
     seed: int
-    size: str
-    vocab_size: int
     epochs: int
     batch_size: int
     learning_rate: float
     data_sha256: str
+    aggregation: str | None = None
+    """Of a new encoder's heads. The first three are None of a trained model, the last two of a new encoder."""
+    size: str | None = None
+    vocab_size: int | None = None
+    model: str | None = None
+    """The trained model's row in the table."""
+    model_sha256: dict[str, str] | None = None
+    """Of each of its files: weights, configuration, tokenizer."""
 
 
 @dataclass(frozen=True, kw_only=True)

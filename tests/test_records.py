@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hf_capsule_mt.evaluation.probing_report import report
 from hf_capsule_mt.json_fields import encode
 from hf_capsule_mt.records import (
     VERSION,
@@ -64,12 +65,19 @@ def test_stored_records_of_version_1(name, tmp_path):
     assert read(FILES[name], tmp_path / name) == record
 
 
-def test_stored_records_of_probing(tmp_path):
-    path = tmp_path / "record.json"
-    for line in (STORED / "probing.jsonl").read_text().splitlines():
+@pytest.mark.parametrize("name", ["probing.jsonl", "probing_trained.jsonl"])
+def test_stored_records_of_probing(name, tmp_path):
+    path, records = tmp_path / "record.json", []
+    for line in (STORED / name).read_text().splitlines():
         path.write_text(line)
-        found, stored = encode(read(ProbingRecord, path)), json.loads(line)
-        assert found == {**stored, "version": VERSION, "environment": {**stored["environment"], "date": None}}
+        records.append(read(ProbingRecord, path))
+        found, stored = encode(records[-1]), json.loads(line)
+        if stored.pop("version", 1) == 1:
+            stored["settings"] |= {"model": None, "model_sha256": None}
+            stored["environment"]["date"] = None
+        stored.pop("kind", None)
+        assert found == {**stored, "version": VERSION}
+    assert report(records).partition("\n\n")[0] in (STORED.parent / "probing.md").read_text()
 
 
 def test_there_are_records_of_every_kind():

@@ -1,17 +1,19 @@
-"""Train probing classifiers on encoders that aggregate their heads in three ways.
+"""Train probing classifiers, with encoders of their own or on those of trained models.
 
-These are the classifiers of Li et al. 2019, Table 1.
+    hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_senteval
+    hf-capsule-mt probe --data_dir probing --output_dir probing_tiny --size tiny --tasks bigram_shift --seeds 1 2
+    hf-capsule-mt probe --data_dir probing --output_dir probing_trained --models plain=runs/plain heads=runs/heads
 
-    hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_runs
-    hf-capsule-mt probe --data_dir probing --output_dir probing_runs --size tiny --tasks bigram_shift --seeds 1 2
-
+The first two train the classifiers of Li et al. 2019, Table 1, whose encoders aggregate their heads in three ways, from
+scratch. The third reads what the encoders of translation models make of sentences, and leaves them as they are.
 The folder holds some of SentEval's ten files by their own names (sentence_length.txt, word_content.txt, ...), or those
-of `generate_probing`. Every classifier is trained from scratch and leaves a JSON record in the output folder;
-the table, in Markdown, is made from the records and is also written there, to table.md. Running the command again skips
-what has a record and resumes the run that was interrupted.
+of `generate_probing`. Every classifier leaves a JSON record in the output folder; the table, in Markdown, is made from
+the records of the call and is also written there, to table.md. Running the command again skips what has a record and
+resumes the run that was interrupted.
 """
 
 import argparse
+import re
 import shutil
 import sys
 import time
@@ -21,26 +23,29 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.configuration.checks import check_choice
 from hf_capsule_mt.data.probing import ProbingData, find_tasks, read_probing_data
-from hf_capsule_mt.evaluation.probing import AGGREGATIONS, ProbingSettings, probe
+from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
+from hf_capsule_mt.evaluation.probing import Probed, ProbingSettings, probe
 from hf_capsule_mt.evaluation.probing_report import report
 from hf_capsule_mt.files import hash_file, read_json, replace_text, write_json
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, read, write
 
+from .decoding import process_state
 from .errors import report_user_errors
 from .output import check_output_folder
-from .parser import CommandParser
+from .parser import CommandParser, refuse_options
 from .quiet import quiet_transformers
 
-# By option: its type, its default and its help.
+# By option: its type and its help.
+_NEW_ENCODER = {
+    "size": (str, "tiny, base or big"),
+    "vocab_size": (int, "most words, the most frequent of the training split"),
+}
 _SETTINGS = {
-    "size": (str, "base", "of the three-layer encoder: tiny, base or big"),
-    "vocab_size": (int, 32000, "most words: the most frequent of the training split"),
-    "epochs": (int, 10, "passes over the training split; the best on the validation split is tested"),
-    "batch_size": (int, 64, "sentences of an update"),
-    "learning_rate": (float, 5e-4, "AdamW's peak; it rises over a tenth of the updates, then falls to 0"),
+    "epochs": (int, "passes over the training split; the best on the validation split is tested"),
+    "batch_size": (int, "sentences of an update"),
+    "learning_rate": (float, "AdamW's peak; it rises over a tenth of the updates, then falls to 0"),
 }
 
 
@@ -50,12 +55,20 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data_dir", type=Path, required=True, help="folder with the files of the tasks")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for records and table.md")
     parser.add_argument("--tasks", nargs="+", default=[], help="names of files without .txt (default: all there are)")
-    parser.add_argument(
+    encoders = parser.add_mutually_exclusive_group()
+    encoders.add_argument(
         "--aggregations", nargs="+", default=list(AGGREGATIONS), help=f"default: {' '.join(AGGREGATIONS)}"
     )
+    encoders.add_argument(
+        "--models", nargs="+", metavar="ROW=FOLDER", help="trained translation models, by their rows in the table"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="default: 1 2 3")
-    for name, (kind, default, description) in _SETTINGS.items():
-        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{description} (default: %(default)s)")
+    for name, (kind, description) in _NEW_ENCODER.items():
+        default = getattr(NewEncoder, name)
+        parser.add_argument(f"--{name}", type=kind, help=f"of a new encoder: {description} (default: {default})")
+    for name, (kind, description) in _SETTINGS.items():
+        default = getattr(ProbingSettings, name)
+        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{description} (default: {default})")
     return parser
 
 
@@ -64,6 +77,7 @@ class _Run:
     """One classifier; `settings` determines its result."""
 
     settings: Mapping[str, Any]
+    encoder: Probed
     data: ProbingData
     folder: Path
 
@@ -93,21 +107,49 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _runs(args: argparse.Namespace, settings: ProbingSettings) -> list[_Run]:
-    """Return every task with every aggregation and seed; all data is read here, to find mistakes before training."""
-    for aggregation in args.aggregations:
-        check_choice("aggregations has an entry that", aggregation, tuple(AGGREGATIONS))
+    """Return every task with every encoder and seed; all is read here, to find mistakes before training."""
     for seed in args.seeds:
         if seed < 0:
             raise ValueError(f"seeds has {seed}; seeds are 0 or more")
+    tasks = find_tasks(args.data_dir, args.tasks)
+    encoders = _encoders(args)
+    data = {task.name: read_probing_data(args.data_dir / task.file_name) for task in tasks}
     runs = []
-    for task in find_tasks(args.data_dir, args.tasks):
-        file = args.data_dir / task.file_name
-        data, digest = read_probing_data(file), hash_file(file)
-        for aggregation, seed in product(dict.fromkeys(args.aggregations), dict.fromkeys(args.seeds)):
-            chosen = {"task": task.name, "aggregation": aggregation, "seed": seed, **asdict(settings)}
-            folder = args.output_dir / f"{task.name}-{aggregation}-{seed}"
-            runs.append(_Run({**chosen, "data_sha256": digest}, data, folder))
+    for task in tasks:
+        digest = hash_file(args.data_dir / task.file_name)
+        for row, seed in product(encoders, dict.fromkeys(args.seeds)):
+            encoder, fields = encoders[row]
+            chosen = {"task": task.name, **fields, "seed": seed, **asdict(settings), "data_sha256": digest}
+            runs.append(_Run(chosen, encoder, data[task.name], args.output_dir / f"{task.name}-{row}-{seed}"))
     return runs
+
+
+def _encoders(args: argparse.Namespace) -> dict[str, tuple[Probed, dict[str, Any]]]:
+    """Return each row's encoder, and the settings that name it."""
+    if args.models is None:
+        fields = {name: value for name in _NEW_ENCODER if (value := getattr(args, name)) is not None}
+        new = (NewEncoder(aggregation, **fields) for aggregation in dict.fromkeys(args.aggregations))
+        return {encoder.aggregation: (encoder, asdict(encoder)) for encoder in new}
+    refuse_options(args, tuple(_NEW_ENCODER), "new encoders")
+    folders = _folders(args.models)
+    device = process_state(None).device
+    with quiet_transformers():
+        trained = {row: TrainedEncoder(folder, device) for row, folder in folders.items()}
+    return {row: (encoder, {"model": row, "model_sha256": encoder.sha256}) for row, encoder in trained.items()}
+
+
+def _folders(models: Sequence[str]) -> dict[str, str]:
+    """Return the folder of each row; raise a ValueError for an item that is no ROW=FOLDER, or a row named twice."""
+    folders: dict[str, str] = {}
+    for item in models:
+        row, _, folder = item.partition("=")
+        if not folder or not re.fullmatch(r"[\w.-]+", row) or row in folders:
+            raise ValueError(
+                f"--models has {item!r}; name each model once, by its row (letters, digits, points, hyphens and "
+                "underscores) and its folder: ROW=FOLDER"
+            )
+        folders[row] = folder
+    return folders
 
 
 def _check_earlier(run: _Run) -> None:
@@ -131,7 +173,7 @@ def _carry_out(run: _Run, settings: ProbingSettings) -> None:
     write_json(run.folder / "settings.json", {"settings": run.settings})
     # The Trainer warns that tied embeddings, which a checkpoint holds once, are missing from it.
     with quiet_transformers():
-        result = probe(run.data, run.settings["aggregation"], run.settings["seed"], settings, run.folder)
+        result = probe(run.data, run.encoder, run.settings["seed"], settings, run.folder)
     record = ProbingRecord(
         settings=decode(ProbingRunSettings, run.settings),
         **result,

@@ -6,10 +6,12 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.probe import build_parser, main
 from hf_capsule_mt.data.probing import TASKS
-from hf_capsule_mt.evaluation.probing import AGGREGATIONS, ProbingSettings, Trainer
+from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS
+from hf_capsule_mt.evaluation.probing import ProbingSettings, Trainer
 
 QUICK = ["--size", "tiny", "--vocab_size", "20", "--epochs", "1", "--batch_size", "8"]
 LABELS = {"past_present": ["PAST", "PRES"], "top_constituents": ["NP_VP_.", "S_CC_S_.", "OTHER"]}
@@ -60,7 +62,7 @@ def pretend(monkeypatch, accuracies=None):
     """Let classifiers be trained in no time, with these test accuracies; returns the runs as they come."""
     accuracies, done = iter(accuracies or [0.5] * 99), []
 
-    def probe(data, aggregation, seed, settings, run_dir):
+    def probe(data, encoder, seed, settings, run_dir):
         done.append(Path(run_dir).name)
         sizes = {split: len(examples) for split, examples in data.splits.items()}
         others = {
@@ -100,7 +102,8 @@ def test_a_record_says_how_it_was_made(data_dir, tmp_path, capsys):
     record = json.loads((tmp_path / "runs" / "word_content-em-0.json").read_text())
     digest = record["settings"].pop("data_sha256")
     assert len(digest) == 64
-    assert record["settings"] == {
+    chosen = {name: value for name, value in record["settings"].items() if value is not None}
+    assert chosen == {
         "task": "word_content",
         "aggregation": "em",
         "seed": 0,
@@ -207,9 +210,8 @@ def test_an_interrupted_run_goes_on_with_the_same_settings(data_dir, tmp_path, m
 
 def test_defaults_are_those_of_the_settings():
     args = build_parser().parse_args(["--data_dir", "a", "--output_dir", "b"])
-    assert ProbingSettings() == ProbingSettings(
-        args.size, args.vocab_size, args.epochs, args.batch_size, args.learning_rate
-    )
+    assert ProbingSettings() == ProbingSettings(args.epochs, args.batch_size, args.learning_rate)
+    assert args.size is args.vocab_size is args.models is None
     assert args.aggregations == list(AGGREGATIONS)
     assert args.seeds == [1, 2, 3]
 
@@ -224,6 +226,8 @@ def test_defaults_are_those_of_the_settings():
         (["--seeds", "1", "-2"], "seeds has -2; seeds are 0 or more"),
         (["--size", "huge"], "size is 'huge'"),
         (["--epochs", "0"], "epochs is 0; it must be at least 1"),
+        (["--models", "a=folder"], "--size is of use with new encoders alone"),
+        (["--models", "a=b", "--aggregations", "em"], "not allowed with argument --models"),
     ],
 )
 def test_mistakes(data_dir, tmp_path, monkeypatch, capsys, options, message):
@@ -231,6 +235,33 @@ def test_mistakes(data_dir, tmp_path, monkeypatch, capsys, options, message):
     assert message in refused(capsys, data_dir, tmp_path / "runs", *options)
     assert not done
     assert not (tmp_path / "runs").exists()
+
+
+def probe_models(data_dir, output_dir, *models):
+    main(["--data_dir", str(data_dir), "--output_dir", str(output_dir), "--epochs", "1", "--models", *models])
+
+
+def test_trained_models(data_dir, tmp_path, capsys):
+    models = [f"{row}={save_tiny_marian(tmp_path / row, seed)}" for row, seed in (("plain", 1), ("a.b-c_2", 2))]
+    probe_models(data_dir, tmp_path / "runs", *models)
+    table = capsys.readouterr().out
+    assert [row[0] for row in rows(table)] == ["", "---", "model", "majority class", "plain", "a.b-c_2"]
+    assert "seeds 1, 2, 3. Encoders of trained models, as they are, 1 epochs" in table
+    record = json.loads((tmp_path / "runs" / "bigram_shift-plain-2.json").read_text())
+    assert record["settings"]["model"] == "plain"
+    assert record["settings"]["aggregation"] is record["settings"]["size"] is None
+    assert "model.safetensors" in record["settings"]["model_sha256"]
+    with pytest.raises(SystemExit):
+        probe_models(data_dir, tmp_path / "runs", "plain" + models[1].removeprefix("a.b-c_2"))
+    assert "is of a run with model_sha256 {" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("models", [["plain"], ["plain="], ["=folder"], ["a/b=folder"], ["a={folder}", "a={folder}"]])
+def test_models_without_a_row_of_their_own(data_dir, tmp_path, capsys, models):
+    folder = save_tiny_marian(tmp_path / "model")
+    with pytest.raises(SystemExit):
+        probe_models(data_dir, tmp_path / "runs", *(model.format(folder=folder) for model in models))
+    assert "name each model once, by its row" in capsys.readouterr().err
 
 
 def test_a_malformed_line_of_the_last_task_ends_it_before_the_first_is_trained(data_dir, tmp_path, monkeypatch, capsys):

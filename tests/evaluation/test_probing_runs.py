@@ -10,10 +10,12 @@ from transformers import AutoModelForSequenceClassification, Trainer
 import hf_capsule_mt  # noqa: F401 (registers the models)
 from hf_capsule_mt.data.probing import ProbingData
 from hf_capsule_mt.evaluation import probing
+from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS, NewEncoder, train_word_tokenizer
 from hf_capsule_mt.evaluation.probing import ProbingSettings, probe
 
-LEARNABLE = ProbingSettings("tiny", vocab_size=10, epochs=3, batch_size=16, learning_rate=2e-3)
-SHORT = ProbingSettings("tiny", vocab_size=10, epochs=3, batch_size=8, learning_rate=1e-3)
+LEARNABLE = ProbingSettings(epochs=3, batch_size=16, learning_rate=2e-3)
+SHORT = ProbingSettings(epochs=3, batch_size=8, learning_rate=1e-3)
+VOCAB_SIZE = 10
 
 
 def task(train=160, validation=32, test=64):
@@ -30,11 +32,15 @@ def task(train=160, validation=32, test=64):
     return ProbingData(*(list(examples(size)) for size in (train, validation, test)))
 
 
+def new(aggregation):
+    return NewEncoder(aggregation, "tiny", VOCAB_SIZE)
+
+
 SMALL_TASK = task(32, 12, 10)
 
 
 def logits_on_test(checkpoint):
-    tokenizer = probing.train_word_tokenizer([sentence for _, sentence in SMALL_TASK.train], SHORT.vocab_size)
+    tokenizer = train_word_tokenizer([sentence for _, sentence in SMALL_TASK.train], VOCAB_SIZE)
     batch = tokenizer([sentence for _, sentence in SMALL_TASK.test], padding=True, return_tensors="pt")
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
     with torch.no_grad():
@@ -59,9 +65,9 @@ def interrupt(monkeypatch, method, calls):
     monkeypatch.setattr(Trainer, method, counting)
 
 
-@pytest.mark.parametrize("aggregation", probing.AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_what_can_be_learned_is_learned(aggregation, tmp_path):
-    result = probe(task(), aggregation, 1, LEARNABLE, tmp_path)
+    result = probe(task(), new(aggregation), 1, LEARNABLE, tmp_path)
     assert result["majority_accuracy"] == 0.5
     assert result["test_accuracy"] >= 0.9
     assert result["validation_accuracy"] == max(result["validation_accuracies"])
@@ -81,7 +87,7 @@ def test_the_best_epoch_is_tested(tmp_path, monkeypatch):
         return {"accuracy": [0.8, 0.9, 0.7, 0.1][len(measured) - 1]}
 
     monkeypatch.setattr(probing, "_accuracy", scripted)
-    result = probe(SMALL_TASK, "base", 1, SHORT, tmp_path)
+    result = probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path)
     assert result["validation_accuracies"] == [0.8, 0.9, 0.7]
     assert result["validation_accuracy"] == 0.9
     assert result["test_accuracy"] == 0.1
@@ -95,41 +101,41 @@ def test_the_best_epoch_is_tested(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["base", "em"])
 def test_an_interrupted_run_goes_on(aggregation, tmp_path, monkeypatch):
-    expected = probe(SMALL_TASK, aggregation, 2, SHORT, tmp_path / "whole")
+    expected = probe(SMALL_TASK, new(aggregation), 2, SHORT, tmp_path / "whole")
     with monkeypatch.context() as patch:
         interrupt(patch, "training_step", 6)
         with pytest.raises(Interrupted):
-            probe(SMALL_TASK, aggregation, 2, SHORT, tmp_path / "parts")
+            probe(SMALL_TASK, new(aggregation), 2, SHORT, tmp_path / "parts")
         # Of an epoch's checkpoint only half was written.
         (tmp_path / "parts" / "checkpoint-8").mkdir()
     with monkeypatch.context() as patch:
         # The first epoch is not trained again.
         interrupt(patch, "training_step", 8)
-        assert probe(SMALL_TASK, aggregation, 2, SHORT, tmp_path / "parts") == expected
+        assert probe(SMALL_TASK, new(aggregation), 2, SHORT, tmp_path / "parts") == expected
 
 
 def test_a_run_that_was_interrupted_after_training_is_only_tested(tmp_path, monkeypatch):
-    expected = probe(SMALL_TASK, "base", 1, SHORT, tmp_path / "whole")
+    expected = probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path / "whole")
     with monkeypatch.context() as patch:
         interrupt(patch, "predict", 0)
         with pytest.raises(Interrupted):
-            probe(SMALL_TASK, "base", 1, SHORT, tmp_path / "parts")
+            probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path / "parts")
     interrupt(monkeypatch, "training_step", 0)
-    assert probe(SMALL_TASK, "base", 1, SHORT, tmp_path / "parts") == expected
+    assert probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path / "parts") == expected
 
 
 def test_a_best_checkpoint_that_has_been_moved(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt(patch, "predict", 0)
         with pytest.raises(Interrupted):
-            probe(SMALL_TASK, "base", 1, SHORT, tmp_path / "old")
+            probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path / "old")
     (tmp_path / "old").rename(tmp_path / "new")
     with pytest.raises(FileNotFoundError, match=r"the best checkpoint of .*/new is not where it was written"):
-        probe(SMALL_TASK, "base", 1, SHORT, tmp_path / "new")
+        probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path / "new")
 
 
 def test_words_are_what_spaces_separate():
-    tokenizer = probing.train_word_tokenizer(["don't , stop !", "stop , STOP", "stop"], 6)
+    tokenizer = train_word_tokenizer(["don't , stop !", "stop , STOP", "stop"], 6)
     assert tokenizer.get_vocab() == {"<pad>": 0, "<unk>": 1, "</s>": 2, "stop": 3, ",": 4, "!": 5}
     assert tokenizer("STOP , stop , 'stop'")["input_ids"] == [1, 4, 3, 4, 1]
 
@@ -142,8 +148,6 @@ def test_majority_accuracy():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": "huge"}, "size is 'huge'; allowed are 'tiny', 'base', 'big'"),
-        ({"vocab_size": 3}, "vocab_size is 3; it must be at least 4"),
         ({"epochs": 0}, "epochs is 0; it must be at least 1"),
         ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0; it must be above 0"),
@@ -153,3 +157,16 @@ def test_majority_accuracy():
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ValueError, match=message):
         ProbingSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"aggregation": "gru"}, "aggregation is 'gru'; allowed are 'base', 'simple', 'em'"),
+        ({"size": "huge"}, "size is 'huge'; allowed are 'tiny', 'base', 'big'"),
+        ({"vocab_size": 3}, "vocab_size is 3; it must be at least 4"),
+    ],
+)
+def test_new_encoders_that_cannot_be(fields, message):
+    with pytest.raises(ValueError, match=message):
+        NewEncoder(**{"aggregation": "base", **fields})
