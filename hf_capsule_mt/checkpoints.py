@@ -19,14 +19,16 @@ from .files import read_json
 from .modeling.checkpoint_files import (
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
+    WHERE,
     check_generation_config,
     check_settings_of,
+    check_weight_files,
     check_weight_map,
     damaged_weights,
     first_names,
 )
+from .modeling.finite_weights import check_finite
 from .trainer_state import missing_state, read_trainer_state, step_of
-from .weights import check_finite
 
 logger = logging.getLogger(__name__)
 
@@ -229,12 +231,13 @@ def load_weights(
         **options: of `from_pretrained`.
 
     Raises:
-        OSError: if weights are missing, damaged, or of another shape.
+        OSError: if weights are missing, damaged, elsewhere, or of another shape.
         ValueError: if tensors are missing or not finite, a model of this package has superfluous ones, or a setting
             that it decodes with is not allowed.
     """
     if Path(name).is_dir():
         check_folder(name, "config", "weights")
+    check_weight_files(name, {option: options[option] for option in WHERE if option in options}, options.get("variant"))
     try:
         with _explained(f"the checkpoint {name}"), explained_weights(name, fields):
             model, report = model_class.from_pretrained(

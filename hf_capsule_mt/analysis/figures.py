@@ -71,7 +71,10 @@ def save_figure(figure: "Figure", path: Path) -> None:
     """Write a figure, whole or not at all, without the time it was made."""
     temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
-    figure.savefig(temporary, dpi=150, bbox_inches="tight", metadata={dated: None} if dated else None)
-    # The layout has been found, which takes longer than all else: the same figure in another format keeps it.
-    figure.set_layout_engine("none")
-    temporary.replace(path)
+    try:
+        figure.savefig(temporary, dpi=150, bbox_inches="tight", metadata={dated: None} if dated else None)
+        # The layout has been found, which takes longer than all else: the same figure in another format keeps it.
+        figure.set_layout_engine("none")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

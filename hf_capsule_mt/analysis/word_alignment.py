@@ -1,6 +1,7 @@
 """Alignment of target words with source words, in pieces of words: `[batch, target, source]` bool."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -11,6 +12,8 @@ from hf_capsule_mt.teacher_forcing import attended_positions
 
 from .subwords import WORD_START
 
+_CONTINUES = "##"  # WordPiece
+_IS_CONTINUED = "@@"  # subword-nmt
 Links = frozenset[tuple[int, int]]
 """The (source, target) words that translate each other, from 0 on."""
 
@@ -89,6 +92,12 @@ def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -
 def _words_of(pieces: Sequence[str]) -> list[int]:
     """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence."""
     inner = pieces[:-1]
+    if any(piece.startswith(_CONTINUES) or piece.endswith(_IS_CONTINUED) for piece in inner):
+        begins = [
+            not piece.startswith(_CONTINUES) and not before.endswith(_IS_CONTINUED)
+            for before, piece in zip(("", *inner), inner)
+        ]
+        return [*(number - 1 for number in accumulate(begins)), -1]
     if not any(piece.startswith(WORD_START) for piece in inner):
         # A tokenizer of whole words.
         return [*range(len(inner)), -1]

@@ -18,7 +18,7 @@ from hf_capsule_mt.export.formats import SUFFIXES
 
 from . import decoding
 from .errors import report_user_errors
-from .output import check_output_folder
+from .output import check_output_folder, check_replaceable
 from .parser import CommandParser
 
 
@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     decoding.check_model(args.model, args.revision)
     check_output_folder(args.output_dir)
+    check_replaceable(args.output_dir)
     exported = export_checkpoint(args.model, args.output_dir, args.format, args.text, args.revision or "main")
     print(f"{args.output_dir}: {', '.join(exported.files)}")
     print(f"largest difference from the model: {exported.difference:.1e}")

@@ -13,6 +13,11 @@ def check_output_file(path: Path | None) -> None:
         return
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file")
+    _check_beside(path)
+
+
+def _check_beside(path: Path) -> None:
+    """Raise an OSError if nothing can be made in the folder of `path`."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
@@ -44,7 +49,15 @@ def check_output_folder(path: Path, option: str = "--output_dir") -> None:
 
 
 def check_new_folder(path: Path) -> None:
-    """Raise an OSError if no folder can be made at `path`, or one with files in it is there."""
+    """Raise an OSError if no folder can be made at `path`, or one is there with files in it, or that must stay."""
     check_empty(path)
-    if not path.is_dir():
-        check_output_file(path)
+    check_replaceable(path)
+    _check_beside(path)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise an OSError if a folder is at `path` that a whole one, made beside it, cannot replace."""
+    if path.is_symlink() or os.path.ismount(path) or path.resolve() == Path.cwd():
+        raise FileExistsError(f"{path} is there and cannot be replaced; name a folder in it, such as {path / 'new'}")
+    if path.is_dir():
+        _check_beside(path)

@@ -1,4 +1,4 @@
-"""Train probing classifiers, with encoders of their own or on those of trained models.
+"""Train probing classifiers, on new encoders or on those of trained models.
 
     hf-capsule-mt probe --data_dir SentEval/data/probing --output_dir probing_senteval
     hf-capsule-mt probe --data_dir probing --output_dir probing_tiny --size tiny --tasks bigram_shift --seeds 1 2

@@ -16,10 +16,13 @@ from pathlib import Path
 from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
+from hf_capsule_mt.training.averaging import averaged_checkpoints
 
 from .errors import report_user_errors
 from .output import check_output_file
 from .parser import CommandParser
+
+_DETAILS = {field.name for field in fields(CardDetails)}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -46,12 +49,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the card."""
     args = build_parser().parse_args(argv)
     check_output_file(args.output_file)
-    given = {field.name: getattr(args, field.name) for field in fields(CardDetails)}
+    given = {name: value for name, value in vars(args).items() if name in _DETAILS and value is not None}
     card = make_model_card(
         read(RunRecord, args.run_record),
         [read(EvaluationRecord, path) for path in args.evaluations],
         read(SpeedRecord, args.speed) if args.speed is not None else None,
-        CardDetails(**{name: value for name, value in given.items() if value is not None}),
+        CardDetails(**given, averaged=averaged_checkpoints(args.output_file.absolute().parent)),
     )
     replace_text(args.output_file, str(card))
     print(args.output_file)

@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,5 +78,11 @@ def bound_queue(page: "gr.Blocks") -> None:
 
 
 def _client(request: Any) -> str:
-    """Return where a request comes from; a proxy, which is the same for all visitors, names it in a header."""
-    return request.headers.get("x-forwarded-for") or request.client.host
+    """Return where a request comes from: of a proxy, which is the same for all visitors, what it says last.
+
+    What comes before that may be the visitor's invention, and so is all of it where there is no proxy, on this machine
+    or in front of the Hub's Spaces.
+    """
+    behind_proxy = "SPACE_ID" in os.environ or is_loopback(request.client.host)
+    forwarded = request.headers.get("x-forwarded-for", "") if behind_proxy else ""
+    return forwarded.rpartition(",")[2].strip() or request.client.host

@@ -23,6 +23,8 @@ _NO_PICTURE = "This model has no routing, so there is no picture of it."
 _STYLE = Path(__file__).with_name("page.css")
 # Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
 _KEPT = 3600
+# Of the others, the longest absent is forgotten: what was routed for a long sentence is tens of megabytes.
+_VISITORS = 100
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
     door = {"middleware": [Middleware(Door)]}
-    page.launch(server_name=host, server_port=port, theme=theme, css_paths=_STYLE, app_kwargs=door, **fixed, **options)
+    fixed |= {"theme": theme, "css_paths": _STYLE, "app_kwargs": door, "state_session_capacity": _VISITORS}
+    page.launch(server_name=host, server_port=port, **fixed, **options)
 
 
 def _choice(models: Sequence[str], number: int, fixed: bool) -> gr.Dropdown:

@@ -8,6 +8,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 
 from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
 from hf_capsule_mt.files import check_empty, new_folder, write_json
+from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
 
 from .checks import check_numbers, check_translation, example_source, example_step
@@ -52,7 +53,7 @@ def export_checkpoint(
     where = {"revision": revision, "trust_remote_code": False}
     model = load_weights(AutoModelForSeq2SeqLM, checkpoint, dtype="float32", **where).eval()
     tokenizer = load_tokenizer(checkpoint, revision)
-    with new_folder(output_dir) as folder:
+    with explained_saving(output_dir), new_folder(output_dir) as folder:
         difference, translation = _write(model, tokenizer, folder, SUFFIXES[file_format], text)
         # Without the source that a configuration of this package would save with it.
         write_json(folder / CONFIG, model.config.to_diff_dict())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from hf_capsule_mt.records import Comparison, DataOptions, EvaluationRecord, RunRecord, SpeedRecord
 from hf_capsule_mt.templates import render
@@ -40,6 +40,7 @@ class CardDetails:
         data_license: of the training data.
         example: a sentence to translate in the examples.
         note: a paragraph under the results: how the translations were made.
+        averaged: the checkpoints whose mean the weights are; none if they are the run's own.
 
     Raises:
         ValueError: if `repo_id` is no name of a repository, or a language no ISO 639 code.
@@ -54,6 +55,7 @@ class CardDetails:
     data_license: str | None = None
     example: str = "A dog runs."
     note: str | None = None
+    averaged: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_repo_id(self.repo_id)
@@ -110,6 +112,7 @@ def make_model_card(
         data_name=details.data_name or record.data.dataset_name or ", ".join(files),
         command=_without_folders(record.command),
         best_checkpoint=Path(record.best_checkpoint or "").name,
+        started=_started(record),
         direction=f"from {languages[0]} to {languages[1]}" if None not in languages else "in one direction",
     )
     return ModelCard(text)
@@ -118,7 +121,21 @@ def make_model_card(
 def _config(record: RunRecord) -> PreTrainedConfig:
     """Return the whole configuration, of which a record has the fields that differ from the defaults."""
     fields = dict(record.config)
-    return AutoConfig.for_model(fields.pop("model_type"), **fields)
+    model_type = fields.pop("model_type", None)
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"the record of the run has config.model_type = {model_type!r}, which is no model here; give the record "
+            "that training wrote"
+        )
+    return AutoConfig.for_model(model_type, **fields)
+
+
+def _started(record: RunRecord) -> str | None:
+    """Return what the model was before training, in Markdown; None if it was new."""
+    if record.base_model is not None:
+        return f"`{record.base_model.name}`, revision `{record.base_model.revision}`"
+    path = record.model.others.get("model_name_or_path")
+    return None if path is None else f"`{_without_folder(str(path))}`, a checkpoint of its maker's"
 
 
 def _languages(data: DataOptions, details: CardDetails) -> tuple[str | None, str | None]:
@@ -213,7 +230,13 @@ def _speeds(record: RunRecord, speed: SpeedRecord) -> Comparison:
 
 def _without_folders(command: str) -> str:
     """A command without the absolute paths of whoever gave it."""
-    return shlex.join(Path(word).name if Path(word).is_absolute() else word for word in shlex.split(command))
+    return shlex.join(map(_without_folder, shlex.split(command)))
+
+
+def _without_folder(word: str) -> str:
+    """A word of a command, a path or NAME=PATH, with the name alone of an absolute path."""
+    name, equals, path = word.rpartition("=")
+    return f"{name}{equals}{Path(path).name}" if Path(path).is_absolute() else word
 
 
 def _without_ending(file: str) -> str:

@@ -1,5 +1,6 @@
 """Send a checkpoint of this package to the Hub: checked, with its source and its card, in one commit."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights
+from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights, tensor_files
 from hf_capsule_mt.configuration.portable import PortableConfig
+from hf_capsule_mt.modeling.checkpoint_files import WEIGHTS_INDEX
+from hf_capsule_mt.modeling.weight_hashes import write_hashes
+from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.weights import check_hashes, read_hashes
 
 from .names import PLACEHOLDER, check_repo_id, check_revision
@@ -31,6 +35,7 @@ _REPLACED = (
     "pytorch_model*.bin.index.json",
     "configuration_*.py",
     "modeling_*.py",
+    "decoding_*.py",
     "generation_config.json",
     "adapter_config.json",
     "adapter_model.*",
@@ -108,14 +113,30 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     if read_hashes(folder):
         check_hashes(folder)
     model = load_weights(_model_class(folder), folder, dtype="auto")
-    model.save_pretrained(target)
-    load_tokenizer(folder).save_pretrained(target)
+    with explained_saving(target, "make room, or set TMPDIR to a folder that has some"):
+        model.save_pretrained(target)
+        _put_back_weights(folder, target)
+        load_tokenizer(folder).save_pretrained(target)
     if (folder / CARD).is_file():
         card = (folder / CARD).read_text(encoding="utf-8").replace(PLACEHOLDER, repo_id)
         (target / CARD).write_text(card, encoding="utf-8")
+        if repo_id not in card:
+            logger.warning(
+                f"{folder / CARD} does not name {repo_id}, so its examples load another model; hf-capsule-mt "
+                f"write_model_card --repo_id {repo_id} writes one"
+            )
     else:
         logger.warning(f"{folder} has no model card, {CARD}; hf-capsule-mt write_model_card writes one")
     return model
+
+
+def _put_back_weights(folder: Path, target: Path) -> None:
+    """Replace the weights in `target` by the files of `folder`: saved anew, they may have another dtype."""
+    for file in target.glob("*.safetensors*"):
+        file.unlink()
+    for file in {*tensor_files(folder).values(), *folder.glob(WEIGHTS_INDEX)}:
+        shutil.copyfile(file, target / file.name)
+    write_hashes(target)
 
 
 def _model_class(folder: Path) -> type[PreTrainedModel]:

@@ -14,6 +14,9 @@ from .decoding_settings import check_decoding_settings
 
 WEIGHTS_INDEX = "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
+CONFIG = "config.json"
+WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
+"""Arguments of from_pretrained that say where files are."""
 _SHOWN = 8
 
 
@@ -60,6 +63,24 @@ def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
         raise ValueError(f"{checkpoint}: {GENERATION_CONFIG} cannot be used: {error}") from error
 
 
+def check_weight_files(checkpoint: str | os.PathLike | None, where: dict[str, Any], variant: str | None = None) -> None:
+    """Check that a checkpoint's weights are the files of safetensors beside its configuration.
+
+    Raises:
+        OSError: if the configuration names others, or the index of their files does.
+    """
+    file = find_file(checkpoint, CONFIG, where)
+    fields = None if file is None else _json(file)
+    named = fields.get("transformers_weights") if isinstance(fields, dict) else None
+    if named is not None:
+        raise OSError(
+            f"{file} names weights of its own: transformers_weights is {named!r:.80}. Do not trust this checkpoint, or "
+            "take the field out"
+        )
+    index = WEIGHTS_INDEX if variant is None else f"model.safetensors.index.{variant}.json"
+    check_weight_map(find_file(checkpoint, index, where))
+
+
 def check_weight_map(file: Path | None) -> None:
     """Raise an OSError if the index of the weights' files, where there is one, is damaged or names files elsewhere."""
     if file is None:
@@ -74,11 +95,21 @@ def check_weight_map(file: Path | None) -> None:
 
 
 def base_of_adapter(name: str | os.PathLike | None, where: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the checkpoint whose weights Transformers loads, and where: of an adapter alone, that of its base."""
+    """Return the checkpoint whose weights Transformers loads, and where: of an adapter alone, that of its base.
+
+    Raises:
+        OSError: if the adapter does not name it.
+    """
     adapter = find_file(name, "adapter_config.json", where)
-    if adapter is None or find_file(name, "config.json", where) is not None:
+    if adapter is None or find_file(name, CONFIG, where) is not None:
         return name, where
-    base = (_json(adapter) or {}).get("base_model_name_or_path", name)
+    fields = _json(adapter)
+    base = fields.get("base_model_name_or_path") if isinstance(fields, dict) else None
+    if not isinstance(base, str):
+        raise OSError(
+            f"{adapter} is damaged: base_model_name_or_path is {base!r:.80}, which must name the adapter's model; copy "
+            "it again, or write the name there"
+        )
     # Of the base Transformers takes the main revision, and its top folder.
     return base, {option: value for option, value in where.items() if option not in ("revision", "subfolder")}
 

@@ -1,14 +1,25 @@
 """A Marian checkpoint as the start of a model of this family."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from ..configuration.checks import check_overrides
+from .checkpoint_files import (
+    GENERATION_CONFIG,
+    check_generation_config,
+    check_weight_files,
+    damaged_weights,
+    find_file,
+    first_names,
+)
 from .copied_weights import copy_weights
+from .finite_weights import check_finite
 from .guided_parts import GUIDED_PARTS
 from .layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 
@@ -22,28 +33,56 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
     name the commit of that conversion, which is a pull request (refs/pr/N).
 
     Raises:
-        OSError: if there is none, or it has no safetensors.
+        OSError: if there is none, it has no safetensors, or these or its decoding settings are damaged.
+        ValueError: if weights are missing or not finite.
     """
+    where = {"revision": revision}
+    check_weight_files(name_or_path, where)
+    if (settings := find_file(name_or_path, GENERATION_CONFIG, where)) is not None:
+        check_generation_config(name_or_path, settings)
     try:
-        return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
+        marian, report = MarianMTModel.from_pretrained(
+            name_or_path, revision=revision, use_safetensors=True, output_loading_info=True, **kwargs
+        )
+    except SafetensorError as error:
+        raise OSError(damaged_weights(name_or_path, error)) from error
+    # Transformers raises it for weights of another shape.
+    except RuntimeError as error:
+        raise OSError(
+            f"the weights in {name_or_path} do not fit its configuration: {' '.join(str(error).split()):.800} Put back "
+            "the config.json that was saved with them, or name another checkpoint"
+        ) from error
     except OSError as error:
         raise OSError(
             f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
             "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
             f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
         ) from error
+    _check_whole(name_or_path, report["missing_keys"])
+    check_finite(name_or_path, marian.named_parameters())
+    return marian
+
+
+def _check_whole(name_or_path: str, missing: Collection[str]) -> None:
+    if missing:
+        raise ValueError(
+            f"{name_or_path} lacks weights: {first_names(missing)}; copy or download it again, or name another"
+        )
 
 
 def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch.dtype) -> PreTrainedModel:
     """Load a Marian model, or one of the class `own`.
 
     Raises:
-        ValueError: if it is a model of another type.
-        OSError: if there is none, or it has no safetensors.
+        ValueError: if it is a model of another type, or its weights are not whole or not finite.
+        OSError: if there is none, it has no safetensors, or these or its decoding settings are damaged.
     """
     model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
     if model_type == own.config_class.model_type:
-        return own.from_pretrained(name_or_path, dtype=dtype)
+        plain = own.from_pretrained(name_or_path, dtype=dtype)
+        _check_whole(name_or_path, plain.unfit_tensors)
+        check_finite(name_or_path, plain.named_parameters())
+        return plain
     if model_type != MarianConfig.model_type:
         raise ValueError(
             f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "

@@ -18,13 +18,13 @@ from hf_capsule_mt.checkpoints import (
     tensor_files,
     tensor_shapes,
 )
-from hf_capsule_mt.files import new_folder, write_json
+from hf_capsule_mt.files import new_folder, read_json, write_json
+from hf_capsule_mt.modeling.finite_weights import check_finite
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES, write_hashes
+from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.trainer_state import TRAINER_STATE, read_trainer_state
-from hf_capsule_mt.weights import check_finite
 
 from .run_identity import identity_in
-from .saving import explained_saving
 
 RECORD = "averaging.json"
 # The weights, since they are averaged, and the state of the run.
@@ -68,6 +68,20 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
             _write_averaged(files, file, temporary)
         write_hashes(temporary)
         write_json(temporary / RECORD, {"checkpoints": folders})
+
+
+def averaged_checkpoints(folder: Path) -> tuple[str, ...]:
+    """Return the names of the checkpoints whose mean a folder's weights are; none if they are no average.
+
+    Raises:
+        ValueError: if the record of it is damaged.
+    """
+    if not (folder / RECORD).is_file():
+        return ()
+    found = read_json(folder / RECORD).get("checkpoints")
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{folder / RECORD} names no checkpoints; copy it again from where the average was made")
+    return tuple(Path(name).name for name in found)
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import Trainer
 
 from hf_capsule_mt.checkpoints import last_checkpoint
-from hf_capsule_mt.weights import is_finite
+from hf_capsule_mt.modeling.finite_weights import is_finite
 
 GRACE = 30
 """Updates in a row that a GradScaler may skip: so it comes from its first scale, 2^16, to 2^-14."""

@@ -34,6 +34,7 @@ from hf_capsule_mt.data.rows import fast_rows, longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
+from hf_capsule_mt.saving import begin_saving, explained_saving
 from hf_capsule_mt.trainer_state import read_trainer_state
 
 from .arguments import TranslationTrainingArguments
@@ -44,7 +45,6 @@ from .progress import show_progress
 from .resuming import LAST, batches_of, check_same_batches, find_checkpoint
 from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
-from .saving import begin_saving, explained_saving
 from .sharding import embeddings_in_one_group
 from .weight_average import WeightAverage
 

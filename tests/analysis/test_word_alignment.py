@@ -66,3 +66,9 @@ def test_a_file_of_something_else(line, tmp_path):
     (tmp_path / "links").write_text(f"0-0\n{line}\n")
     with pytest.raises(ValueError, match=r"links, line 2 is .*; links are numbers as in 0-0 1-2"):
         read_alignments(tmp_path / "links")
+
+
+@pytest.mark.parametrize("pieces", [("a", "run", "##ning", "dog", "</s>"), ("a", "run@@", "ning", "dog", "</s>")])
+def test_pieces_that_go_on(pieces):
+    aligned = align_subwords(frozenset({(2, 0), (1, 0)}), pieces, ("x", "</s>"))
+    assert aligned.int().tolist() == [[0, 1, 1, 1, 0], [0, 0, 0, 0, 0]]

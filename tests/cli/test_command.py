@@ -183,3 +183,15 @@ def test_a_failure_names_the_file_as_it_was_given(tmp_path, monkeypatch):
         with pytest.raises(OSError, match=f"^{path} cannot be written: {reason}$"):
             replace_text(Path(path), "text")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
+    """Before the work, which would be lost."""
+    for name in ("here", "target"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    monkeypatch.chdir(tmp_path / "here")
+    for path in (Path("."), tmp_path / "here", tmp_path / "link"):
+        with pytest.raises(FileExistsError, match=r"is there and cannot be replaced; name a folder in it"):
+            check_new_folder(path)
+    check_new_folder(tmp_path / "target")

@@ -3,11 +3,13 @@
 import json
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 from served import CAPS_NMT, MARIAN, served
 
 from hf_capsule_mt.cli import demo
+from hf_capsule_mt.explorer import door
 from hf_capsule_mt.explorer.door import JOBS_OF_A_CLIENT, LONGEST_REQUEST, MOST_WAITING, is_loopback
 
 pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
@@ -90,3 +92,22 @@ def test_a_visitor_does_not_fill_the_queue(monkeypatch):
             assert "Queue is full" in crowd[-1][1]
         finally:
             go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("host", "header", "space", "expected"),
+    [
+        ("203.0.113.7", "10.0.0.1", False, "203.0.113.7"),
+        ("203.0.113.7", None, False, "203.0.113.7"),
+        ("127.0.0.1", "1.1.1.1, 10.0.0.1", False, "10.0.0.1"),
+        ("127.0.0.1", None, False, "127.0.0.1"),
+        ("10.9.9.9", "1.1.1.1, 10.0.0.1", True, "10.0.0.1"),
+    ],
+)
+def test_whom_a_request_comes_from(host, header, space, expected, monkeypatch):
+    """Nobody can be many by what they write in a header, unless a proxy lets them."""
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    if space:
+        monkeypatch.setenv("SPACE_ID", "user/name")
+    headers = {} if header is None else {"x-forwarded-for": header}
+    assert door._client(SimpleNamespace(headers=headers, client=SimpleNamespace(host=host))) == expected

@@ -22,6 +22,7 @@ from hf_capsule_mt.records import (
     ScoreSettings,
     SpeedRecord,
     read,
+    write,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -190,9 +191,9 @@ def test_the_best_checkpoint_is_named(record):
 
 
 def test_absolute_paths_stay_at_home(record):
-    command = "accelerate launch scripts/train.py --train_file '/home/me/a b.en' data/b.de"
+    command = "accelerate launch scripts/train.py --train_file '/home/me/a b.en' data/b.de --x=/home/c --set a=/home/d"
     text = make_model_card(replace(record, command=command)).text
-    assert "--train_file 'a b.en' data/b.de" in text
+    assert "--train_file 'a b.en' data/b.de --x=c --set a=d" in text
     assert "/home" not in text
 
 
@@ -254,3 +255,32 @@ def test_the_command_names_broken_files(tmp_path, capsys, text, message):
     error = capsys.readouterr().err
     assert all(part in error for part in (str(file), message))
     assert not (tmp_path / "README.md").exists()
+
+
+def test_where_a_local_checkpoint_started(record):
+    for path, shown in (("runs/plain/seed1", "runs/plain/seed1"), ("/home/me/plain", "plain")):
+        others = {**record.model.others, "model_name_or_path": path}
+        text = make_model_card(changed(record, model={"others": others})).text
+        assert f"* Started from: `{shown}`, a checkpoint of its maker's" in text
+        assert "after what it started from had been trained" in text
+    assert "Started from" not in make_model_card(record).text
+
+
+def test_an_average(record, tmp_path, capsys):
+    best = changed(record, training={"load_best_model_at_end": True, "metric_for_best_model": "bleu"})
+    write(replace(best, best_checkpoint="run/checkpoint-500"), tmp_path / "run_record.json")
+    (tmp_path / "averaging.json").write_text('{"checkpoints": ["run/checkpoint-400", "run/checkpoint-500"]}')
+    main(["--run_record", str(tmp_path / "run_record.json"), "--output_file", str(tmp_path / "README.md")])
+    text = (tmp_path / "README.md").read_text()
+    assert "* Weights: the mean of checkpoint-400, checkpoint-500" in text
+    assert "the best in" not in text
+    (tmp_path / "averaging.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        main(["--run_record", str(tmp_path / "run_record.json"), "--output_file", str(tmp_path / "README.md")])
+    assert "averaging.json names no checkpoints" in capsys.readouterr().err
+
+
+def test_a_record_without_a_model_or_packages(record):
+    with pytest.raises(ValueError, match=r"config.model_type = None, which is no model here; give the record"):
+        make_model_card(replace(record, config={}))
+    assert "torch unknown" in make_model_card(changed(record, environment={"packages": {}})).text

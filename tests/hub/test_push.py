@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import shutil
 import socket
 
 import pytest
@@ -11,6 +12,7 @@ from huggingface_hub import HfApi, constants, hf_hub_download
 from huggingface_hub.utils import _http
 from huggingface_hub.utils._runtime import is_package_available
 from loopback_hub import OTHER_TOKEN, TOKEN
+from safetensors.torch import load_file, save_file
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 
 from hf_capsule_mt import (
@@ -19,6 +21,7 @@ from hf_capsule_mt import (
     preset_config,
 )
 from hf_capsule_mt.hub.push import push_checkpoint
+from hf_capsule_mt.modeling.weight_hashes import write_hashes
 
 SMALL = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29}
 CARD = "---\nlanguage: [en, de]\nlicense: apache-2.0\n---\n\n# USER/NAME\n"
@@ -310,3 +313,32 @@ def test_impossible_names(hub, checkpoint, options):
     with pytest.raises(ValueError, match=r"not the name of a repository|cannot be one|whose"):
         push(hub, checkpoint, **options)
     assert not hub.requests
+
+
+def test_weights_are_sent_as_they_lie(hub, checkpoint, tmp_path):
+    """In bfloat16 beside a configuration that loads them in float32."""
+    folder = shutil.copytree(checkpoint, tmp_path / "half")
+    halves = {name: tensor.bfloat16() for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(halves, folder / "model.safetensors", {"format": "pt"})
+    write_hashes(folder)
+    push(hub, folder)
+    sent = hub.repositories["user/name"].files
+    for name in ("model.safetensors", "weights.sha256"):
+        assert sent[name] == (folder / name).read_bytes()
+
+
+def test_a_card_of_another_model(hub, checkpoint, tmp_path, caplog):
+    folder = shutil.copytree(checkpoint, tmp_path / "named")
+    (folder / "README.md").write_text(CARD.replace("USER/NAME", "somebody/else"))
+    push(hub, folder)
+    assert "README.md does not name user/name, so its examples load another model" in caplog.text
+
+
+def test_no_room_to_save(hub, checkpoint, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hf_capsule_mt.hub.push.shutil.copyfile", full)
+    with pytest.raises(OSError, match=r"cannot be saved: .*No space left.*; make room, or set TMPDIR"):
+        push(hub, checkpoint)
+    assert not hub.repositories

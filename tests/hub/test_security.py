@@ -1,5 +1,6 @@
 """No pickle is loaded, no remote code is run unasked, and no token is shown or written."""
 
+import json
 import pickle
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from hf_capsule_mt import (
     RNMTForConditionalGeneration,
     preset_config,
 )
+from hf_capsule_mt.checkpoints import load_weights
 from hf_capsule_mt.cli import train, translate
 
 SOURCES = sorted(Path(hf_capsule_mt.__file__).parent.rglob("*.py"))
@@ -175,3 +177,43 @@ def test_impossible_names(options, message, ours, tmp_path, capsys):
 def test_impossible_revision_of_a_checkpoint_to_train(ours, tmp_path, capsys):
     options = ["--train_file", __file__, __file__, "--output_dir", tmp_path / "run", "--model_revision", "a b"]
     assert "revision 'a b' cannot be one" in fails(train, ["--model_name_or_path", ours, *options], capsys)
+
+
+def load_ours(folder, **options):
+    return AutoModelForSeq2SeqLM.from_pretrained(folder, **options)
+
+
+def load_checked(folder, **options):
+    return load_weights(AutoModelForSeq2SeqLM, folder, **options)
+
+
+def warm_start(folder, **options):
+    return CapsuleAggregatedMarianForConditionalGeneration.from_marian(folder, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "load"), [("ours", load_ours), ("ours", load_checked), ("marian", load_checked), ("marian", warm_start)]
+)
+def test_a_configuration_names_no_weights(name, load, request):
+    """Transformers would load them in the place of those that have been checked."""
+    folder = request.getfixturevalue(name)
+    config = json.loads((folder / "config.json").read_text())
+    for named in ("adapter_model.bin", "x.safetensors.index.json"):
+        (folder / "config.json").write_text(json.dumps({**config, "transformers_weights": named}))
+        with pytest.raises(OSError, match=f"names weights of its own: transformers_weights is '{named}'. Do not trust"):
+            load(folder)
+
+
+def test_the_index_of_a_variant(ours):
+    index = {"metadata": {}, "weight_map": {"lm_head.weight": "../outside.safetensors"}}
+    (ours / "model.safetensors.index.fp16.json").write_text(json.dumps(index))
+    for load in (load_ours, load_checked):
+        with pytest.raises(OSError, match=r"fp16.json names '../outside.safetensors'; weights must be files beside it"):
+            load(ours, variant="fp16")
+
+
+@pytest.mark.parametrize("damage", ["[1]", '"x"', "{", '{"base_model_name_or_path": null}'])
+def test_a_damaged_adapter(damage, tmp_path):
+    (tmp_path / "adapter_config.json").write_text(damage)
+    with pytest.raises(OSError, match=r"adapter_config.json is damaged: base_model_name_or_path is None, which must"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_pretrained(tmp_path)

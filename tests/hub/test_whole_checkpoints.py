@@ -10,7 +10,7 @@ from test_security import ours  # noqa: F401
 from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
-from hf_capsule_mt import CapsNMTForConditionalGeneration
+from hf_capsule_mt import CapsNMTForConditionalGeneration, CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.checkpoints import check_folder, load_tokenizer, load_weights
 from hf_capsule_mt.cli import translate
 
@@ -221,3 +221,38 @@ def test_a_tokenizer_that_makes_nothing_of_a_text(ours):  # noqa: F811
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=f"the tokenizer in {ours} cannot be loaded: it makes no words of a text"):
         load_tokenizer(ours)
+
+
+def test_a_warm_start_takes_nothing_less(tmp_path):
+    """What is random, or not a number, in the parent would be so in the model, and training would hide it."""
+    folder = save_tiny_marian(tmp_path / "marian")
+    tensors, lost = load_file(folder / WEIGHTS), "model.encoder.layers.0.fc1.weight"
+    begin = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+    save_file({name: tensors[name] for name in tensors if name != lost}, folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(ValueError, match=rf"marian lacks weights: {lost}; copy or download it again"):
+        begin(folder)
+    save_file({**tensors, lost: tensors[lost] * float("nan")}, folder / WEIGHTS, {"format": "pt"})
+    with pytest.raises(ValueError, match=rf"the weights in .*marian are not finite: {lost}"):
+        begin(folder)
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    edit(folder / "config.json", d_model=8)
+    with pytest.raises(OSError, match=r"the weights in .*marian do not fit its configuration: .* Put back the config"):
+        begin(folder)
+    edit(folder / "config.json", d_model=16)
+    (folder / SETTINGS).write_text("{")
+    with pytest.raises(OSError, match=r"generation_config.json, .*, cannot be used: it is damaged"):
+        begin(folder)
+    (folder / SETTINGS).unlink()
+    assert begin(folder).config.d_model == 16
+    (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-100])
+    with pytest.raises(OSError, match=r"the weights in .*marian are damaged: .*; copy or download them again"):
+        begin(folder)
+
+
+@pytest.mark.parametrize("ours", ["transformer"], indirect=True)
+def test_nor_of_a_plain_model_of_this_package(ours):  # noqa: F811
+    tensors = load_file(ours / WEIGHTS)
+    lost = sorted(tensors)[-1]
+    save_file({name: tensors[name] for name in tensors if name != lost}, ours / WEIGHTS, {"format": "pt"})
+    with pytest.raises(ValueError, match=f"lacks weights: .*{lost}"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(ours, layer_aggregation="em_routing")
