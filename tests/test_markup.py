@@ -151,7 +151,20 @@ def test_elements_across_segments():
         ("x <!-- b", r"'<!-- b' \(line 1, column 3\) is a tag that does not end"),
         ("</>x", r"'</>x' \(line 1, column 1\) is a tag that does not end"),
         ("x <b<i>y</i>", r"<b<i> \(line 1, column 3\) is no tag"),
-        ("<div><code>x</div>", r"<code> \(line 1, column 6\) is not closed"),
+        (
+            "<div><code>x</div>",
+            r"<code> \(line 1, column 6\) is left alone .* has none; write </code>",
+        ),
+        # HTML's parser would end them, or begin them, elsewhere.
+        (
+            '<p translate="no">x<p>y',
+            r"<p> \(line 1, column 1\) is left alone .* has none; write </p>",
+        ),
+        ('<ul><li translate="no">x<li>y</ul>', r"<li> \(line 1, column 5\) is left alone up to its end tag"),
+        ("a <0>b</0>", r"'</0>' \(line 1, column 7\) is the end of no tag"),
+        ("a <?php 1 > 2 ?> b", r"'<\?php 1 > 2 \?> b' \(line 1, column 3\) is a tag that does not end"),
+        ("<![CDATA[a ]] > x]]>b", r"\(line 1, column 1\) is a tag that does not end"),
+        ('<!DOCTYPE x [<!ENTITY a "b">]><x>a</x>', r"<!DOCTYPE x .* \(line 1, column 1\) holds declarations"),
     ],
 )
 def test_broken_markup(source, message):
@@ -191,3 +204,18 @@ def test_bad_expressions(monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     with pytest.raises(ValueError, match=r"has searched a text of 60 characters for 0\.05 seconds"):
         translated("a" * 59 + "b", tags=False, keep=r"(a|aa)+$")
+
+
+def test_references_to_line_breaks_make_no_lines():
+    for source in ("a b.&#10;", "&#x0A;<b>a b</b>", "<i>&#10;--&#8232;</i>", "a&NewLine;b", "a&#133;<br>b"):
+        assert "\n".join(translated(source).splitlines()) == translated(source)
+        assert len(translated(source).splitlines()) == 1
+    assert translated("a&#32;b &amp; c") == "a b &amp; c"
+
+
+def test_elements_end_where_their_sentences_do():
+    """As many sentences as there are, in time that grows with them."""
+    source = "".join(f"<s>a <b>b{number}</b>.</s> " for number in range(300))
+    found = marked_segments(source, True, None, lambda text: re.findall(r"[^.]*\. ?", text))
+    assert [segment.text for segment in found] == [f"a b{number}." for number in range(300)]
+    assert translated(source, cut=lambda text: re.findall(r"[^.]*\. ?", text)) == source

@@ -14,8 +14,8 @@ from .study import Study
 
 HOW = (
     "Intervals of the difference: bootstrap over pairs of runs of the same seed, and sentences (Koehn 2004), "
-    f"{SAMPLES['bootstrap']:,} samples; of two or three seeds they are a little too narrow. p: approximate "
-    "randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
+    f"{SAMPLES['bootstrap']:,} samples; of two or three seeds they are too narrow, the more so the more "
+    "seeds differ. p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
     f"{SAMPLES['randomization']:,} samples; it knows nothing of how seeds differ."
 )
 """What the tables of comparisons mean."""

@@ -38,7 +38,7 @@ SET_HERE = {
     | {"model_revision", "tokenizer_name", "output_dir", "seed", "resume_from_checkpoint"}
     | {"overwrite_output_dir"},
     "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
-    "translate": {"model", "input_file", "output_file"},
+    "translate": {"model", "input_file", "output_file", "report", "interactive"},
     "evaluate": {"hypotheses", "references", "sources", "alignment_data", "output_file"},
 }
 """Options of the commands that a study's sections cannot set, since they follow from the rest."""

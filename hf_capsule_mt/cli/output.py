@@ -13,6 +13,11 @@ def check_output_file(path: Path | None) -> None:
         return
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; name a file")
+    if path.exists() and (not path.is_file() or {Path("/dev"), Path("/proc")} & {*path.absolute().parents}):
+        raise OSError(
+            f"{path} is a device or a pipe, which a file would replace; name a file, or leave the option out and let "
+            "the shell lead what is printed there"
+        )
     _check_beside(path)
 
 

@@ -50,14 +50,18 @@ def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = 
     """sacreBLEU's metrics by name; see [`score_translations`].
 
     Raises:
-        ValueError: if a metric or the tokenizer is unknown.
+        ValueError: if a metric or the tokenizer is unknown, or this needs a package that is not there.
     """
     for name in names:
         if name not in METRICS:
             raise ValueError(f"unknown metric {name!r}; there are {', '.join(METRICS)}")
     if tokenize not in BLEU.TOKENIZERS:
         raise ValueError(f"unknown tokenizer {tokenize!r}; sacreBLEU has {', '.join(BLEU.TOKENIZERS)}")
-    return {name: METRICS[name](tokenize, lowercase) for name in names}
+    try:
+        return {name: METRICS[name](tokenize, lowercase) for name in names}
+    # What sacreBLEU raises where a tokenizer needs another package.
+    except (RuntimeError, ImportError) as error:
+        raise ValueError(f"tokenize is {tokenize!r}: {' '.join(str(error).split())}") from error
 
 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -65,6 +69,10 @@ def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     if not hypotheses or not references:
         raise ValueError(f"nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams")
     for number, stream in enumerate(references, start=1):
+        if isinstance(stream, str):
+            raise ValueError(
+                f"reference {number} is text, {stream[:40]!r}, and no list of segments; give a list for each reference"
+            )
         if len(stream) != len(hypotheses):
             raise ValueError(
                 f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}; align them by line"

@@ -195,3 +195,13 @@ def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
         with pytest.raises(FileExistsError, match=r"is there and cannot be replaced; name a folder in it"):
             check_new_folder(path)
     check_new_folder(tmp_path / "target")
+
+
+def test_files_that_are_none(tmp_path):
+    """A file would take their place, for every process of the machine."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/null"), Path("/dev/stdout"), tmp_path / "pipe"):
+        with pytest.raises(OSError, match=f"{path} is a device or a pipe, which a file would replace"):
+            check_output_file(path)
+    (tmp_path / "file").touch()
+    check_output_file(tmp_path / "file")

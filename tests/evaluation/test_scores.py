@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from hf_capsule_mt.evaluation import scores
 from hf_capsule_mt.evaluation.scores import score_translations
 
 HYPOTHESES = ["the cat sat on the mat today", "", "He said : no , it is 3.5 % more .", "a b c d e"]
@@ -80,6 +81,7 @@ def test_empty_hypotheses_score_zero():
         (["a", "b"], [["a", "b"], ["a"]], {}, "2 hypotheses but 1 segments in reference 2"),
         ([], [[]], {}, "nothing to score: 0 hypotheses"),
         (["a"], [], {}, "nothing to score: 1 hypotheses, 0 reference streams"),
+        (["a", "b", "c"], ["abc"], {}, "reference 1 is text, 'abc', and no list of segments"),
         (["a"], [["a"]], {"metrics": ["blue"]}, "unknown metric 'blue'; there are bleu, chrf"),
         (["a"], [["a"]], {"tokenize": "14a"}, "unknown tokenizer '14a'; sacreBLEU has none, zh"),
     ],
@@ -87,3 +89,12 @@ def test_empty_hypotheses_score_zero():
 def test_mistakes(hypotheses, references, options, message):
     with pytest.raises(ValueError, match=message):
         score_translations(hypotheses, references, **options)
+
+
+def test_a_tokenizer_that_needs_another_package(monkeypatch):
+    def missing(*arguments, **options):
+        raise RuntimeError("Japanese tokenization requires extra dependencies;\n pip install sacrebleu[ja]")
+
+    monkeypatch.setitem(scores.METRICS, "bleu", missing)
+    with pytest.raises(ValueError, match=r"^tokenize is 'ja-mecab': Japanese .* dependencies; pip install sacrebleu"):
+        score_translations(["a"], [["a"]], tokenize="ja-mecab")
