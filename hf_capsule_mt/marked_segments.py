@@ -79,6 +79,8 @@ def keep_pattern(keep: str) -> regex.Pattern:
     Raises:
         ValueError: if it is none.
     """
+    if not isinstance(keep, str):
+        raise ValueError(f"keep is {keep!r:.80}; give the expression as text, as r'[0-9]+'")
     try:
         return regex.compile(keep)
     except regex.error as error:

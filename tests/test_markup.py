@@ -200,6 +200,8 @@ def test_what_has_nothing_to_translate_is_left_as_it_is():
 def test_bad_expressions(monkeypatch):
     with pytest.raises(ValueError, match=r"keep is '\(', which is no regular expression: missing \)"):
         keep_pattern("(")
+    with pytest.raises(ValueError, match=r"keep is re.compile\('a'\); give the expression as text"):
+        keep_pattern(re.compile("a"))
     assert translated("a b", backward_words, backwards, tags=False, keep="x*|") == "b a"
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     with pytest.raises(ValueError, match=r"has searched a text of 60 characters for 0\.05 seconds"):

@@ -20,6 +20,7 @@ from .speed import (
     FIRST_WORD,
     Batch,
     Workload,
+    check_positions,
     decode,
     decoding_batches,
     long_batch,
@@ -61,7 +62,11 @@ def compare_decoders(
         workload: batches and rounds.
         device: where the models run, in float32.
         memory_length: of sources and translations, in tokens, where memory is measured as well.
+
+    Raises:
+        ValueError: if the model has too few positions.
     """
+    check_positions(f"the {config.model_type}", config, max(workload.new_tokens, memory_length or 0))
     torch.manual_seed(workload.seed)
     model = AutoModelForSeq2SeqLM.from_config(config).to(device).eval()
     found = {}

@@ -10,7 +10,7 @@ from hf_capsule_mt.markdown import table_in_markdown
 from hf_capsule_mt.records import LatencyRecord
 
 from .decoders import GENERATE, decoders
-from .speed import check_numbers, seconds
+from .speed import check_numbers, check_positions, seconds
 
 
 def measure_latency(
@@ -37,9 +37,11 @@ def measure_latency(
         first round, then of the next.
 
     Raises:
-        ValueError: if a number is too small, or there is no sentence.
+        ValueError: if a number is too small, there is no sentence, or one is too long for a model.
     """
     check_numbers({"num_beams": num_beams, "rounds": rounds, "the number of sentences": len(sentences)})
+    for row, config in configs.items():
+        check_positions(row, config, max(max(len(words), new_tokens) for words, new_tokens in sentences))
     torch.manual_seed(seed)
     runs = {}
     for row, config in configs.items():

@@ -20,6 +20,7 @@ from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.records import Comparison, Rates
+from hf_capsule_mt.source_limits import positions
 
 from .memory import peak_memory
 
@@ -39,6 +40,16 @@ def check_numbers(numbers: Mapping[str, int], least: Mapping[str, int] = Mapping
     for name, value in numbers.items():
         if value < least.get(name, 1):
             raise ValueError(f"{name} is {value}; it must be at least {least.get(name, 1)}")
+
+
+def check_positions(row: str, config: PreTrainedConfig, words: int) -> None:
+    """Raise ValueError unless the model of a row has positions for so many words, and what decoding starts with."""
+    most = positions(config)
+    if most is not None and most <= words:
+        raise ValueError(
+            f"{row} has {most} positions, too few for {words} words and a start token; give it "
+            f"max_position_embeddings={words + 1}"
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,11 @@ def compare_with_plain(
         workload: batches and rounds.
         device: where both run.
         dtype: float32, or a lower precision: training then autocasts float32 weights to it, decoding has weights of it.
+
+    Raises:
+        ValueError: if the model has too few positions.
     """
+    check_positions(f"the {config.model_type}", config, workload.new_tokens)
     torch.manual_seed(workload.seed)
     plain, method = (AutoModelForSeq2SeqLM.from_config(each).to(device) for each in (plain_config(config), config))
     batches = training_batches(workload, config.vocab_size, device)

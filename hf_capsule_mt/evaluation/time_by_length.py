@@ -10,9 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 
 from hf_capsule_mt.markdown import markdown_table
 from hf_capsule_mt.records import Environment, Measurement, TimeByLengthRecord, TimeByLengthSettings
-from hf_capsule_mt.source_limits import positions
 
-from .speed import FIRST_WORD, Batch, check_numbers, decode, make_trainer, seconds
+from .speed import FIRST_WORD, Batch, check_numbers, check_positions, decode, make_trainer, seconds
 
 KINDS = ("training", "decoding")
 
@@ -127,13 +126,7 @@ def report(record: TimeByLengthRecord) -> str:
 def _check(configs: Mapping[str, PreTrainedConfig], lengths: Sequence[int], batch_size: int, rounds: int) -> None:
     check_numbers({"batch_size": batch_size, "rounds": rounds, "lengths": min(lengths)})
     for row, config in configs.items():
-        most = positions(config)
-        # The start token takes one too.
-        if most is not None and most <= max(lengths):
-            raise ValueError(
-                f"{row} has {most} positions, too few for {max(lengths)} words and a start token; give it "
-                f"max_position_embeddings={max(lengths) + 1}"
-            )
+        check_positions(row, config, max(lengths))
 
 
 def _batch(config: PreTrainedConfig, batch_size: int, length: int, seed: int, device: torch.device) -> Batch:

@@ -23,8 +23,8 @@ _NO_PICTURE = "This model has no routing, so there is no picture of it."
 _STYLE = Path(__file__).with_name("page.css")
 # Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
 _KEPT = 3600
-# Of the others, the longest absent is forgotten: what was routed for a long sentence is tens of megabytes.
-_VISITORS = 100
+# More are not remembered at a time: what was routed for a long sentence is tens of megabytes.
+_VISITORS = 20
 
 
 @dataclass(frozen=True)

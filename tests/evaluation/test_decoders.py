@@ -1,5 +1,7 @@
 """Decoders of the same weights: they write the same, and take turns."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_speed import CPU, WORKLOAD, small_config
@@ -9,6 +11,7 @@ from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation import decoders
 from hf_capsule_mt.evaluation.decoders import GENERATE, compare_decoders, ctranslate2_decoder
+from hf_capsule_mt.evaluation.speed import compare_with_plain
 
 ENGINES = [f"engine {dtype}" for dtype in PRECISIONS]
 BATCH = {"input_ids": torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 0, 0]])}
@@ -43,6 +46,14 @@ def test_those_of_every_family(monkeypatch):
         assert all(len(rates) == WORKLOAD.rounds and min(rates) > 0 for rates in found.rates.values())
         assert found.memory.keys() == found.rates.keys()
         assert min(found.memory.values()) > 0
+
+
+def test_too_few_positions():
+    config = preset_config("transformer", "tiny", d_model=16, vocab_size=40, max_position_embeddings=130)
+    with pytest.raises(ValueError, match=r"the capsule_aggregated_marian has 130 positions, too few for 200 words"):
+        compare_decoders(config, WORKLOAD, CPU, memory_length=200)
+    with pytest.raises(ValueError, match="too few for 200 words"):
+        compare_with_plain(config, replace(WORKLOAD, new_tokens=200), CPU)
 
 
 def test_ctranslate2_has_no_capsules():

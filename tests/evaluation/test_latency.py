@@ -43,3 +43,12 @@ def test_mistakes(change):
         measure_latency(CONFIGS, SENTENCES, **{**OPTIONS, **change})
     with pytest.raises(ValueError, match="number of sentences is 0"):
         measure_latency(CONFIGS, [], **OPTIONS)
+
+
+def test_sentences_that_are_too_long():
+    configs = {"plain": preset_config("transformer", "tiny", d_model=16, vocab_size=20, max_position_embeddings=4)}
+    for sentences in ([([5, 6, 7, 2], 1)], [([5, 2], 4)]):
+        with pytest.raises(
+            ValueError, match=r"plain has 4 positions, too few for 4 words .* max_position_embeddings=5"
+        ):
+            measure_latency(configs, sentences, **OPTIONS)
