@@ -114,7 +114,7 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
         "model": str(folder.resolve()) if folder.is_dir() else args.model,
         "revision": args.revision,
         "model files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
-        **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype")},
+        **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype", "engine")},
     }
 
 

@@ -58,7 +58,6 @@ def _both(model, **options):
         {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
         {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
         {"encoder_no_repeat_ngram_size": 2},
-        {"output_routing": True},
     ],
     ids=lambda options: next(iter(options)),
 )

@@ -1,5 +1,7 @@
 """Decoding of every family: cached steps are one pass, beam search is a hand-written one, batches change nothing."""
 
+import copy
+
 import pytest
 import torch
 from aggregated_models import EOS, WIDTH, aggregated, source_batch
@@ -232,11 +234,13 @@ def test_going_on_with_returned_states(kind):
 @few_or_many_beams
 @every_kind
 def test_routing_is_carried_through_generate(model, name, num_beams, output_routing):
+    """That of the encoder, where its output is given; it changes no word."""
     arguments = {**source_batch(), "num_beams": num_beams, "max_new_tokens": 6}
-    routed = model.generate(**arguments, output_routing=output_routing)
+    with torch.no_grad():
+        encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
+    routed = model.generate(**arguments, encoder_outputs=copy.copy(encoded))
     assert torch.equal(routed, model.generate(**arguments))
     if name in MARIANS:
-        encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
         assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
         assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
         assert (encoded.guided_votes is None) == (model.config.guided_routing is None)
