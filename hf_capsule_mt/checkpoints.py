@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
@@ -17,6 +17,7 @@ from .configuration.checks import MOST
 from .configuration.portable import PortableConfig
 from .files import read_json
 from .modeling.checkpoint_files import (
+    CONFIG,
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
     WHERE,
@@ -24,15 +25,15 @@ from .modeling.checkpoint_files import (
     check_settings_of,
     check_weight_files,
     check_weight_map,
-    damaged_weights,
+    explained_weights,
     first_names,
+    misfit,
 )
 from .modeling.finite_weights import check_finite
 from .trainer_state import missing_state, read_trainer_state, step_of
 
 logger = logging.getLogger(__name__)
 
-CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 ADAPTER = "adapter_config.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -252,7 +253,7 @@ def load_weights(
     if isinstance(model.config, PortableConfig):
         strange |= set(report["unexpected_keys"])
     if strange:
-        raise ValueError(_misfit(name, fields, f"{first_names(strange)}."))
+        raise ValueError(misfit(name, fields, f"{first_names(strange)}."))
     check_finite(name, model.named_parameters())
     if model.can_generate():
         check_settings_of(name, model)
@@ -275,31 +276,6 @@ def _explained(what: str) -> Iterator[None]:
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ValueError(f"{what} cannot be read, so it is damaged: {reason:.500}; copy it again") from error
-
-
-@contextmanager
-def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
-    """Explain errors that `from_pretrained` raises for the weights of `checkpoint`, loaded with other `fields`, if any.
-
-    Raises:
-        OSError: if they are damaged, or of other shapes than the configuration's.
-    """
-    try:
-        yield
-    except SafetensorError as error:
-        raise OSError(damaged_weights(checkpoint, error)) from error
-    # Transformers raises it for weights of another shape.
-    except RuntimeError as error:
-        raise OSError(_misfit(checkpoint, fields, " ".join(str(error).split())[:800])) from error
-
-
-def _misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
-    changed = f" with {dict(fields)}" if fields else ""
-    remedy = "Leave the fields as they were" if fields else f"Put back the {CONFIG} that was saved with them"
-    return (
-        f"the weights in {checkpoint} do not fit its configuration{changed}: {reason} {remedy}, or name another "
-        "checkpoint"
-    )
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:

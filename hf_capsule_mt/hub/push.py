@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights, tensor_files
+from hf_capsule_mt.checkpoints import WEIGHTS, check_folder, load_config, load_tokenizer, load_weights, tensor_files
 from hf_capsule_mt.configuration.portable import PortableConfig
 from hf_capsule_mt.modeling.checkpoint_files import WEIGHTS_INDEX
 from hf_capsule_mt.modeling.weight_hashes import write_hashes
@@ -134,7 +134,11 @@ def _put_back_weights(folder: Path, target: Path) -> None:
     """Replace the weights in `target` by the files of `folder`: saved anew, they may have another dtype."""
     for file in target.glob("*.safetensors*"):
         file.unlink()
-    for file in {*tensor_files(folder).values(), *folder.glob(WEIGHTS_INDEX)}:
+    files = {*tensor_files(folder).values()}
+    if folder / WEIGHTS not in files:
+        # With all weights in one file an index is of no use.
+        files.add(folder / WEIGHTS_INDEX)
+    for file in files:
         shutil.copyfile(file, target / file.name)
     write_hashes(target)
 

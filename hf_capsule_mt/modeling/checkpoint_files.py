@@ -2,10 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import cached_file
 
@@ -24,6 +27,32 @@ def damaged_weights(checkpoint: object, error: Exception) -> str:
     """Return what to say of weights that safetensors cannot read."""
     reason = " ".join(str(error).split())[:300]
     return f"the weights in {checkpoint} are damaged: {reason}; copy or download them again, or name another checkpoint"
+
+
+@contextmanager
+def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingProxyType({})) -> Iterator[None]:
+    """Explain errors that `from_pretrained` raises for the weights of `checkpoint`, loaded with other `fields`, if any.
+
+    Raises:
+        OSError: if they are damaged, or of other shapes than the configuration's.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(damaged_weights(checkpoint, error)) from error
+    # Transformers raises it for weights of another shape.
+    except RuntimeError as error:
+        raise OSError(misfit(checkpoint, fields, " ".join(str(error).split())[:800])) from error
+
+
+def misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
+    """Return what to say of weights that do not fit a configuration with other `fields`, if any."""
+    changed = f" with {dict(fields)}" if fields else ""
+    remedy = "Leave the fields as they were" if fields else f"Put back the {CONFIG} that was saved with them"
+    return (
+        f"the weights in {checkpoint} do not fit its configuration{changed}: {reason} {remedy}, or name another "
+        "checkpoint"
+    )
 
 
 def first_names(names: Iterable[str]) -> str:

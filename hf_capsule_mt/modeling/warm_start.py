@@ -4,7 +4,6 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -14,7 +13,7 @@ from .checkpoint_files import (
     GENERATION_CONFIG,
     check_generation_config,
     check_weight_files,
-    damaged_weights,
+    explained_weights,
     find_file,
     first_names,
 )
@@ -40,24 +39,17 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
     check_weight_files(name_or_path, where)
     if (settings := find_file(name_or_path, GENERATION_CONFIG, where)) is not None:
         check_generation_config(name_or_path, settings)
-    try:
-        marian, report = MarianMTModel.from_pretrained(
-            name_or_path, revision=revision, use_safetensors=True, output_loading_info=True, **kwargs
-        )
-    except SafetensorError as error:
-        raise OSError(damaged_weights(name_or_path, error)) from error
-    # Transformers raises it for weights of another shape.
-    except RuntimeError as error:
-        raise OSError(
-            f"the weights in {name_or_path} do not fit its configuration: {' '.join(str(error).split()):.800} Put back "
-            "the config.json that was saved with them, or name another checkpoint"
-        ) from error
-    except OSError as error:
-        raise OSError(
-            f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
-            "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
-            f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
-        ) from error
+    with explained_weights(name_or_path):
+        try:
+            marian, report = MarianMTModel.from_pretrained(
+                name_or_path, revision=revision, use_safetensors=True, output_loading_info=True, **kwargs
+            )
+        except OSError as error:
+            raise OSError(
+                f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
+                "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
+                f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
+            ) from error
     _check_whole(name_or_path, report["missing_keys"])
     check_finite(name_or_path, marian.named_parameters())
     return marian

@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from hf_capsule_mt.checkpoints import (
     check_folder,
     checkpoints,
-    explained_weights,
     read_config,
     step_of,
     tensor_files,
     tensor_shapes,
 )
 from hf_capsule_mt.files import new_folder, read_json, write_json
+from hf_capsule_mt.modeling.checkpoint_files import explained_weights
 from hf_capsule_mt.modeling.finite_weights import check_finite
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES, write_hashes
 from hf_capsule_mt.saving import explained_saving

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.checkpoints import explained_weights, load_weights, read_config
+from hf_capsule_mt.checkpoints import load_weights, read_config
 from hf_capsule_mt.configuration import (
     CapsuleAggregatedMarianConfig,
     RNMTConfig,
@@ -19,6 +19,7 @@ from hf_capsule_mt.configuration import (
 from hf_capsule_mt.configuration.checks import check_overrides
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
+from hf_capsule_mt.modeling.checkpoint_files import explained_weights
 from hf_capsule_mt.modeling.warm_start import is_plain, load_marian
 from hf_capsule_mt.registration import CONFIGURATIONS
 
