@@ -322,8 +322,15 @@ def test_mistakes_with_documents(translator):
         ({"documents": "en", "return_tensors": True}, "of a document there is one translation, as text"),
         ({"documents": "en", "num_beams": 2, "num_return_sequences": 2}, "of a document there is one translation"),
     ):
-        with pytest.raises(ValueError, match=message):
-            translator(DOCUMENT, **options)
+        # A text of one sentence too: what is asked for does not depend on the text.
+        for text in (DOCUMENT, "j k?"):
+            with pytest.raises(ValueError, match=message):
+                translator(text, **options)
+
+
+def test_half_a_character(translator):
+    with pytest.raises(ValueError, match=r"'a \\ud83d b' holds half a character, '\\ud83d', at 2; take it out"):
+        translator("a \ud83d b")
 
 
 def test_documents_without_their_library(translator, monkeypatch):

@@ -14,6 +14,8 @@ from transformers.utils import CONFIG_NAME
 
 from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
+from hf_capsule_mt.evaluation.length import check_edges
+from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
@@ -163,3 +165,15 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None
                 kind(**{field.name: found[field.name] for field in fields(kind) if field.name in found})
             except (ValueError, TypeError, ImportError) as error:
                 raise ValueError(f"{where}: {error}") from error
+    if step.command == "evaluate":
+        _check_evaluation(found, where)
+
+
+def _check_evaluation(options: Mapping[str, Any], where: str) -> None:
+    try:
+        for tokenize in (options["tokenize"], options["source_tokenize"]):
+            make_metrics(options["metrics"] or ["bleu"], tokenize or options["tokenize"])
+        if options["length_edges"] is not None:
+            check_edges(options["length_edges"])
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error

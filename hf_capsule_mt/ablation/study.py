@@ -47,6 +47,8 @@ LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precisi
 _LONGEST_NAME = 100
 _MOST_ROWS = 1000
 _MOST = 1_000_000
+# NumPy's.
+_LARGEST_SEED = 2**32 - 1
 _IN_BRACES = re.compile(r"{([^{}]*)}")
 # Fields of `Study` that the file gives as they are, where it gives them.
 _AS_GIVEN = ("tokenizer", "launcher", "records", "page", "growth")
@@ -277,6 +279,8 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     seeds = check_list(item.get("seeds", study.get("seeds", [1])), f"{where}.seeds", int)
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}.seeds is {seeds}; they must differ")
+    if any(not 0 <= seed <= _LARGEST_SEED for seed in seeds):
+        raise ValueError(f"{where}.seeds is {seeds}; they must be from 0 to {_LARGEST_SEED:,}")
     _check_positive(item.get("updates_per_second", 1), f"{where}.updates_per_second")
     published = item.get("published", {})
     for name, score in published.items():

@@ -31,7 +31,7 @@ from hf_capsule_mt.markdown import table_in_markdown
 from . import average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate
 from .errors import report_user_errors
 from .output import check_output_folder
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--launcher", help="what starts training and decoding (default: the study's, on one device)")
     parser.add_argument(
         "--jobs",
-        type=int,
+        type=at_least(1),
         default=1,
         metavar="N",
         help="rows to work on at once, on the same devices; what they print goes to files (default: %(default)s)",
@@ -69,8 +69,6 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the jobs that are not done, and print the table of those that are."""
     args = build_parser().parse_args(argv)
-    if args.jobs < 1:
-        raise ValueError(f"--jobs is {args.jobs}; give 1 or more")
     plan = read_plan(args)
     check_study(plan.study, command_parsers())
     jobs = [replace(job, without_scores=args.without_scores) for job in _selected(plan, args.rows)]

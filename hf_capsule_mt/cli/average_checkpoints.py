@@ -13,7 +13,7 @@ from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoin
 
 from .errors import report_user_errors
 from .output import check_output_folder
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -23,8 +23,8 @@ def build_parser() -> argparse.ArgumentParser:
     source.add_argument("--checkpoints", type=Path, nargs="+", help="folders to average")
     source.add_argument("--run_dir", type=Path, help="a training run's output folder, with --last or --best")
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--last", type=int, metavar="N", help="the N newest checkpoints of the run")
-    choice.add_argument("--best", type=int, metavar="N", help="the N checkpoints with the best evaluation results")
+    choice.add_argument("--last", type=at_least(1), metavar="N", help="the N newest checkpoints of the run")
+    choice.add_argument("--best", type=at_least(1), metavar="N", help="the N checkpoints with the best results")
     parser.add_argument("--metric", help="bleu, loss, ... for --best (default: the run's metric_for_best_model)")
     parser.add_argument(
         "--greater_is_better",

@@ -39,7 +39,7 @@ from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
 
 from .errors import report_user_errors
 from .output import check_output_file
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
@@ -72,7 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--decoders", action="store_true", help="compare decoders instead; of every family, in float32")
     parser.add_argument(
         "--memory_length",
-        type=int,
+        type=at_least(1),
         help="with --decoders: measure the memory of decoding as well, with sources and translations of so many tokens",
     )
     parser.add_argument(
@@ -126,8 +126,6 @@ def _compare_decoders(
         raise ValueError(
             f"--dtype is {args.dtype}; with --decoders the weights are in float32, and each engine has its own"
         )
-    if args.memory_length is not None and args.memory_length < 1:
-        raise ValueError(f"--memory_length is {args.memory_length}; it must be at least 1")
     with quiet_transformers():
         found = {
             method: compare_decoders(config, workload, device, args.memory_length)

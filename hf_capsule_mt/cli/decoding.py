@@ -17,6 +17,7 @@ from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.weights import verify_weights
 
 from .device import usable_device
+from .parser import at_least
 from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
@@ -28,15 +29,18 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     """Add the options that name the model and say how it decodes."""
     parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
     parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
-    parser.add_argument("--num_beams", type=int, help="default: the model's generation config")
+    parser.add_argument("--num_beams", type=at_least(1), help="default: the model's generation config")
     parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")
     parser.add_argument(
         "--max_new_tokens",
-        type=int,
+        type=at_least(1),
         help="longest translation, in tokens (default: twice the source plus 20, within the model's limit)",
     )
     parser.add_argument(
-        "--max_tokens_per_batch", type=int, default=4096, help="source tokens, padding included (default: %(default)s)"
+        "--max_tokens_per_batch",
+        type=at_least(1),
+        default=4096,
+        help="source tokens, padding included (default: %(default)s)",
     )
     parser.add_argument(
         "--dtype",
@@ -62,12 +66,8 @@ def check_options(args: argparse.Namespace) -> None:
 
     Raises:
         FileNotFoundError: if the model is a path to no checkpoint.
-        ValueError: if a number is too small, or a name or a revision impossible.
+        ValueError: if a name or a revision is impossible, or the engine has no such precision.
     """
-    for name in ("num_beams", "max_new_tokens", "max_tokens_per_batch"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} is {value}; it must be at least 1")
     if args.dtype == "int8" and args.engine == "transformers":
         raise ValueError(
             "--dtype int8 is for --engine fast alone; --engine transformers has float32, bfloat16, float16"

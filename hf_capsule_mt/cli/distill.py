@@ -43,7 +43,7 @@ from . import decoding
 from .errors import report_user_errors
 from .input import check_input_file
 from .output import check_distinct, check_output_file
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 from .processes import leave_group_at_exit
 
 
@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--min_score", type=float, help="leave out translations that are less likely, such as -1.5 (default: keep all)"
     )
-    parser.add_argument("--shard_size", type=int, default=2000, help="sentences a shard (default: %(default)s)")
+    parser.add_argument("--shard_size", type=at_least(1), default=2000, help="sentences a shard (default: %(default)s)")
     return parser
 
 
@@ -116,8 +116,6 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
-    if args.shard_size < 1:
-        raise ValueError(f"--shard_size is {args.shard_size}; it must be at least 1")
     if args.min_score is not None and not math.isfinite(args.min_score):
         raise ValueError(f"--min_score is {args.min_score}; it must be a number")
     if bool(args.train_file) == (args.dataset_name is not None):

@@ -9,7 +9,6 @@ from hf_capsule_mt.analysis.line_figures import draw_lengths
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import (
     check_edges,
-    check_num_buckets,
     count_words,
     quantile_edges,
     record_buckets,
@@ -17,13 +16,14 @@ from hf_capsule_mt.evaluation.length import (
 )
 
 from .output import check_output_file
+from .parser import at_least
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that set the lengths of the buckets."""
     group = parser.add_argument_group("by length", "BLEU and length of translations by words of the source (--sources)")
     lengths = group.add_mutually_exclusive_group()
-    lengths.add_argument("--length_buckets", type=int, metavar="N", help="N buckets of about as many sentences")
+    lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="N buckets of about as many sentences")
     lengths.add_argument(
         "--length_edges", type=int, nargs="+", metavar="WORDS", help="the longest of each bucket, as 10 20 30 40 50"
     )
@@ -42,8 +42,6 @@ def check_options(args: argparse.Namespace) -> None:
             raise ValueError("--length_figure needs --length_buckets or --length_edges")
         check_output_file(args.length_figure)
         check_figure_file(args.length_figure)
-    if args.length_buckets is not None:
-        check_num_buckets(args.length_buckets)
     if args.length_edges is not None:
         check_edges(args.length_edges)
 

@@ -22,7 +22,7 @@ from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, T
 
 from .errors import report_user_errors
 from .output import check_distinct, check_output_file
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
 
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one a line, plain or .gz")
     parser.add_argument("--reference_file", type=Path, help="their translations, for the number of tokens to write")
-    parser.add_argument("--num_sentences", type=int, help="the first so many (default: all)")
+    parser.add_argument("--num_sentences", type=at_least(1), help="the first so many (default: all)")
     parser.add_argument("--num_beams", type=int, default=1, help="default: 1, greedy search")
     parser.add_argument("--rounds", type=int, default=1, help="how often all are translated (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights (default: %(default)s)")
@@ -50,8 +50,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     check_output_file(args.output_file)
     check_distinct([("--output_file", args.output_file)], [args.input_file, args.reference_file])
-    if args.num_sentences is not None and args.num_sentences < 1:
-        raise ValueError(f"--num_sentences is {args.num_sentences}; it must be at least 1")
     sentences, args.vocab_size = _sentences(args)
     configs, device = configs_of_rows(args), device_of(args)
     options = {name: getattr(args, name) for name in ("num_beams", "rounds", "seed")}

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,6 +24,19 @@ class NearestOptionParser(argparse.ArgumentParser):
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
         return namespace, rest
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an option that is an integer of at least `least`."""
+
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is too small; it must be at least {least}")
+        return int(text)
+
+    # What argparse calls it in its messages.
+    number.__name__ = "int"
+    return number
 
 
 def refuse_options(args: argparse.Namespace, names: Sequence[str], needed: str) -> None:

@@ -26,7 +26,7 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 from .errors import report_user_errors
 from .output import check_output_folder
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,7 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--target_lang", help="key of the target, such as de")
     parser.add_argument("--source_column", help="column of the source, if it is not called as its language")
     parser.add_argument("--target_column", help="column of the target, likewise")
-    parser.add_argument("--max_sentences", type=int, help="most sentences to learn from; a random sample of them")
+    parser.add_argument(
+        "--max_sentences", type=at_least(2), help="most sentences to learn from; a random sample of them"
+    )
     parser.add_argument("--vocab_size", type=int, default=32_000, help="number of tokens (default: %(default)s)")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder to save the tokenizer in")
     parser.add_argument(
@@ -61,8 +63,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(args.output_dir)
     if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
         raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
-    if args.max_sentences is not None and args.max_sentences < 2:
-        raise ValueError(f"--max_sentences is {args.max_sentences}; it must be at least 2, one of each language.")
     texts = _read(args)
     for text in texts:
         print(text.report)

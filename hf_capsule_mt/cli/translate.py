@@ -24,6 +24,7 @@ or repeats itself.
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -52,7 +53,7 @@ from .arrivals import arrivals
 from .errors import report_user_errors
 from .input import check_input_file
 from .output import check_distinct, check_output_file
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 from .processes import leave_group_at_exit
 from .progress import Progress
 from .translation_job import Job, Reading
@@ -77,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output_file", type=Path, help="plain or .gz (default: standard output)")
     parser.add_argument(
         "--window",
-        type=int,
+        type=at_least(1),
         default=WINDOW,
         help="lines that are read and sorted by length together, and written together (default: %(default)s)",
     )
@@ -162,8 +163,6 @@ def _warn_of_faults(report_file: Path) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
-    if args.window < 1:
-        raise ValueError(f"--window is {args.window}; it must be at least 1")
     others = ("input_file", "output_file", "documents", "tags", "keep", "report")
     given = [f"--{name}" for name in others if getattr(args, name)]
     if args.interactive and given:
@@ -196,7 +195,15 @@ def _language(args: argparse.Namespace) -> str | None:
 def _number_of_lines(args: argparse.Namespace) -> int | None:
     """Return the lines of the input, all of which are checked; None of a stream, which comes but once."""
     path = args.input_file or _STANDARD_INPUT
-    return sum(1 for _ in each_line(path)) if path.is_file() else None
+    return sum(1 for _ in _lines(args)) if path.is_file() else None
+
+
+def _lines(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of the input: of a file that the shell opened, what nobody has read before."""
+    if args.input_file is not None:
+        return each_line(args.input_file)
+    # By its name the file is opened anew, at its beginning.
+    return each_line(_STANDARD_INPUT, os.lseek(0, 0, os.SEEK_CUR) if _STANDARD_INPUT.is_file() else 0)
 
 
 def _windows(lines: Iterable[str], most: int, reading: Reading) -> Iterator[list[str]]:
@@ -223,7 +230,7 @@ def _jobs(
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
     first, number = 1, -1
-    for number, lines in enumerate(_windows(each_line(args.input_file or _STANDARD_INPUT), window, reading)):
+    for number, lines in enumerate(_windows(_lines(args), window, reading)):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
         if partial is not None and partial.has(header):
             progress.skip(len(lines))
@@ -260,7 +267,7 @@ def _answer(args: argparse.Namespace) -> None:
     decoding.pin_revision(args)
     model, tokenizer = decoding.load(args, state)
     options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
-    for lines in arrivals(each_line(_STANDARD_INPUT), _ARRIVALS):
+    for lines in arrivals(_lines(args), _ARRIVALS):
         _print(translate_lines(model, tokenizer, lines, **options))
 
 

@@ -184,8 +184,9 @@ def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple
             yield source, target
 
 
-def byte_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a plain or compressed file; only a line feed ends one, with or without a carriage return.
+def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
+    """Yield the lines of a plain or compressed file, from the byte `begin` on; only a line feed ends one, with or
+    without a carriage return.
 
     Raises:
         ValueError: if a compressed file is damaged.
@@ -194,6 +195,9 @@ def byte_lines(path: Path) -> Iterator[bytes]:
     opener = _COMPRESSIONS.get(path.suffix)
     with open(path, "rb") if opener is None else opener(path) as file:
         try:
+            # A pipe has no positions.
+            if begin:
+                file.seek(begin)
             for number, line in enumerate(file):
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
                 yield line if number else line.removeprefix(codecs.BOM_UTF8)

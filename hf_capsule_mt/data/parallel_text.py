@@ -186,9 +186,9 @@ def read_lines(path: str | Path) -> list[str]:
     return list(each_line(path))
 
 
-def each_line(path: str | Path) -> Iterator[str]:
-    """Yield the segments of [`read_lines`] as they are read."""
-    for number, line in enumerate(byte_lines(Path(path)), start=1):
+def each_line(path: str | Path, begin: int = 0) -> Iterator[str]:
+    """Yield the segments of [`read_lines`] as they are read, from the byte `begin` on."""
+    for number, line in enumerate(byte_lines(Path(path), begin), start=1):
         text = decode(line)
         if text is None:
             raise ValueError(f"{path}:{number}: not UTF-8. Convert the file, for example by iconv.")

@@ -68,7 +68,8 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
     Raises:
         ValueError: if `num_buckets` is below 2, or all sentences are as long.
     """
-    check_num_buckets(num_buckets)
+    if num_buckets < 2:
+        raise ValueError(f"{num_buckets} buckets cannot be compared; ask for 2 or more")
     quantiles = np.quantile(lengths, [index / num_buckets for index in range(1, num_buckets)], method="inverted_cdf")
     edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
     if not edges:
@@ -100,12 +101,6 @@ def score_by_length(
         Bucket(longest, len(indices), _score(metric, texts, indices) if indices else {})
         for longest, indices in zip([*edges, None], members)
     ]
-
-
-def check_num_buckets(num_buckets: int) -> None:
-    """Raise a ValueError unless there are 2 or more."""
-    if num_buckets < 2:
-        raise ValueError(f"{num_buckets} buckets cannot be compared; ask for 2 or more")
 
 
 def check_edges(edges: Sequence[int]) -> None:

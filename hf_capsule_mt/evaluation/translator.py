@@ -16,7 +16,7 @@ from transformers import (
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.source_limits import check_words, positions, source_limit
+from hf_capsule_mt.source_limits import check_text, check_words, positions, source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,8 @@ def translate_lines(
         The translations in the order of `lines`, each without line breaks.
 
     Raises:
-        ValueError: if a line has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.
+        ValueError: if a line has more tokens than a batch may or holds half a character, or `max_new_tokens` exceeds
+            the model's positions.
     """
     encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
@@ -96,6 +97,8 @@ def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str
     encoded = [[] for _ in lines]
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
+        for index in part:
+            check_text(lines[index])
         # verbose=False: the library's own warning of long texts names neither their number nor the lines.
         found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False, **options)
         for index, ids in zip(part, found["input_ids"]):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
@@ -72,7 +73,8 @@ def _write(
     own = EncoderProgram(family), StepProgram(family)
     source = example_source(model)
     paths = folder / f"encoder{suffix}", folder / f"step{suffix}"
-    for program, example, path in zip(own, (source, example_step(*own, source)), paths):
+    examples = source, example_step(*own, source)
+    for program, example, path in zip(tqdm(own, desc="writing", unit=" programs"), examples, paths):
         write_program(program, example, path)
     exported = tuple(map(read_program, paths))
     difference = check_numbers(model, own, exported)

@@ -232,7 +232,7 @@ def test_rows_are_selected(study, tmp_path, capsys):
     assert "cli.evaluate" not in shown
     for option, value, message in (
         ("--rows", "teacher", "--rows has 'teacher'; the study has plain, student"),
-        ("--jobs", "0", "--jobs is 0; give 1 or more"),
+        ("--jobs", "0", "--jobs: 0 is too small; it must be at least 1"),
     ):
         with pytest.raises(SystemExit) as exit_:
             ablate.main([str(study), "--runs_dir", str(tmp_path), "--dry_run", option, value])

@@ -54,7 +54,7 @@ def test_of_folders(run_dir, tmp_path, capsys):
         (["--checkpoints", "RUN", "--last", "2"], "--checkpoints takes neither"),
         (["--run_dir", "RUN", "--last", "2", "--metric", "loss"], "belong to --best"),
         (["--run_dir", "RUN", "--last", "4"], "4 asked for, but there are 3 checkpoints"),
-        (["--run_dir", "RUN", "--last", "0"], "0 asked for"),
+        (["--run_dir", "RUN", "--last", "0"], "--last: 0 is too small; it must be at least 1"),
         (["--run_dir", "absent", "--last", "2"], "absent is not a folder; name the output folder of a training run"),
         (["--run_dir", "absent", "--best", "2"], "absent is not a folder"),
     ],

@@ -101,7 +101,7 @@ def test_the_page_of_decoding_is_made_of_the_stored_records():
     ("argv", "message"),
     [
         (["--decoders", "--dtype", "bfloat16"], "--dtype is bfloat16; with --decoders the weights are in float32"),
-        (["--decoders", "--memory_length", "0"], "--memory_length is 0; it must be at least 1"),
+        (["--decoders", "--memory_length", "0"], "argument --memory_length: 0 is too small"),
         (["--memory_length", "5"], "--memory_length is of use with --decoders alone"),
         (["--page", "no/such/page.md"], "no/such/page.md.jinja"),
         (["--methods", "capsnmt"], "caps_nmt has no plain model to be compared with"),

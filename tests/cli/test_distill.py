@@ -171,8 +171,8 @@ def error_of(arguments, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--shard_size", "0"], "--shard_size is 0; it must be at least 1"),
-        (["--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
+        (["--shard_size", "0"], "argument --shard_size: 0 is too small"),
+        (["--num_beams", "0"], "argument --num_beams: 0 is too small"),
         (["--dataset_name", "data"], "give either --train_file or --dataset_name"),
         (["--train_file", "nowhere.en"], "nowhere.en, which is not a file"),
         (["--output_file", "one"], "name a source and a target file"),

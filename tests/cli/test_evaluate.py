@@ -122,7 +122,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "in.en"], "--input_file needs --model, which translates it"),
         (["--input_file", "in.en", "--model", "./gone"], "./gone is not a folder"),
         (["--input_file", "gone.en", "--model", "model"], "--input_file names gone.en, which is not a file"),
-        (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams is 0; it must be at least 1"),
+        (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams: 0 is too small"),
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
         (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "is another file of this"),
         (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),

@@ -185,8 +185,8 @@ def test_impossible_buckets_are_refused_before_systems_are_compared(files, capsy
         raise AssertionError("systems were compared")
 
     monkeypatch.setattr(evaluate_comparison, "compare_systems", fail)
-    message = refuse(capsys, "--compare", "base", "good", "--sources", "source", "--length_buckets", "1")
-    assert "1 buckets cannot be compared" in message
+    message = refuse(capsys, "--compare", "base", "good", "--sources", "source", "--length_edges", "2", "1")
+    assert "they must rise" in message
 
 
 def refuse(capsys, *options):
@@ -217,7 +217,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         (["--hypotheses", "base", "--length_figure", "a.svg"], "--length_figure needs --length_buckets or"),
         ([*LENGTHS, "--length_figure", "a.txt"], "a.txt is no figure"),
         ([*LENGTHS, "--source_tokenize", "moses"], "unknown tokenizer 'moses'"),
-        ([*LENGTHS[:-1], "1"], "1 buckets cannot be compared"),
+        ([*LENGTHS[:-1], "1"], "--length_buckets: 1 is too small; it must be at least 2"),
         (
             ["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"],
             "--hypotheses base has 6 lines, and --sources SHORT has 1;",

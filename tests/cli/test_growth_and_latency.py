@@ -79,7 +79,7 @@ def test_mistakes_of_growth(options, message, capsys):
     ("options", "message"),
     [
         (["--methods", "capsnmt", "--num_beams", "0"], "num_beams is 0"),
-        (["--num_sentences", "-2"], "--num_sentences is -2; it must be at least 1"),
+        (["--num_sentences", "-2"], "argument --num_sentences: -2 is too small"),
         (["--output_file", "in"], "--output_file names in, which is another file of this command, and would be lost"),
         (["--input_file", "blank"], "blank holds no sentence"),
     ],

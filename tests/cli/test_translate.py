@@ -234,6 +234,20 @@ def test_a_finished_window_that_the_input_lacks(
     assert lines_of(target) == expected
 
 
+def test_what_is_left_of_a_file(checkpoint, source, tmp_path, expected):
+    """Of standard input that the shell opened, from where the command before it stopped reading."""
+    before = os.dup(0)
+    try:
+        with source.open("rb", buffering=0) as file:
+            file.seek(len(LINES[0].encode()) + 1)
+            os.dup2(file.fileno(), 0)
+            main(["--model", checkpoint, "--output_file", str(tmp_path / "out.de"), *OPTIONS])
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+    assert lines_of(tmp_path / "out.de") == expected[1:]
+
+
 def test_an_empty_file(checkpoint, source, tmp_path):
     source.write_text("")
     translate(checkpoint, source, tmp_path / "out.de")
@@ -342,10 +356,10 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--output_file": tmp_path / "link.en"}, "/link.en, which is another file of this command"),
         ({"--report": tmp_path / "model" / ".." / "in.en"}, "/in.en, which is another file of this command"),
         ({"--report": tmp_path / "model" / ".." / "out.de"}, "/out.de, which is another file of this command"),
-        ({"--window": 0}, "--window is 0; it must be at least 1"),
+        ({"--window": 0}, "argument --window: 0 is too small"),
         ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
         ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),
-        ({"--num_beams": 0}, "--num_beams is 0; it must be at least 1"),
+        ({"--num_beams": 0}, "argument --num_beams: 0 is too small"),
         ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
         ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),
         ({"--device": "gpu"}, "--device gpu cannot be used"),
