@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from write_all import CORPUS
 
 import hf_capsule_mt  # noqa: F401
-from hf_capsule_mt.ablation.study import Study, read_study
+from hf_capsule_mt.ablation.study import Row, Study, read_study
 from hf_capsule_mt.cli.evaluate import main as evaluate
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.cli.write_model_card import main as write_model_card
@@ -32,6 +32,13 @@ CARD = {
     "these weights, by `hf-capsule-mt translate` with 5 beams and a length penalty of 1.",
 }
 
+TAUGHT = " Its training targets are translations of the sources by the study's row `{teacher}`, not those of people."
+FOUND = {
+    "capsnmt-hybrid": " It hardly uses its capsules, and is not shown to be better than RNMT without them.",
+    "rnmt-gdr-on": " It hardly uses its capsules, and is not shown to be better than RNMT without them.",
+}
+"""What the study found that a user of the model should know."""
+
 
 def main() -> None:
     """Write the folder."""
@@ -39,17 +46,23 @@ def main() -> None:
     parser.add_argument("row", type=Path, help="a row's folder in the study's folder of runs")
     parser.add_argument("name", help="of the new folder")
     args = parser.parse_args()
-    run = args.row / "seed1"
+    run, study = args.row / "seed1", read_study(STUDY)
     with new_folder(FOLDER / args.name) as folder, TemporaryDirectory() as scores:
         AutoModelForSeq2SeqLM.from_pretrained(run, dtype=torch.bfloat16).save_pretrained(folder)
         load_in_float32(folder / "config.json")
         AutoTokenizer.from_pretrained(run).save_pretrained(folder)
-        evaluations = list(evaluate_all(folder, read_study(STUDY), Path(scores)))
+        evaluations = list(evaluate_all(folder, study, Path(scores)))
         given = ["--run_record", str(run / "run_record.json"), "--output_file", str(folder / "README.md")]
-        card = {**CARD, "--repo_id": f"{FOLDER.name}/{args.name}"}
+        card = {**CARD, "--note": note(study.row(args.row.name)), "--repo_id": f"{FOLDER.name}/{args.name}"}
         options = [word for option in card.items() for word in option]
         write_model_card([*given, *options, "--evaluations", *evaluations])
     print(FOLDER / args.name)
+
+
+def note(row: Row) -> str:
+    """Return what the card says of the weights, of their teacher, and of what the study found."""
+    taught = TAUGHT.format(teacher=row.teacher) if row.teacher else ""
+    return CARD["--note"] + taught + FOUND.get(row.name, "")
 
 
 def load_in_float32(config: Path) -> None:

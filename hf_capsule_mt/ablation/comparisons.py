@@ -15,8 +15,8 @@ from .study import Study
 HOW = (
     "Intervals of the difference: bootstrap over pairs of runs of the same seed, and sentences (Koehn 2004), "
     f"{SAMPLES['bootstrap']:,} samples; of two or three seeds they are too narrow, the more so the more "
-    "seeds differ. p: approximate randomization over the seeds that both have (Riezler and Maxwell 2005), two-sided, "
-    f"{SAMPLES['randomization']:,} samples; it knows nothing of how seeds differ."
+    "seeds differ. p: approximate randomization (Riezler and Maxwell 2005), two-sided, which exchanges a sentence in "
+    f"all seeds that both have together, {SAMPLES['randomization']:,} samples; it knows nothing of how seeds differ."
 )
 """What the tables of comparisons mean."""
 

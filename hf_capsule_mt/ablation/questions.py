@@ -23,9 +23,10 @@ class Verdict:
 
 CRITERION = (
     "Yes: with all seeds, a row has at least that much more BLEU than each row it is against, with intervals above 0 "
-    f"and p < {P_VALUE:g}, on every test set; a gain of just that size is found in less than half of all cases. "
+    f"and p < {P_VALUE:g}, on every test set. "
     "No: every row has, on some test set, an interval that ends below what is asked for, with "
-    f"{_FEWEST_SEEDS} seeds or more, or with one by {_FAR:g} BLEU or more. Open: runs are missing. Undecided: none is. "
+    f"{_FEWEST_SEEDS} seeds or more, or with one by {_FAR:g} BLEU or more. Open: runs are missing. Undecided: all was "
+    "run, and neither holds. "
     "Nothing is corrected for the number of rows."
 )
 """What counts as an answer."""
@@ -33,35 +34,47 @@ CRITERION = (
 
 def judge(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> Verdict:
     """Answer a question: yes by one row that does what counts as yes, no if none of its rows does."""
-    verdicts = {name: judge_row(study, name, question.effect, comparisons) for name in question.rows}
+    verdicts = {name: judge_row(study, question, name, comparisons) for name in question.rows}
     answers = {verdict.answer for verdict in verdicts.values()}
     answer = next(each for each in ("yes", "open", "undecided", "no") if each in answers)
-    compared = {one.row for one in comparisons}
-    found = {name: verdict for name, verdict in verdicts.items() if name in compared}
+    found = {name: verdict for name, verdict in verdicts.items() if _of_row(study, question, name, comparisons)}
     whys = (f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in found.items())
     return Verdict(answer, "; ".join(whys) or _NOTHING)
 
 
-def judge_row(study: Study, name: str, effect: float, comparisons: Sequence[RowComparison]) -> Verdict:
-    """Say whether a row has at least `effect` BLEU more than the rows it is against, as `CRITERION` has it."""
-    row = study.row(name)
-    own = [one for one in comparisons if one.row == name]
+def _of_row(study: Study, question: Question, name: str, comparisons: Sequence[RowComparison]) -> list[RowComparison]:
+    """Return the comparisons that a question asks of a row."""
+    others = study.compared_with(study.row(name), question)
+    return [one for one in comparisons if one.row == name and one.against in others]
+
+
+def judge_row(study: Study, question: Question, name: str, comparisons: Sequence[RowComparison]) -> Verdict:
+    """Say whether a row has as much more BLEU than the rows it is against as is asked for, as `CRITERION` has it."""
+    row, effect = study.row(name), question.effect
+    own = _of_row(study, question, name, comparisons)
     if not own:
         return Verdict("open", _NOTHING)
     enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS or one.found.high <= effect - _FAR]
     lowest = min(enough, key=lambda one: one.found.high, default=None)
     if lowest is not None and lowest.found.high < effect:
         return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
-    wanted = len(study.compared_with(row)) * len(study.tests)
+    others = study.compared_with(row, question)
     seeds = min(one.found.seeds for one in own)
-    least, most = (choose(own, key=lambda one: one.difference) for choose in (min, max))
-    if len(own) < wanted or seeds < max(_FEWEST_SEEDS, len(row.seeds)):
-        range_of_means = f"differences of {least.difference:+.2f} to {most.difference:+.2f} BLEU"
-        known = f"{seeds} of {len(row.seeds)} seeds, {len(own)} of {wanted} comparisons"
-        return Verdict("open", f"{range_of_means} by {known}")
+    if len(own) < len(others) * len(study.tests) or seeds < max(_FEWEST_SEEDS, len(row.seeds)):
+        return Verdict("open", ", ".join(_so_far(other, own, len(row.seeds)) for other in others))
+    least = min(own, key=lambda one: one.difference)
     if all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own):
         return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each")
     return Verdict("undecided", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
+
+
+def _so_far(other: str, comparisons: Sequence[RowComparison], seeds: int) -> str:
+    """Tell the differences from a row that are known, of so many `seeds` in the end."""
+    found = [one for one in comparisons if one.against == other]
+    if not found:
+        return f"nothing yet against `{other}`"
+    differences = " and ".join(f"{one.difference:+.2f}" for one in found)
+    return f"{differences} BLEU against `{other}` with {min(one.found.seeds for one in found)} of {seeds} seeds"
 
 
 def question_table(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> list[list[str]]:
@@ -69,13 +82,13 @@ def question_table(study: Study, question: Question, comparisons: Sequence[RowCo
     tests = [test.name for test in study.tests]
     table = [["row", "against", "seeds", *(f"Δ {test}" for test in tests), "answer"]]
     for name in question.rows:
-        own = [one for one in comparisons if one.row == name]
+        own = _of_row(study, question, name, comparisons)
         for other in dict.fromkeys(one.against for one in own):
             by_test = {one.test: one for one in own if one.against == other}
             cells = [difference_cell(by_test[test]) if test in by_test else "" for test in tests]
             seeds = str(min(one.found.seeds for one in by_test.values()))
             named = other if all(one.same_text for one in by_test.values()) else f"{other} (other training text)"
-            table.append([name, named, seeds, *cells, judge_row(study, name, question.effect, comparisons).answer])
+            table.append([name, named, seeds, *cells, judge_row(study, question, name, comparisons).answer])
     return table
 
 

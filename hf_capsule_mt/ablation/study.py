@@ -17,6 +17,7 @@ rows:
   - {name: gdr, method: gdr, start: transformer, against: [em-3]}    # tested for significance; else against the first
 questions:
   guided: {asks: "Does guided routing help?", effect: 0.5, rows: [gdr]}    # BLEU more that would count as yes
+  order: {asks: "Is em-3 better than em-1?", effect: 0.5, rows: [em-3], against: [em-1]}    # else those of the row
 """
 
 import itertools
@@ -66,7 +67,7 @@ _ROW = {
     **{"start": str, "against": list, "train": dict, "published": dict, "updates_per_second": float},
 }
 _FIGURE = {"rows": list, "x": str, "test": str, "series": str, "baseline": str, "title": str, "log": int}
-_QUESTION = {"asks": str, "effect": float, "rows": list}
+_QUESTION = {"asks": str, "effect": float, "rows": list, "against": list}
 _COST = {"gpus": int, "gpu": str, "updates_per_second": float, "source": str}
 
 
@@ -128,13 +129,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Question:
-    """What the study is to find out by some of its rows, each beside those that it is against."""
+    """What the study is to find out by some of its rows."""
 
     name: str
     asks: str
     effect: float
     """How much more BLEU counts as yes."""
     rows: tuple[str, ...]
+    against: tuple[str, ...] = ()
+    """The rows that each is beside here; else those that it is against."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +186,14 @@ class Study:
         """Return the row of that name, or None."""
         return next((row for row in self.rows if row.name == name), None)
 
-    def compared_with(self, row: Row) -> tuple[str, ...]:
-        """Return the names of the rows that a row is tested against; of the baseline, none."""
-        return tuple(name for name in row.against or (self.baseline,) if name != row.name)
+    def compared_with(self, row: Row, question: Question | None = None) -> tuple[str, ...]:
+        """Return the names of the rows that a row is tested against, in a question or at all; of the baseline, none."""
+        named = row.against or (self.baseline,)
+        if question is not None:
+            named = question.against or named
+        else:
+            named += tuple(name for each in self.questions if row.name in each.rows for name in each.against)
+        return tuple(name for name in dict.fromkeys(named) if name != row.name)
 
 
 def read_study(path: Path) -> Study:
@@ -215,12 +223,11 @@ def read_study(path: Path) -> Study:
     named = [("baseline", baseline)]
     named += [(f"rows: {row.name!r:.80}: against", name) for row in rows for name in row.against]
     named += [(f"questions.{each.name}.rows", name) for each in questions for name in each.rows]
+    named += [(f"questions.{each.name}.against", name) for each in questions for name in each.against]
     for key, name in named:
         if name not in names:
             raise ValueError(f"{where}: {key} is {name!r:.80}; the rows are {', '.join(names):.1000}")
-    asked = {name for each in questions for name in each.rows}
-    _check_seeds(rows, dict.fromkeys(asked, (baseline,)), where)
-    return Study(
+    study = Study(
         name=path.stem,
         title=found["title"],
         about=found.get("about", ""),
@@ -236,6 +243,8 @@ def read_study(path: Path) -> Study:
         questions=questions,
         **{name: found[name] for name in _AS_GIVEN if name in found},
     )
+    _check_seeds(study, where)
+    return study
 
 
 def _records(name: str, found: Mapping[str, Any], where: str) -> tuple[str, ...]:
@@ -329,13 +338,13 @@ def _check_rows(rows: Sequence[Row], where: str) -> None:
             raise ValueError(f"{where}: the row {row.name!r:.80} is against itself; name other rows")
 
 
-def _check_seeds(rows: Sequence[Row], compared: Mapping[str, tuple[str, ...]], where: str) -> None:
-    """Check that what a row is compared with has its seeds: what it names, or `compared`, by which it answers."""
-    by_name = {row.name: row for row in rows}
-    for row in rows:
-        others = row.against or compared.get(row.name, ())
+def _check_seeds(study: Study, where: str) -> None:
+    """Check that what a row is compared with, because it or a question says so, has its seeds."""
+    asked = {name for each in study.questions for name in each.rows}
+    for row in study.rows:
+        others = study.compared_with(row) if row.against or row.name in asked else ()
         for name, why in ((row.start, "starts from"), *((name, "is compared with") for name in others)):
-            other = by_name.get(name)
+            other = study.row(name)
             if other is not None and not set(row.seeds) <= set(other.seeds):
                 raise ValueError(
                     f"{where}: the row {row.name!r:.80} has seeds {row.seeds}, but {name!r:.80}, which it {why} by the "
@@ -361,10 +370,13 @@ def _cost(cost: Mapping[str, Any], where: str) -> Cost:
 
 def _questions(found: Mapping[str, Any], where: str) -> Iterator[Question]:
     for name, question in found.items():
-        check_mapping(question, f"{where}.{name}", _QUESTION, tuple(_QUESTION))
+        check_mapping(question, f"{where}.{name}", _QUESTION, ("asks", "effect", "rows"))
         _check_positive(question["effect"], f"{where}.{name}.effect")
-        rows = tuple(check_list(question["rows"], f"{where}.{name}.rows", str))
-        yield Question(name, question["asks"], question["effect"], rows)
+        rows, against = (
+            tuple(check_list(question[key], f"{where}.{name}.{key}", str)) if key in question else ()
+            for key in ("rows", "against")
+        )
+        yield Question(name, question["asks"], question["effect"], rows, against)
 
 
 def _check_positive(value: float, where: str) -> None:

@@ -78,8 +78,8 @@ def file_report(record: FileDecodingRecord) -> str:
     rounds = len(next(iter(found.values())).seconds)
     return (
         f"{table_in_markdown(rows)}\n\n{record.num_beams} beams; medians of {rounds} round(s) of {time}, in which the "
-        "decoders take turns. On the frontier is what nothing here is as good and as fast as, and better in one; a "
-        f"difference of less than about 1 BLEU between two models may be chance. {record.environment}."
+        "decoders take turns. On the frontier: nothing here is at least as good and as fast, and better in one of the "
+        f"two; a difference of less than about 1 BLEU between two models may be chance. {record.environment}."
     )
 
 

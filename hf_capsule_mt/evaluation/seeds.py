@@ -2,8 +2,8 @@
 
 Training draws the seed and the test set draws the sentences, so the interval is a bootstrap over both (Koehn 2004, with
 runs drawn as well: in pairs, for those of one seed may have their beginning or their data in common). Approximate
-randomization (Riezler and Maxwell 2005) exchanges translations of a sentence between the runs of a seed, over all seeds
-at once.
+randomization (Riezler and Maxwell 2005) exchanges translations of a sentence between the two systems, in the runs of
+all seeds together, for what a method does to a sentence recurs from seed to seed.
 """
 
 from collections.abc import Sequence
@@ -92,8 +92,8 @@ def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np
     as_large = 0
     for start in range(0, samples, _AT_ONCE):
         number = min(_AT_ONCE, samples - start)
-        exchanged = generator.random((number, *change.shape[:2])) < 0.5
-        moved = np.einsum("bsn,snk->bsk", exchanged.astype(np.float64), change, optimize=True)
+        exchanged = generator.random((number, change.shape[1])) < 0.5
+        moved = np.einsum("bn,snk->bsk", exchanged.astype(np.float64), change, optimize=True)
         differences = (bleu(totals[1] - moved) - bleu(totals[0] + moved)).mean(-1)
         # Sums of the same sentences may differ in the last bit.
         as_large += int((np.abs(differences) >= observed - 1e-9).sum())

@@ -1,10 +1,12 @@
 """What counts as yes, as no, and what leaves a question open."""
 
+import dataclasses
+
 import pytest
 
 from hf_capsule_mt.ablation import study
 from hf_capsule_mt.ablation.comparisons import RowComparison
-from hf_capsule_mt.ablation.questions import Verdict, judge, judge_row
+from hf_capsule_mt.ablation.questions import Verdict, judge, judge_row, question_table
 from hf_capsule_mt.evaluation.seeds import SeedComparison
 
 ROWS = tuple(
@@ -12,6 +14,9 @@ ROWS = tuple(
     for name, against in (("plain", ()), ("em", ("plain", "wide")), ("gdr", ("plain",)), ("wide", ()))
 )
 STUDY = study.Study("s", "S", "", {}, (study.Test("one"), study.Test("other")), {}, ROWS, baseline="plain")
+
+
+ASKED = study.Question("q", "Does it?", 0.5, ("em", "gdr"))
 
 
 def compared(row, against, test, difference, width=0.2, p_value=0.01, seeds=3):
@@ -31,6 +36,9 @@ def mixed():
     return [*one_seed, *four(0.3, width=0.1)[1::2]]
 
 
+AHEAD = "+1.00 and +1.00 BLEU against `plain` with 3 of 3 seeds"
+
+
 @pytest.mark.parametrize(
     ("comparisons", "answer", "why"),
     [
@@ -41,21 +49,29 @@ def mixed():
         (four(0.2), "no", "+0.00 to +0.40 BLEU against `wide` on other"),
         (four(-2.0), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
         (four(-2.0, seeds=2), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
-        (four(-2.0, seeds=1), "open", "differences of -2.00 to +1.00 BLEU by 1 of 3 seeds, 4 of 4 comparisons"),
+        (
+            four(-2.0, seeds=1),
+            "open",
+            f"{AHEAD}, +1.00 and -2.00 BLEU against `wide` with 1 of 3 seeds",
+        ),
         (four(-2.8, seeds=1), "no", "-3.00 to -2.60 BLEU against `wide` on other"),
-        (four(0.6, seeds=2), "open", "differences of +0.60 to +1.00 BLEU by 2 of 3 seeds, 4 of 4 comparisons"),
-        (four(0.6)[1:], "open", "differences of +0.60 to +1.00 BLEU by 3 of 3 seeds, 3 of 4 comparisons"),
+        (
+            four(0.6, seeds=2),
+            "open",
+            f"{AHEAD}, +1.00 and +0.60 BLEU against `wide` with 2 of 3 seeds",
+        ),
+        (four(0.6)[:2], "open", f"{AHEAD}, nothing yet against `wide`"),
         (mixed(), "no", "+0.20 to +0.40 BLEU against `wide` on other"),
         ([], "open", "nothing to compare yet"),
     ],
 )
 def test_a_row(comparisons, answer, why):
-    verdict = judge_row(STUDY, "em", 0.5, comparisons)
+    verdict = judge_row(STUDY, ASKED, "em", comparisons)
     assert (verdict.answer, verdict.why) == (answer, why)
 
 
 def test_a_question():
-    question = study.Question("q", "Does it?", 0.5, ("em", "gdr"))
+    question = ASKED
     win, loss = (
         [compared("gdr", "plain", test, difference) for test in ("one", "other")] for difference in (0.7, -1.0)
     )
@@ -67,3 +83,21 @@ def test_a_question():
     assert judge(STUDY, question, []) == Verdict("open", "nothing to compare yet")
     assert judge(STUDY, question, [*four(-2.0), *loss]).answer == "no"
     assert judge(STUDY, question, [*four(0.45), *loss]).answer == "undecided"
+
+
+def test_a_question_with_rows_of_its_own_to_be_against():
+    """What the row is against elsewhere does not count there."""
+    question = study.Question("q", "Is it?", 0.5, ("em",), against=("wide",))
+    asked = dataclasses.replace(STUDY, questions=(ASKED, question))
+    em, gdr = STUDY.row("em"), STUDY.row("gdr")
+    assert asked.compared_with(em) == asked.compared_with(em, ASKED) == ("plain", "wide")
+    assert asked.compared_with(em, question) == ("wide",)
+    assert dataclasses.replace(STUDY, questions=(dataclasses.replace(question, rows=("gdr",)),)).compared_with(gdr) == (
+        "plain",
+        "wide",
+    )
+    behind = [compared("em", "plain", test, -2.0) for test in ("one", "other")]
+    ahead = [compared("em", "wide", test, 1.0) for test in ("one", "other")]
+    assert judge(asked, question, [*behind, *ahead]).answer == "yes"
+    assert judge(asked, ASKED, [*behind, *ahead]).answer == "open"
+    assert [line[1] for line in question_table(asked, question, [*behind, *ahead])] == ["against", "wide"]

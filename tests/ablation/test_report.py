@@ -239,10 +239,10 @@ def test_questions_on_the_page(study, tmp_path):
     records = tmp_path / "records"
     for seed, marked in ((1, ""), (2, "_seed2")):
         options = {"training": {"seed": seed}}
-        write_record(records, f"two_plain{marked}", 90.0, method="transformer", statistics=[WRONG] * 8, **options)
+        write_record(records, f"two_plain{marked}", 90.0, method="transformer", statistics=[WRONG] * 16, **options)
         for iterations in (1, 2):
             options |= {"method": "em-routing", "config": {"routing_iterations": iterations}}
-            write_record(records, f"two_em-T{iterations}{marked}", 100.0, statistics=[RIGHT] * 8, **options)
+            write_record(records, f"two_em-T{iterations}{marked}", 100.0, statistics=[RIGHT] * 16, **options)
     (tmp_path / "page.md.jinja").write_text(
         "{{ criterion }}\n{% for each in questions %}{{ each.asks }}|{{ each.effect }}|{{ each.answer }}|{{ each.why }}"
         "\n\n{{ each.table }}\n{% endfor %}{{ compared('em-T1', 'plain', 'test') }}"
@@ -277,7 +277,7 @@ def test_scores_that_cannot_be_compared(study, tmp_path, capsys, changes, messag
     records = tmp_path / "records"
     write_record(records, "two_plain", 90.0, method="transformer", statistics=[WRONG] * 8)
     options = {"method": "em-routing", "config": {"routing_iterations": 1}}
-    write_record(records, "two_em-T1", 100.0, statistics=[RIGHT] * 8, **options)
+    write_record(records, "two_em-T1", 100.0, statistics=[RIGHT] * 16, **options)
     damage(records, **changes)
     with pytest.raises(SystemExit):
         report(study, "--records_dir", str(records), "--output_dir", str(tmp_path / "report"))

@@ -200,6 +200,11 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
             "questions.q.effect is 0; it must be above",
         ),
         ("questions", {"q": {"asks": "?", "effect": 1, "rows": ["x"]}}, "questions.q.rows is 'x'; the rows are plain"),
+        (
+            "questions",
+            {"q": {"asks": "?", "effect": 1, "rows": ["plain"], "against": ["x"]}},
+            "questions.q.against is 'x'; the rows are plain",
+        ),
         ("rows.0.grid", {"dropout": 0.1}, "grid.dropout is 0.1; it must be a list"),
         ("rows.0.published", {"tset": 27.3}, r"published has 'tset'; allowed are 'test'"),
         ("rows.0.published", {"test": "27.3"}, "published.test is '27.3'; it must be a number"),
@@ -303,9 +308,13 @@ def test_a_row_that_answers_needs_seeds_of_the_baseline(tmp_path, study):
     study["rows"][1]["seeds"] = [1, 2]
     assert read(tmp_path, study).rows[1].seeds == (1, 2)
     study["questions"] = {"q": {"asks": "?", "effect": 1, "rows": ["student"]}}
-    with pytest.raises(
-        ValueError, match=r"'student' has seeds \(1, 2\), but 'plain', which it is compared with by the"
-    ):
+    message = r"'student' has seeds \(1, 2\), but 'plain', which it is compared with by the"
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, study)
+    study["rows"].append({**study["rows"][1], "name": "other"})
+    study["questions"]["q"] = {"asks": "?", "effect": 1, "rows": ["student"], "against": ["other", "plain"]}
+    study["rows"][1]["against"] = ["other"]
+    with pytest.raises(ValueError, match=message):
         read(tmp_path, study)
 
 

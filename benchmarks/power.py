@@ -1,0 +1,69 @@
+"""How often benchmarks/does_routing_pay.md answers rightly: its rule, applied to made-up differences of BLEU.
+
+    python benchmarks/power.py
+
+A row is beside one other, on two test sets, with three seeds. A difference is the true gain, an error of the test set's
+sentences, which all seeds share, and one of the seed. Intervals are drawn as in hf_capsule_mt/evaluation/seeds.py, with
+normal errors; a row is asked about after two seeds, and after three unless the answer was no.
+"""
+
+import math
+
+import numpy as np
+
+from hf_capsule_mt.ablation.comparisons import RowComparison
+from hf_capsule_mt.ablation.questions import judge_row
+from hf_capsule_mt.ablation.study import Question, Row, Study, Test
+from hf_capsule_mt.evaluation.seeds import SeedComparison
+from hf_capsule_mt.markdown import table_in_markdown
+
+EFFECT = 0.5
+SENTENCES = 0.24
+"""Standard error of a mean difference by the sentences of a test set; in the study's records 0.15 to 0.33."""
+SEEDS = (0.2, 0.3, 0.5)
+"""Standard deviations of a difference from seed to seed; in the study's records 0.03 to 0.49."""
+GAINS = (0.0, 0.5, 1.0)
+ROWS_OF_A_CASE, DRAWS = 2000, 400
+_SAME = {"method": "em-routing", "size": "tiny", "config": {}, "seeds": (1, 2, 3), "train": {}}
+PLAIN, ROUTED = (Row(name=name, **_SAME) for name in ("plain", "routed"))
+QUESTION = Question("q", "Does it pay?", EFFECT, ("routed",))
+STUDY = Study("s", "S", "", {}, (Test("one"), Test("other")), {}, (PLAIN, ROUTED), "plain", questions=(QUESTION,))
+
+
+def main() -> None:
+    """Print a line for each true gain and each deviation of seeds."""
+    generator = np.random.default_rng(12345)
+    table = [["true gain", "deviation of seeds", "yes", "no", "undecided"]]
+    for gain in GAINS:
+        for deviation in SEEDS:
+            answers = [answer(gain, deviation, generator) for _ in range(ROWS_OF_A_CASE)]
+            shares = (answers.count(each) / len(answers) for each in ("yes", "no", "undecided"))
+            table.append([f"{gain:.1f}", f"{deviation:.1f}", *(f"{share:.0%}" for share in shares)])
+    print(table_in_markdown(table))
+
+
+def answer(gain: float, deviation: float, generator: np.random.Generator) -> str:
+    """Return what a row with this gain is answered in the end."""
+    differences = {
+        test.name: gain + generator.normal(0, SENTENCES) + generator.normal(0, deviation, 3) for test in STUDY.tests
+    }
+    for seeds in (2, 3):
+        compared = [compare(test, found[:seeds], generator) for test, found in differences.items()]
+        found = judge_row(STUDY, QUESTION, "routed", compared).answer
+        if found == "no":
+            break
+    return found
+
+
+def compare(test: str, differences: np.ndarray, generator: np.random.Generator) -> RowComparison:
+    """Return what the study would know by these differences of runs."""
+    seeds, mean = len(differences), differences.mean()
+    drawn = differences[generator.integers(seeds, size=(DRAWS, seeds))].mean(1)
+    spread = mean + math.sqrt(seeds / (seeds - 1)) * (drawn - mean) + generator.normal(0, SENTENCES, DRAWS)
+    low, high = np.percentile(spread, [2.5, 97.5])
+    p_value = math.erfc(abs(mean) / SENTENCES / math.sqrt(2))
+    return RowComparison("routed", "plain", test, SeedComparison(0.0, mean, low, high, p_value, seeds))
+
+
+if __name__ == "__main__":
+    main()
