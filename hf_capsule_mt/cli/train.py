@@ -29,7 +29,7 @@ from pathlib import Path
 
 from transformers import HfArgumentParser, set_seed
 
-from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.checkpoints import is_whole, load_tokenizer
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
@@ -140,9 +140,10 @@ def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: Ru
 def _end_after_sigterm(trainer: TranslationTrainer) -> None:
     step = trainer.state.global_step
     if trainer.is_world_process_zero():
-        saved = f"{trainer.args.output_dir}/checkpoint-{step} is saved"
+        checkpoint = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+        saved = "is saved; go on" if is_whole(checkpoint) else "is not saved; go on from an earlier one"
         print(
-            f"stopped by SIGTERM after update {step}: {saved}; go on with --resume_from_checkpoint last",
+            f"stopped by SIGTERM after update {step}: {checkpoint} {saved} with --resume_from_checkpoint last",
             file=sys.stderr,
         )
     leave_group_at_exit()

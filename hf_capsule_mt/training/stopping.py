@@ -7,6 +7,7 @@ from typing import Any
 
 from accelerate import Accelerator
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import SaveStrategy
 
 STATUS = 128 + signal.SIGTERM
 """Exit status of a run that was stopped so."""
@@ -40,6 +41,9 @@ class StopOnSigterm(TrainerCallback):
         if self._asked(args):
             self.stopped = True
             control.should_save = control.should_training_stop = True
+            if args.save_strategy == SaveStrategy.BEST:
+                # An evaluation would decide whether to save.
+                control.should_evaluate = False
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = True

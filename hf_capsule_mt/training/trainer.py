@@ -330,6 +330,14 @@ class TranslationTrainer(Seq2SeqTrainer):
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         super()._save(output_dir, state_dict)
 
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        # With a limit of 1 the Trainer would delete all but the best here, also the last, which a run goes on from.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = limit
+
     def _rows_and_batches(self) -> tuple[Dataset, TokenBudgetBatchSampler]:
         """Return the training pairs, and what fills batches with them."""
         pairs, max_tokens = self.train_dataset, self.args.max_tokens_per_batch

@@ -12,7 +12,7 @@ from filelock import FileLock
 from safetensors.torch import load_file
 from tiny_run import arguments, files, stop_at, write_corpus
 
-from hf_capsule_mt.checkpoints import checkpoints
+from hf_capsule_mt.checkpoints import checkpoints, is_whole
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import divergence, resuming
@@ -331,18 +331,23 @@ def test_the_grace_of_a_gradient_scaler():
         update(torch.nan)
 
 
-def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys):
-    """The checkpoint is that of the update in which it came; the run goes on from there as if nothing had been."""
+def stop_in(monkeypatch, update):
+    """The next run receives SIGTERM in the update after `update` updates."""
     training_step = TranslationTrainer.training_step
 
     def asked_to_end(self, *args, **kwargs):
-        if self.state.global_step == 2:
+        if self.state.global_step == update:
             os.kill(os.getpid(), signal.SIGTERM)
         return training_step(self, *args, **kwargs)
 
+    monkeypatch.setattr(TranslationTrainer, "training_step", asked_to_end)
+
+
+def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys):
+    """The checkpoint is that of the update in which it came; the run goes on from there as if nothing had been."""
     before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
-        patch.setattr(TranslationTrainer, "training_step", asked_to_end)
+        stop_in(patch, 2)
         with pytest.raises(SystemExit) as stop:
             train(corpus, tmp_path / "run", save_strategy="no")
     assert stop.value.code == 143
@@ -352,6 +357,36 @@ def test_sigterm(corpus, finished, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "run" / "model.safetensors").exists()
     train(corpus, tmp_path / "run", resume_from_checkpoint="last")
     assert is_finished_as(tmp_path / "run", finished)
+
+
+def evaluated(corpus):
+    """Options with which the first checkpoint stays the best: nothing is learnt."""
+    options = {"learning_rate": 0, "predict_with_generate": False, "save_steps": 1, "save_total_limit": 1}
+    return {**options, "validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 1}
+
+
+@pytest.mark.parametrize("save_strategy", ["steps", "best"])
+def test_sigterm_saves_what_is_not_the_best(corpus, tmp_path, monkeypatch, capsys, save_strategy):
+    stop_in(monkeypatch, 2)
+    with pytest.raises(SystemExit):
+        train(corpus, tmp_path, **evaluated(corpus), save_strategy=save_strategy)
+    assert f"{tmp_path}/checkpoint-3 is saved; go on with" in capsys.readouterr().err
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["checkpoint-1", "checkpoint-3"]
+    assert all(is_whole(folder) for folder in checkpoints(tmp_path))
+
+
+def test_sigterm_says_what_is_not_saved(corpus, tmp_path, monkeypatch, capsys):
+    stop_in(monkeypatch, 2)
+    monkeypatch.setattr(TranslationTrainer, "_save_checkpoint", lambda *args: None)
+    with pytest.raises(SystemExit):
+        train(corpus, tmp_path)
+    assert f"{tmp_path}/checkpoint-3 is not saved; go on from an earlier one with --res" in capsys.readouterr().err
+
+
+def test_the_best_and_the_last_are_kept(corpus, tmp_path):
+    train(corpus, tmp_path, **evaluated(corpus), max_steps=3)
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["checkpoint-1", "checkpoint-3"]
+    assert json.loads((tmp_path / "run_record.json").read_text())["training"]["save_total_limit"] == 1
 
 
 def test_ctrl_c(corpus, tmp_path, monkeypatch, capsys):
