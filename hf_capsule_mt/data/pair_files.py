@@ -10,6 +10,7 @@ import glob
 import gzip
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from .columns import Columns, RawPair
 _FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _NAMED = ("jsonl", "parquet")
 _GLOB = frozenset("*?[")
+_WILDCARD = re.compile(r"\*+|\?|\[(?:![^/]|[^!/])[^]/]*\]")
 _ALLOWED = (
     "a source and a target file of plain text, or one .tsv or .jsonl file (each may be .gz, .bz2, .xz or .zst), or one "
     ".parquet file"
@@ -79,7 +81,8 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     A corpus is a word that names a .tsv, .jsonl or .parquet file, or two words that name a text file of sources and one
     of their translations. Where there are more than two text files, the sources are those with the ending of the first,
     and the others are their translations in the same order. A word may be a pattern, such as `part-*.tsv`: the files it
-    matches are the shards of one corpus, in the order of their names.
+    matches are the shards of one corpus, in the order of their names. Of two patterns, such as `part-*.en` and
+    `part-*.de`, those files belong together whose names the wildcards matched alike.
 
     Args:
         files: words of the command line.
@@ -87,7 +90,8 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
         name: what error messages call the data.
 
     Raises:
-        ValueError: if the files do not go together, or a pattern matches nothing.
+        ValueError: if the files do not go together, a pattern matches nothing, or a file of one has no translation
+            among those of another.
     """
     words = [_expand(file, name) for file in files]
     formats = [file_format(paths[0]) for paths in words]
@@ -102,7 +106,9 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
         if kind != "text":
             corpora.append(Corpus(tuple(Shard(kind, (path,)) for path in paths)))
         elif place in translations:
-            corpora.append(_text_corpus(paths, words[translations[place]], name))
+            translation = translations[place]
+            targets = _in_order_of(paths, words[translation], (Path(file), Path(files[translation])), name)
+            corpora.append(_text_corpus(paths, targets, name))
     return corpora
 
 
@@ -127,12 +133,53 @@ def _translations(words: Sequence[tuple[Path, ...]], texts: Sequence[int]) -> di
     return dict(zip(sources, (place for place in texts if place not in sources)))
 
 
-def _text_corpus(sources: tuple[Path, ...], targets: tuple[Path, ...], name: str) -> Corpus:
+def _in_order_of(
+    sources: tuple[Path, ...], targets: tuple[Path, ...], words: tuple[Path, Path], name: str
+) -> tuple[Path, ...]:
+    """Return the translation of each of the files of sources, where `words` are the patterns that matched them."""
     if len(sources) != len(targets):
         raise ValueError(
             f"{name}: {len(sources)} files of sources, from {sources[0]} on, and {len(targets)} of translations, from "
             f"{targets[0]} on; each must have its translation."
         )
+    # Names without wildcards go together as they are given.
+    if sources == words[:1] or targets == words[1:]:
+        return targets
+    if len({len(_WILDCARD.findall(str(word))) for word in words}) > 1:
+        raise ValueError(
+            f"{name}: {words[0]} and {words[1]} have different numbers of wildcards, so that it is unknown which files "
+            "go together; give both the same, or name the files."
+        )
+    left = {_without_compression(target): target for target in targets}
+    found = []
+    for source in sources:
+        wanted = _without_compression(_filled(words[1], _matched(words[0], source)))
+        if wanted not in left:
+            other = next(iter(left.values()), targets[0])
+            raise ValueError(
+                f"{name}: {source} has no translation {wanted} of its own, and {other} is another's; add or leave out "
+                "files until the wildcards match the same in both patterns, or name the files."
+            )
+        found.append(left.pop(wanted))
+    return tuple(found)
+
+
+def _matched(pattern: Path, path: Path) -> list[str]:
+    """Return what each wildcard of a pattern has matched in a path."""
+    wildcards = _WILDCARD.findall(str(pattern))
+    groups = ["([^/]*)" if wildcard.startswith("*") else "([^/])" for wildcard in wildcards]
+    literals = [re.escape(literal) for literal in _WILDCARD.split(str(pattern))]
+    expression = "".join(literal + group for literal, group in zip_longest(literals, groups, fillvalue=""))
+    return list(re.fullmatch(expression, str(path), re.DOTALL).groups())
+
+
+def _filled(pattern: Path, texts: list[str]) -> Path:
+    """Return the path that a pattern matches with `texts` in place of its wildcards."""
+    literals = _WILDCARD.split(str(pattern))
+    return Path("".join(literal + text for literal, text in zip_longest(literals, texts, fillvalue="")))
+
+
+def _text_corpus(sources: tuple[Path, ...], targets: tuple[Path, ...], name: str) -> Corpus:
     for source, target in zip(sources, targets):
         check_two_files(source, target, name)
     return Corpus(tuple(Shard("text", both) for both in zip(sources, targets)))

@@ -262,6 +262,48 @@ def test_several_corpora(tmp_path, monkeypatch):
         shards_of(["r-*"])
 
 
+@pytest.mark.parametrize(
+    ("patterns", "pairs"),
+    [
+        (["p-*.en", "p-*.de"], ["p-1.en p-1.de", "p-2.en p-2.de"]),
+        (["p-?.en.gz", "p-*.de"], ["p-1.en.gz p-1.de", "p-2.en.gz p-2.de"]),
+        (["p-*.en*", "p-*.de*"], ["p-1.en.gz p-1.de", "p-2.en p-2.de.xz"]),
+        (["[p]-[0-9].en", "[p]-[!a].de"], ["p-1.en p-1.de", "p-2.en p-2.de"]),
+        (["*.en-de.en", "*.en-de.de"], ["a.en.en-de.en a.en.en-de.de", "b.en-de.en b.en-de.de"]),
+        (["*.en.*", "*.de.*"], ["a.en-de.en.x a.en-de.de.x", "b.en.x b.de.x"]),
+        (["./*/en//[ab]-*", "*/de/?-*"], ["1/en/a-b-c 1/de/a-b-c", "2/en/b-b 2/de/b-b"]),
+        # A name without wildcards goes with the only file of a pattern.
+        (["p-*.en", "q[1].de"], ["p-1.en q[1].de"]),
+        # In the order of the sources' names.
+        (["a*.en", "a*_de"], ["a-b.en a-b_de", "a.en a_de", "a^b.en a^b_de"]),
+    ],
+)
+def test_patterns_pair_what_their_wildcards_match_alike(tmp_path, monkeypatch, patterns, pairs):
+    monkeypatch.chdir(tmp_path)
+    for name in " ".join(pairs).split():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert shards_of(patterns) == [[tuple(pair.split()) for pair in pairs]]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names", "message"),
+    [
+        (["p-*.en", "p-*.de"], "p-1.en p-2.en p-3.en p-1.de p-2.de p-4.de", "p-3.en has .* p-3.de .*, and p-4.de is"),
+        (["p-*.en*", "p-*.de*"], "p-1.en p-1.en.gz p-1.de p-1.de.gz", "p-1.en.gz has no .* p-1.de .*, and p-1.de is"),
+        (["*/en", "*/de"], "a/en b/en b/de c/de", "a/en has no translation a/de of its own, and b/de is another's"),
+        (["*-*.en", "*.de"], "a-b.en a-b.de", r"\*-\*\.en and \*\.de have different numbers of wildcards"),
+    ],
+)
+def test_patterns_whose_wildcards_match_something_else(tmp_path, monkeypatch, patterns, names, message):
+    monkeypatch.chdir(tmp_path)
+    for name in names.split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=f"training data: {message}"):
+        shards_of(patterns)
+
+
 def test_read_lines_names_the_line_that_is_not_utf8(tmp_path):
     with pytest.raises(ValueError, match=r"a\.txt:3: not UTF-8"):
         read_lines(write(tmp_path / "a.txt", b"a\nb\n\xe4\nc\n"))
