@@ -264,6 +264,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
+        if self.save_strategy == "best" and self.eval_strategy == "no":
+            raise ValueError("save_strategy is 'best'; it needs an --eval_strategy, to know what is best")
         if self.metric_for_best_model.removeprefix("eval_") not in metrics:
             raise ValueError(
                 f"metric_for_best_model is {self.metric_for_best_model!r}; with predict_with_generate "
@@ -282,12 +284,23 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             raise ValueError(f"ema_decay is {self.ema_decay}; it must be at least 0 and less than 1")
         if self.max_tokens_per_batch < 0:
             raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
-        size = self.per_device_train_batch_size
-        if self.max_tokens_per_batch and size != Seq2SeqTrainingArguments.per_device_train_batch_size:
-            raise ValueError(
-                f"per_device_train_batch_size is {size}, but batches are filled to "
-                f"max_tokens_per_batch={self.max_tokens_per_batch}; set that to 0 for batches of {size} pairs"
-            )
+        if self.max_tokens_per_batch:
+            self._check_budget()
+
+    def _check_budget(self) -> None:
+        """Raise a ValueError for an option that batches of a token budget do not follow."""
+        remedies = {
+            "per_device_train_batch_size": f"set that to 0 for batches of {self.per_device_train_batch_size} pairs",
+            "train_sampling_strategy": "set that to 0 for batches of per_device_train_batch_size pairs in this order",
+            "auto_find_batch_size": "leave it out, and lower that if memory does not suffice",
+            "dataloader_drop_last": "leave it out: only validation would lose its last batch",
+        }
+        for name, remedy in remedies.items():
+            if getattr(self, name) != getattr(Seq2SeqTrainingArguments, name):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}, but batches are filled to "
+                    f"max_tokens_per_batch={self.max_tokens_per_batch}; {remedy}"
+                )
 
     def _check_data(self, data_args: DataArguments) -> None:
         """Raise a ValueError where streaming or BPE-dropout lacks what it needs."""
@@ -301,6 +314,12 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         for name in ("streaming", "bpe_dropout"):
             if getattr(data_args, name) and self.max_tokens_per_batch == 0:
                 raise ValueError(f"{name} is {getattr(data_args, name)}; it needs --max_tokens_per_batch")
+        for name in ("logging_strategy", "eval_strategy", "save_strategy"):
+            if data_args.streaming and getattr(self, name) == "epoch":
+                minutes = ", or no and --save_minutes" if name == "save_strategy" else ""
+                raise ValueError(
+                    f"{name} is 'epoch', but streaming true: a stream has no epochs; choose steps{minutes}"
+                )
         longest = max(data_args.max_source_length, data_args.max_target_length)
         if data_args.streaming and longest > self.max_tokens_per_batch:
             raise ValueError(

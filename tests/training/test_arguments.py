@@ -47,6 +47,15 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
         ({"early_stopping_patience": 0}, "early_stopping_patience is 0; it must be at least 1"),
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs .*--load_best_model_at_end"),
         ({"per_device_train_batch_size": 16}, "per_device_train_batch_size is 16, but .* max_tokens_per_batch=4096"),
+        (
+            {"train_sampling_strategy": "sequential"},
+            "train_sampling_strategy is 'sequential', but .*_batch=4096; set that",
+        ),
+        (
+            {"auto_find_batch_size": True},
+            "auto_find_batch_size is True, but .*; leave it out, and lower that if memory",
+        ),
+        ({"dataloader_drop_last": True}, "dataloader_drop_last is True, but .*; leave it out: only validation would"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1: .* set label_smoothing"),
         ({"hub_model_id": "user/a b"}, "'user/a b' is not the name of a repository"),
         ({"hub_revision": "a b"}, "revision 'a b' cannot be one"),
@@ -64,7 +73,33 @@ def test_no_token_on_the_command_line():
 
 
 def test_batches_of_a_number_of_pairs():
-    assert training(max_tokens_per_batch=0, per_device_train_batch_size=16).train_batch_size == 16
+    options = {"train_sampling_strategy": "sequential", "auto_find_batch_size": True, "dataloader_drop_last": True}
+    assert training(max_tokens_per_batch=0, per_device_train_batch_size=16, **options).train_batch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"save_strategy": "epoch"},
+            "save_strategy is 'epoch', but .* no epochs; choose steps, or no and --save_minutes",
+        ),
+        ({"eval_strategy": "epoch", "save_strategy": "no"}, "eval_strategy is 'epoch', but .*; choose steps$"),
+        ({"logging_strategy": "epoch"}, "logging_strategy is 'epoch', but .*; choose steps$"),
+    ],
+)
+def test_a_stream_has_no_epochs(tmp_path, options, message):
+    data = {name: [str(tmp_path / "a.tsv")] for name in ("train_file", "validation_file")}
+    (tmp_path / "a.tsv").touch()
+    with pytest.raises(ValueError, match=message):
+        training(max_steps=9, **options).check_with(DataArguments(**data, streaming=True))
+    training(max_steps=9, **options).check_with(DataArguments(**data))
+
+
+def test_the_best_is_saved_only_of_what_is_evaluated():
+    with pytest.raises(ValueError, match="save_strategy is 'best'; it needs an --eval_strategy"):
+        training(save_strategy="best").check_with(DataArguments(**HUB))
+    training(save_strategy="best", eval_strategy="steps", eval_steps=1).check_with(DataArguments(**HUB))
 
 
 @pytest.mark.parametrize(
