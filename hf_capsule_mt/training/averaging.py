@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from hf_capsule_mt.checkpoints import (
     check_folder,
     checkpoints,
+    is_whole,
     read_config,
     step_of,
     tensor_files,
@@ -46,8 +47,8 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     Raises:
         OSError: if a folder or a file in it is missing, or weights are damaged.
         FileExistsError: if `output_dir` exists.
-        ValueError: if there is no checkpoint, a file should hold JSON and does not, a tensor is not finite, or they
-            differ in run, as far as that is known, in model type, or in a tensor's name or shape.
+        ValueError: if there is no checkpoint or one comes twice, a file should hold JSON and does not, a tensor is not
+            finite, or they differ in run, as far as that is known, in model type, or in a tensor's name or shape.
     """
     folders, output_dir = [Path(folder) for folder in checkpoints], Path(output_dir)
     if None not in map(step_of, folders):
@@ -58,6 +59,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
         raise FileExistsError(f"{output_dir} exists; name another folder, or delete it first")
     for folder in folders:
         check_folder(folder, "config")
+    _check_different(folders)
     _check_model_types(folders)
     _check_runs(folders)
     files = [tensor_files(folder) for folder in folders]
@@ -85,21 +87,23 @@ def averaged_checkpoints(folder: Path) -> tuple[str, ...]:
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
-    """Return the `count` newest checkpoints of a run, the oldest of them first.
+    """Return the `count` newest checkpoints of a run that were saved to their end, the oldest of them first.
 
     Raises:
         NotADirectoryError: if there is no such folder.
         ValueError: if the run has fewer.
     """
-    if not Path(run_dir).is_dir():
-        raise NotADirectoryError(f"{run_dir} is not a folder; name the output folder of a training run")
-    return _at_least(count, checkpoints(run_dir), f"checkpoints in {run_dir}")[-count:]
+    return _at_least(count, _whole_checkpoints(run_dir), f"checkpoints in {run_dir} that were saved to their end")[
+        -count:
+    ]
 
 
 def best_checkpoints(
     run_dir: str | Path, count: int, metric: str | None = None, greater_is_better: bool | None = None
 ) -> list[Path]:
-    """Return the `count` existing checkpoints of a run with the best evaluation results, the best first.
+    """Return the `count` checkpoints with the best evaluation results, of those that a run saved to their end.
+
+    The best is first.
 
     Args:
         run_dir: the Trainer's output folder; the history is that of the newest checkpoint's `trainer_state.json`.
@@ -109,16 +113,21 @@ def best_checkpoints(
 
     Raises:
         NotADirectoryError: if there is no such folder.
-        FileNotFoundError: if the newest checkpoint has no `trainer_state.json`.
         ValueError: if fewer checkpoints were evaluated, or the run tracked no best model and no metric is named.
     """
     state = read_trainer_state(last_checkpoints(run_dir, 1)[0])
     metric, greater_is_better = _ranking(state, metric, greater_is_better)
     values = _values(state, metric)
-    folders = [folder for folder in checkpoints(run_dir) if step_of(folder) in values]
+    folders = [folder for folder in _whole_checkpoints(run_dir) if step_of(folder) in values]
     _at_least(count, folders, f"checkpoints with {metric} in {run_dir}")
     folders.sort(key=lambda folder: (values[step_of(folder)], step_of(folder)), reverse=greater_is_better)
     return folders[:count]
+
+
+def _whole_checkpoints(run_dir: str | Path) -> list[Path]:
+    if not Path(run_dir).is_dir():
+        raise NotADirectoryError(f"{run_dir} is not a folder; name the output folder of a training run")
+    return [folder for folder in checkpoints(run_dir) if is_whole(folder)]
 
 
 def _at_least(count: int, folders: list[Path], what: str) -> list[Path]:
@@ -155,6 +164,14 @@ def _tracked_metric(state: Mapping) -> str | None:
                 if name.startswith("eval_") and value == state["best_metric"]:
                     return name
     return None
+
+
+def _check_different(folders: Sequence[Path]) -> None:
+    seen: set[Path] = set()
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise ValueError(f"{folder} is among the checkpoints twice, and would count twice; name it once")
+        seen.add(folder.resolve())
 
 
 def _check_model_types(folders: Sequence[Path]) -> None:

@@ -123,6 +123,17 @@ def test_last(tmp_path):
         last_checkpoints(run, 4)
 
 
+@pytest.mark.parametrize("damage", ["absent", "cut"])
+def test_checkpoints_that_were_not_saved_to_their_end(tmp_path, damage):
+    run = write_run(tmp_path / "run")
+    state = run / "checkpoint-1000" / "trainer_state.json"
+    state.unlink() if damage == "absent" else state.write_text(state.read_text()[:-9])
+    assert steps(last_checkpoints(run, 2)) == [100, 900]
+    assert steps(best_checkpoints(run, 2, "bleu")) == [900, 100]
+    with pytest.raises(ValueError, match=r"3 asked for, but there are 2 checkpoints in .*run that were saved to their"):
+        last_checkpoints(run, 3)
+
+
 @pytest.mark.parametrize(
     ("state", "options", "expected"),
     [
@@ -197,6 +208,10 @@ def test_mistakes_leave_nothing(tmp_path):
             average_checkpoints([folder, good], tmp_path / "average")
     with pytest.raises(FileExistsError, match="good exists"):
         average_checkpoints([good, good], good)
+    (tmp_path / "link").symlink_to("good")
+    with pytest.raises(ValueError, match=r"link is among the checkpoints twice, and would count twice; name it once"):
+        average_checkpoints([good, tmp_path / "link"], tmp_path / "average")
+    (tmp_path / "link").unlink()
     with pytest.raises(ValueError, match="no checkpoints"):
         average_checkpoints([], tmp_path / "average")
     assert sorted(tmp_path.rglob("*")) == before
