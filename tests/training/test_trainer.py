@@ -7,20 +7,23 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
-from tiny_marian import tiny_tokenizer
+from tiny_marian import marian_tokenizer, tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
-from transformers import DataCollatorForSeq2Seq, MarianConfig, set_seed
+from transformers import DataCollatorForSeq2Seq, EvalPrediction, MarianConfig, set_seed
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import find_corpora
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
+from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.training import trainer as trainer_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.training.metrics import bleu_metric
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.weight_average import WeightAverage
 
@@ -94,6 +97,49 @@ def test_data_and_validation_bleu_in_python(tmp_path):
     assert trainer.compute_metrics(SimpleNamespace(predictions=ids, label_ids=ids)) == {"bleu": pytest.approx(100)}
     with pytest.raises(ValueError, match="pad_token_id is 0 in the tokenizer and 1 in the model's config"):
         load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
+
+
+def validation_bleu(tokenizer, translations, references):
+    """What evaluation while training makes of texts that a tokenizer has turned into ids."""
+    predictions = tokenizer(text_target=translations, padding=True, return_tensors="np")["input_ids"]
+    labels = tokenizer(text_target=references, padding=True, return_tensors="np")["input_ids"]
+    labels[labels == tokenizer.pad_token_id] = -100
+    return bleu_metric(tokenizer)(EvalPrediction(predictions, labels))["bleu"]
+
+
+def bleu_of_texts(translations, references):
+    return score_translations(translations, [references], metrics=("bleu",))["bleu"]["score"]
+
+
+@pytest.mark.parametrize("kind", ["words", "one vocabulary", "two vocabularies"])
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_unknown_words_of_references_count_in_validation_bleu(tmp_path, kind):
+    translations, references = ["a b c d e", "f g"], ["a 漢 b c d 字 e", "f g"]
+    tokenizer = tiny_tokenizer()
+    if kind != "words":
+        translations, references = ["das alte Haus ist grün", "zwei"], ["das 漢 alte Haus ist 字 grün", "zwei"]
+        tokenizer = marian_tokenizer(tmp_path, kind == "two vocabularies")
+    assert bleu_of_texts(translations, references) < 80
+    assert validation_bleu(tokenizer, translations, references) == pytest.approx(
+        bleu_of_texts(translations, references)
+    )
+
+
+@pytest.mark.parametrize("unk_token", ["</s>", None])
+def test_validation_bleu_where_unknown_words_have_no_token_of_their_own(unk_token):
+    tokenizer = tiny_tokenizer()
+    tokenizer.unk_token = unk_token
+    translations, references = ["a b c d e", "f g"], ["a b c e d", "f g"]
+    assert validation_bleu(tokenizer, translations, references) == bleu_of_texts(translations, references)
+
+
+def test_validation_bleu_of_byte_level_bpe():
+    translations, references = (
+        ["das ist, wie gesagt, <gut>", "ein Café."],
+        ["das ist, wie gesagt, <wahr>", "ein 漢 Café."],
+    )
+    tokenizer = train_joint_bpe(references, 300)
+    assert validation_bleu(tokenizer, translations, references) == bleu_of_texts(translations, references)
 
 
 def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
