@@ -103,6 +103,14 @@ class PairCounts:
     too_long: int
 
 
+@dataclass(frozen=True)
+class ValidationCounts:
+    """Pairs that were validated with, and pairs that were left out for their length."""
+
+    scored: int
+    too_long: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """A file that a command writes."""
@@ -134,6 +142,8 @@ class RunRecord(Record):
     """None of a stream, which is not read in full."""
     pairs: PairCounts | None
     """Likewise."""
+    validation_pairs: ValidationCounts | None = None
+    """None without validation text; records of earlier releases lack it."""
     mixed_precision: str = "no"
     processes: int
     updates: int

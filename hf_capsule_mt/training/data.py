@@ -1,7 +1,7 @@
 """Reading and tokenising of the text that a run is trained on and validated with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
@@ -13,7 +13,7 @@ from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_text
-from hf_capsule_mt.records import PairCounts, ReadReport
+from hf_capsule_mt.records import PairCounts, ReadReport, ValidationCounts
 from hf_capsule_mt.source_limits import positions
 
 from .arguments import DataArguments, TranslationTrainingArguments
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Numbers and hashes of the training data, for records; of a stream, which is not read in full, there are none."""
+    """Numbers and hashes for records; of a stream to train on, which is not read in full, there are none."""
 
     report: ReadReport | None = None
     pairs: PairCounts | None = None
     sha256: dict[str, str] = field(default_factory=dict)
     """Hashes of the lines that are kept, by side; of several corpora, of their hashes."""
+    validation: ValidationCounts | None = None
+    """None if there is no validation text."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,10 @@ def load_data(
     texts = None if data_args.streaming else loader.read("train")
     validation = loader.read("validation") if loader.has_validation() else None
     train, facts = (loader.stream(), DataFacts()) if texts is None else loader.training_pairs(texts)
-    return TrainingData(train, None if validation is None else loader.tokenize(validation, "validation")[0], facts)
+    if validation is None:
+        return TrainingData(train, None, facts)
+    pairs, too_long = loader.tokenize(validation, "validation")
+    return TrainingData(train, pairs, replace(facts, validation=ValidationCounts(len(pairs), too_long)))
 
 
 @dataclass(frozen=True)

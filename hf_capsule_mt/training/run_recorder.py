@@ -39,7 +39,7 @@ class RunRecorder:
     model_args: ModelArguments
     data_args: DataArguments
     facts: DataFacts
-    """Numbers and hashes of the training data."""
+    """Numbers and hashes of the data."""
     arguments: Sequence[str]
     """Words of the command line."""
     started: float
@@ -65,6 +65,7 @@ class RunRecorder:
             data_sha256=self.facts.sha256,
             data_report=self.facts.report,
             pairs=self.facts.pairs,
+            validation_pairs=self.facts.validation,
             mixed_precision=trainer.accelerator.mixed_precision,
             processes=trainer.args.world_size,
             updates=trainer.state.global_step,

@@ -74,6 +74,7 @@ def test_the_record(run, corpus):
     assert written["config"]["d_model"] == 16
     assert written["parameters"] == sum(tensor.numel() for tensor in saved_parameters(run))
     assert written["pairs"] == {"trained_on": 60, "too_long": 0}
+    assert written["validation_pairs"] == {"scored": 12, "too_long": 0}
     assert written["data_sha256"] == {
         side: hashlib.sha256((corpus / f"train.{side}").read_bytes()).hexdigest() for side in ("source", "target")
     }
@@ -95,6 +96,7 @@ def test_the_model_card(run):
     assert "Weights: of checkpoint-" in card.text
     assert f"{written['parameters']:,} parameters" in card.text
     assert "EM routing" in card.text
+    assert "Validation pairs: 12; left out: 0 of more than 256 source or 256 target tokens\n" in card.text
     # The languages are not known: the files end in .source and .target.
     assert card.data.language is None
 
