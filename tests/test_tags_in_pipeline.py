@@ -118,6 +118,18 @@ def test_places_of_tokens(tmp_path, separate_vocabs):
     assert target_spans([3, 2, 4, 0], decode) == [(0, 1), None, (2, 3), None]
 
 
+@pytest.mark.parametrize("kind", ["mbart", "nllb"])
+def test_places_of_tokens_of_a_text_that_was_cut(kind):
+    """Behind a code of the language, and before one."""
+    tokenizer = getattr(tiny_multilingual, kind)()[1]
+    text = "a b c d e f g h"
+    whole, cut = tokenizer(text)["input_ids"], tokenizer(text, truncation=True, max_length=6)["input_ids"]
+    spans = source_spans(tokenizer, text, cut)
+    assert len(cut) < len(whole)
+    kept = next(place for place, (token, other) in enumerate(zip(whole, cut)) if token != other)
+    assert spans == source_spans(tokenizer, text, whole)[:kept] + [None] * (len(cut) - kept)
+
+
 def test_attention_of_words_is_as_by_hand():
     """A word's weight: the mean over its tokens, the sum over the other's, and of each of those the share."""
     attention = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.0, 0.6, 0.4]])
