@@ -34,7 +34,8 @@ def translate_lines(
     on_batch: Callable[[dict[int, str]], None] | None = None,
     **options: Any,
 ) -> list[str]:
-    """Translate every line. Which lines share a batch changes nothing but the rounding.
+    """Translate every line. Which lines share a batch changes nothing but the rounding, unless `early_stopping="never"`
+    and a `length_penalty` over 0 are set: then what is found depends on the longest limit of a batch.
 
     Args:
         model: any encoder-decoder that has `generate()`.
@@ -49,8 +50,8 @@ def translate_lines(
         The translations in the order of `lines`, each without line breaks.
 
     Raises:
-        ValueError: if a line has more tokens than a batch may or holds half a character, or `max_new_tokens` exceeds
-            the model's positions.
+        ValueError: if a line has more tokens than a batch may or holds half a character, or for what
+            [`generate_batches`] raises it.
     """
     encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
@@ -210,10 +211,11 @@ def generate_batches(
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
-        ValueError: if `max_new_tokens` exceeds the model's positions, a word is not in its vocabulary, or its scores of
-            words are not finite.
+        ValueError: if `max_new_tokens` exceeds the model's positions, a word is not in its vocabulary, its scores of
+            words are not finite, or an option names another end or padding than the model's generation config.
     """
     limit = _new_tokens_limit(model, max_new_tokens)
+    _check_ends(model, generate_options)
     fast = {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
     with evaluating(model):
         for batch in batches:
@@ -222,6 +224,18 @@ def generate_batches(
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             source = _source(model, sources, dtype if fast else None)
             yield batch, _generate(model, source, torch.tensor(limits), **generate_options, **fast)
+
+
+def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:
+    """Check that translations end and are filled up as the model's generation config says, by which they are read."""
+    for name in ("eos_token_id", "pad_token_id"):
+        own = getattr(model.generation_config, name)
+        for value in (options.get(name), getattr(options.get("generation_config"), name, None)):
+            if value not in (None, own):
+                raise ValueError(
+                    f"{name} is {value}, but translations are read with that of the model's generation config, {own}; "
+                    f"set model.generation_config.{name} instead"
+                )
 
 
 def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:

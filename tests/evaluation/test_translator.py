@@ -179,6 +179,18 @@ def test_generation_config_gives_the_defaults(tokenizer):
     assert translate_lines(model, tokenizer, lines) == beam
 
 
+@pytest.mark.parametrize(
+    "options", [{"eos_token_id": 5}, {"generation_config": GenerationConfig(pad_token_id=5, num_beams=1)}], ids=str
+)
+def test_other_ends_than_those_of_the_model_are_refused(model, tokenizer, options):
+    with pytest.raises(ValueError, match=r"_token_id is 5, .* set model\.generation_config\.(eos|pad)_token_id"):
+        translate_lines(model, tokenizer, ["a b"], **options)
+    same = GenerationConfig(eos_token_id=model.generation_config.eos_token_id, num_beams=3)
+    lines = make_lines(3)
+    expected = translate_lines(model, tokenizer, lines, num_beams=3)
+    assert translate_lines(model, tokenizer, lines, generation_config=same) == expected
+
+
 def test_a_model_in_training_translates_without_dropout_and_goes_on_training(tokenizer):
     model = tiny_model()
     lines = make_lines()
