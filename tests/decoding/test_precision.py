@@ -43,6 +43,16 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
         assert (product(inputs) - expected).abs().mean() < 0.1 * largest.mean()
 
 
+@needs_int8
+def test_the_default_dtype_says_nothing_of_the_machine():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert int8._implementations.__wrapped__() == int8._implementations()
+        assert int8._fastest.__wrapped__(wide=False, many=False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_rows_have_scales_of_their_own():
     weight = torch.tensor([[1.0, -2.0], [0.0, 0.0], [1e-3, 5e-4]])
     integers, scales = quantized(weight)
