@@ -36,7 +36,7 @@ class CapsNMTAdapter:
         self.words, self.scale = decoder.embed_tokens.weight.detach(), model.config.d_model**0.5
         check_plain(*decoder.layers, kind=RecurrentLayer)
         self.layers = [(_gates(layer.lstm, make), norm(layer.layer_norm)) for layer in decoder.layers]
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), make=make)
+        self.vocabulary = Vocabulary(model.lm_head.weight, model.lm_head.bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "CapsNMTDecoding":
         """Return the decoding of sentences from its start."""

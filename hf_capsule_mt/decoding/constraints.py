@@ -69,7 +69,7 @@ class Constraints:
         if now not in self._suppressed:
             words = [words for (words, _), acts in zip(self._suppressing, now) if acts]
             known = torch.cat(words).unique() if words else torch.empty(0, dtype=torch.long)
-            known = known[known < self._vocabulary]
+            known = known[(known >= 0) & (known < self._vocabulary)]
             self._suppressed[now] = known.to(self._device) if len(known) else None
         return self._suppressed[now]
 

@@ -63,8 +63,10 @@ class MarianAdapter:
         self.guide = None
         if ours and body.guided_routing is not None:
             self.guide = Guide(body.guided_routing, self.encoder.guided_votes, make)
-        bias = model.final_logits_bias.flatten().detach()
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), bias, make)
+        bias = model.final_logits_bias.flatten()
+        if model.lm_head.bias is not None:
+            bias = bias + model.lm_head.bias
+        self.vocabulary = Vocabulary(model.lm_head.weight, bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "MarianDecoding":
         """Return the decoding of sentences `[sentences, source]` from its start."""

@@ -54,7 +54,7 @@ class RNMTAdapter:
         self.guide = None
         if decoder.guided_routing is not None:
             self.guide = Guide(decoder.guided_routing, self.encoder.guided_votes, make)
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), make=make)
+        self.vocabulary = Vocabulary(model.lm_head.weight, model.lm_head.bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "RNMTDecoding":
         """Return the decoding of sentences `[sentences, source]` from its start."""

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from aggregated_models import EOS
+from aggregated_models import EOS, aggregated
 from agreement import check_agreement
 from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, batches, ending, sources, stored
 from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
@@ -75,6 +75,24 @@ def test_every_option(name, option, models, engine_calls):
         assert torch.equal(expected, found)
     else:
         check_agreement(models(name), sources(32, seed=1), engine_calls, **options)
+
+
+@pytest.mark.parametrize("option", ["greedy_suppressed", "min_new_tokens"])
+@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+def test_a_bias_of_the_head(name, option, engine_calls):
+    model = ending(name)
+    torch.manual_seed(0)
+    model.lm_head.bias = torch.nn.Parameter(3 * torch.randn(model.lm_head.out_features))
+    check_agreement(model, sources(8), engine_calls, **{"max_new_tokens": 8, **OPTIONS[option]})
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("options", [{"suppress_tokens": [-1]}, {"eos_token_id": -1, "min_new_tokens": 3}], ids=str)
+def test_words_that_do_not_exist_are_not_suppressed(options, num_beams, engine_calls):
+    model = aggregated("none", vocab_size=31)
+    model.final_logits_bias[0, 30] += 20
+    check_agreement(model, sources(4), engine_calls, num_beams=num_beams, max_new_tokens=6, **options)
+    assert (engine_calls[-1][0].sequences == 30).any()
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
