@@ -20,7 +20,8 @@ from .weights import Fingerprint, UnsupportedModelError, with_products
 class Engine:
     """A snapshot of a translation model, for decoding.
 
-    Weights that change later need a new engine: this one refuses to go on.
+    Weights and settings of modules that change later need a new engine: this one refuses to go on. What it cannot see
+    is some rows of a large weight that are written through `.data`; see [`Fingerprint`].
 
     Args:
         model: a [`MarianMTModel`], or a translation model of this package, in float32, in evaluation mode, on a CPU or
@@ -52,7 +53,8 @@ class Engine:
         self._name, self._dtype = model.name_or_path, dtype
         self.positions: float = positions(model.config) or float("inf")
         """The most tokens that a translation can have."""
-        with torch.no_grad():
+        # Copies that are made in inference mode could not be written to outside of it.
+        with torch.inference_mode(False), torch.no_grad():
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
@@ -94,7 +96,7 @@ class Engine:
             The translations, on a CPU.
 
         Raises:
-            RuntimeError: if the weights of the model have changed.
+            RuntimeError: if the weights or settings of the model have changed.
             ValueError: if the model is in training mode, or overflows.
         """
         self._check()
@@ -118,7 +120,7 @@ class Engine:
             The index of a sentence with its translation, on a CPU, as they finish.
 
         Raises:
-            RuntimeError: if the weights of the model have changed.
+            RuntimeError: if the weights or settings of the model have changed.
             ValueError: if the model is in training mode, or overflows.
         """
         arrivals, search = Arrivals(sources, room), None
@@ -135,6 +137,9 @@ class Engine:
             for number, translation in finished:
                 arrivals.leave(number)
                 yield number, _copied(translation)
+            if finished and search:
+                # Whoever took the translations may have changed the weights.
+                self._check()
 
     def _admitted(self, search: Search | None, sources: list[Source], settings: Settings, index: int) -> Search:
         """Return the search, or a new one if nothing is left of it, with sentences more."""
@@ -168,7 +173,7 @@ class Engine:
 
     def _check(self) -> None:
         if not self._fingerprint.is_unchanged():
-            raise RuntimeError("the model's weights have changed since this engine was made; make a new one")
+            raise RuntimeError("the model's weights or settings changed since this engine was made; make a new one")
         if self._adapter.encoder.training:
             raise ValueError("the model is in training mode, in which it drops units; call eval() first")
 

@@ -30,7 +30,7 @@ from .products import Make, Map
 from .rows import masks_together, moved_rows, together
 from .target_cache import TargetCache
 from .vocabulary import Vocabulary
-from .weights import Norm, check_plain, norm, product, with_products
+from .weights import Norm, check_attention, check_plain, norm, product, with_products
 
 
 class MarianAdapter:
@@ -80,6 +80,7 @@ class DecoderLayer:
         check_plain(layer, kind=kind)
         own, cross = layer.self_attn, layer.encoder_attn
         check_plain(own, cross, kind=MarianAttention)
+        check_attention(own, cross)
         self.heads = own.num_heads
         self.own_projections = product(own.q_proj, own.k_proj, own.v_proj, make=make)
         self.own_output, self.own_norm = _output(own.out_proj, make), norm(layer.self_attn_layer_norm)

@@ -7,10 +7,18 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from aggregated_models import aggregated
+from aggregated_models import EOS, aggregated
 from ending_models import VOCABULARY, ending, sources
 from torch.nn.utils import parametrizations
-from transformers import LogitsProcessor, LogitsProcessorList, MaxTimeCriteria, StoppingCriteriaList
+from transformers import (
+    AttentionInterface,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MaxTimeCriteria,
+    StoppingCriteriaList,
+)
+from transformers.generation import EosTokenCriteria
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.decoding import Engine, Source, UnsupportedModelError, engine_of, generate, translate_stream
 from hf_capsule_mt.decoding.generation import _log_once
@@ -43,7 +51,7 @@ def _both(model, **options):
     written = []
     for custom in ({}, {"custom_generate": generate}):
         torch.manual_seed(0)
-        written.append(model.generate(**sources(6), **{**OPTIONS, **options}, **custom))
+        written.append(model.generate(**{**sources(6), **OPTIONS, **options, **custom}))
     return written
 
 
@@ -58,6 +66,8 @@ def _both(model, **options):
         {"prefix_allowed_tokens_fn": lambda batch, words: list(range(2, 20))},
         {"decoder_input_ids": torch.full((6, 2), 4) * torch.tensor([0, 1])},
         {"encoder_no_repeat_ngram_size": 2},
+        {"stopping_criteria": StoppingCriteriaList([EosTokenCriteria(275), EosTokenCriteria(EOS)])},
+        {"attention_mask": sources(6)["attention_mask"] * torch.tensor([[1], [1], [0], [1], [1], [1]])},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -68,7 +78,7 @@ def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
         _both(ending("marian/everything"), **options)
     assert torch.equal(expected, found)
     assert not engine_calls
-    (record,) = caplog.records
+    (record,) = [record for record in caplog.records if record.name.startswith("hf_capsule_mt")]
     assert "Transformers decodes" in record.getMessage()
 
 
@@ -105,7 +115,22 @@ def _replaced(model):
     model.lm_head = replaced
 
 
-@pytest.mark.parametrize("change", [_hooked, _parametrized, _replaced, torch.nn.Module.double])
+def _attending_otherwise(model):
+    def backwards(module, query, key, value, mask, **options):
+        return sdpa_attention_forward(module, query, key, -value, mask, **options)
+
+    AttentionInterface.register("backwards", backwards)
+    model.set_attn_implementation("backwards")
+
+
+def _scaled(model):
+    for layer in model.model.decoder.layers:
+        layer.self_attn.scaling *= 50
+
+
+@pytest.mark.parametrize(
+    "change", [_hooked, _parametrized, _replaced, torch.nn.Module.double, _attending_otherwise, _scaled]
+)
 def test_a_model_that_is_not_what_its_class_says_goes_to_transformers(change, engine_calls):
     model = ending("marian")
     plain, _ = _both(model)
@@ -115,8 +140,36 @@ def test_a_model_that_is_not_what_its_class_says_goes_to_transformers(change, en
     assert torch.equal(expected, found)
     assert not engine_calls
     assert change in (_parametrized, torch.nn.Module.double) or not torch.equal(expected, plain)
-    with pytest.raises(UnsupportedModelError, match=r"Linear|float64"):
+    with pytest.raises(UnsupportedModelError, match=r"Linear|float64|attention"):
         Engine(model)
+
+
+def test_a_hook_on_routed_layers_goes_to_transformers(engine_calls):
+    model = ending("marian/em_routing")
+    aggregator = model.model.decoder.aggregation.aggregator
+    aggregator.register_forward_hook(lambda module, args, output: (-output[0], output[1]))
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not engine_calls
+
+
+class _Factor:
+    def __init__(self):
+        self.value = 1.0
+
+    def apply(self, module, args, output):
+        return output * self.value
+
+
+def test_a_hook_of_an_object_acts_by_that_object():
+    model, factor, source = ending("marian"), _Factor(), sources(3)
+    model.model.encoder.layers[0].fc1.register_forward_hook(factor.apply)
+    engine = Engine(model)
+    before = engine.encode(**source).last_hidden_state
+    factor.value = -8.0
+    after = engine.encode(**source).last_hidden_state
+    assert not torch.allclose(after, before, atol=0.1)
+    torch.testing.assert_close(after, model.get_encoder()(**source).last_hidden_state, atol=1e-4, rtol=1e-4)
 
 
 def _by_optimizer(model):
@@ -140,6 +193,25 @@ def _by_replacing(model):
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.flip(1))
 
 
+def _embedded_otherwise(model):
+    model.model.decoder.embed_scale = 0.1
+
+
+def _normed_otherwise(model):
+    for layer in model.model.decoder.layers:
+        layer.final_layer_norm.eps = 1e3
+
+
+def _routed_once(model):
+    for module in model.modules():
+        if hasattr(module, "num_iterations"):
+            module.num_iterations = 1
+
+
+def _one_bias_by_data(model):
+    model.final_logits_bias.data[0, 7] += 50
+
+
 @pytest.mark.parametrize("change", [_by_optimizer, _by_data, _by_loading, _by_replacing])
 @pytest.mark.parametrize("name", ["marian/em_routing", "recurrent/capsule"])
 def test_changed_weights_are_noticed(name, change, engine_calls):
@@ -153,6 +225,59 @@ def test_changed_weights_are_noticed(name, change, engine_calls):
     assert not torch.equal(before, expected)
     assert len(engine_calls) == 2
     assert not engine.is_of(model)
+
+
+@pytest.mark.parametrize("change", [_embedded_otherwise, _normed_otherwise, _one_bias_by_data])
+def test_what_changes_what_is_written_is_noticed(change, engine_calls):
+    model = ending("marian")
+    before, _ = _both(model)
+    engine = engine_of(model)
+    change(model)
+    expected, found = _both(model)
+    assert torch.equal(expected, found)
+    assert not torch.equal(before, expected)
+    assert not engine.is_of(model)
+
+
+@pytest.mark.parametrize("name", ["marian/gdr", "marian/em_routing", "marian/heads_simple", "recurrent/capsule"])
+def test_changed_iterations_are_noticed(name):
+    model = ending(name)
+    engine = engine_of(model)
+    _routed_once(model)
+    assert not engine.is_of(model)
+
+
+def test_what_changes_nothing_needs_no_new_engine():
+    model = ending("marian/everything")
+    engine = engine_of(model)
+    _both(model)
+    model.train()
+    model.eval()
+    model.set_attn_implementation("eager")
+    assert engine_of(model) is engine
+
+
+@pytest.mark.parametrize("name", ["marian", "recurrent/capsule"])
+def test_an_engine_made_in_inference_mode(name):
+    model = ending(name)
+    with torch.inference_mode():
+        expected, found = _both(model)
+        assert torch.equal(expected, found)
+    assert torch.equal(_both(model)[1], expected)
+    assert list(translate_stream(model, [Source([5, 6, EOS], 4)], num_beams=2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_default_dtype_changes_nothing(dtype, engine_calls):
+    model, options = ending("marian"), {"num_beams": 4, "max_new_tokens": 16, "early_stopping": True}
+    expected = model.generate(**sources(24, seed=3), **options)
+    torch.set_default_dtype(dtype)
+    try:
+        found = model.generate(**sources(24, seed=3), **options, custom_generate=generate)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(expected, found)
+    assert engine_calls
 
 
 def test_an_engine_refuses_to_go_on_after_a_change():

@@ -105,3 +105,13 @@ def test_changed_weights_end_a_stream():
         model.lm_head.weight.mul_(2)
     with pytest.raises(RuntimeError, match="make a new one"):
         list(stream)
+
+
+def test_changed_weights_end_a_stream_that_admits_no_more():
+    model = ending("recurrent/rnmt")
+    stream = translate_stream(model, [Source([5, 6, EOS], limit) for limit in (2, 9)], num_beams=2, min_new_tokens=8)
+    next(stream)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    with pytest.raises(RuntimeError, match="make a new one"):
+        next(stream)

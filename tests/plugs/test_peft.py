@@ -83,6 +83,25 @@ def test_save_merge_and_push(family, tmp_path, hub, monkeypatch):
     assert torch.equal(merged.generate(**options), adapted.generate(**options))
 
 
+def test_the_engine_encodes_with_adapters():
+    """As `generate()` does, with those that are switched on, at their scale."""
+    model = FAMILIES["`MarianMTModel`"]()
+    source = source_batch()
+
+    def assert_encodes():
+        expected = model.get_encoder()(**source).last_hidden_state
+        found = decoding.engine_of(model).encode(**source).last_hidden_state
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+    with_adapter(model, target_modules=r".*encoder\.layers.*(q_proj|fc1)")
+    assert_encodes()
+    adapted = [module for module in model.modules() if isinstance(module, peft.tuners.tuners_utils.BaseTunerLayer)]
+    for change in (lambda layer: layer.scale_layer(5.0), lambda layer: layer.enable_adapters(False)):
+        for layer in adapted:
+            change(layer)
+        assert_encodes()
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_an_adapter_is_loaded_by_the_class_of_its_base(whole, tmp_path):
     model = FAMILIES["guided"]()
