@@ -29,7 +29,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         lengths: (source, target) lengths of each pair in tokens, special tokens included, `[N, 2]`; or the longer of
             the two, `[N]`.
         max_tokens: the budget of one batch on one process.
-        num_replicas: number of processes among which the batches will be dealt.
+        num_replicas: number of processes among which the batches will be dealt. Another number may cut and order them
+            otherwise, so a run that goes on with fewer processes keeps that of its beginning.
         seed: with the epoch, decides the order.
         shuffle: False gives the same order in every epoch, the longest pairs first, for evaluation.
 

@@ -145,6 +145,29 @@ def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: Tr
         )
 
 
+def dealt_to(checkpoint: str | Path, args: TrainingArguments) -> int:
+    """Return among how many processes the batches of a checkpoint's run are dealt: those that the data began with.
+
+    An epoch's batches are a multiple of them, and are the same on another number of processes only if they stay so.
+    """
+    there = {} if args.ignore_data_skip else _batches_in(checkpoint)
+    return there.get("dealt_to", there.get("processes", args.world_size))
+
+
+def check_dealt_evenly(batches: int, dealt: int, processes: int) -> None:
+    """Check that all `processes` get as many of an epoch's batches, which were cut to be `dealt` to others.
+
+    Raises:
+        ValueError: if they do not.
+    """
+    if batches % processes:
+        raise ValueError(
+            f"an epoch of the resumed run has {batches} batches, a multiple of the {dealt} processes that it began "
+            f"with, and not of {processes}: go on with {dealt} or a divisor of it{_HOW['processes']}, or begin the "
+            "data anew with --ignore_data_skip true"
+        )
+
+
 def _batches_in(checkpoint: str | Path) -> dict[str, Any]:
     """Return what the batches of a checkpoint's run depended on, or else how many files of random states there are."""
     known = identity_in(read_trainer_state(checkpoint)).get("batches")

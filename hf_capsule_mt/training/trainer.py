@@ -42,7 +42,7 @@ from .divergence import DivergenceCheck, check_weights
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
-from .resuming import LAST, batches_of, check_same_batches, find_checkpoint
+from .resuming import LAST, batches_of, check_dealt_evenly, check_same_batches, dealt_to, find_checkpoint
 from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
 from .sharding import embeddings_in_one_group
@@ -223,6 +223,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             return None
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
         check_same_batches(checkpoint, self.identity.batches, self.args)
+        if self.identity.batches:
+            self.identity.batches["dealt_to"] = dealt_to(checkpoint, self.args)
         state = read_trainer_state(checkpoint)
         self.identity.go_on(state)
         self._set_patience(state)
@@ -341,15 +343,18 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _rows_and_batches(self) -> tuple[Dataset, TokenBudgetBatchSampler]:
         """Return the training pairs, and what fills batches with them."""
         pairs, max_tokens = self.train_dataset, self.args.max_tokens_per_batch
-        options = {
-            "num_replicas": self.args.world_size,
-            "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-        }
+        dealt = self.identity.batches.get("dealt_to", self.args.world_size)
+        seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
+        options = {"num_replicas": dealt, "seed": seed}
         if isinstance(pairs, ResegmentedPairs):
-            return pairs.rows(max_tokens), EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
-        if isinstance(getattr(pairs, "column_names", None), list):
-            pairs = self._remove_unused_columns(pairs, description="training")
-        return fast_rows(pairs), TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
+            rows = pairs.rows(max_tokens)
+            sampler = EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
+        else:
+            if isinstance(getattr(pairs, "column_names", None), list):
+                pairs = self._remove_unused_columns(pairs, description="training")
+            rows, sampler = fast_rows(pairs), TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
+        check_dealt_evenly(len(sampler), dealt, self.args.world_size)
+        return rows, sampler
 
     def _loader_options(self) -> dict[str, Any]:
         return {

@@ -1,5 +1,7 @@
 """Batches of a token budget in the Trainer, and training that does not depend on how batches are cut."""
 
+import json
+import shutil
 from collections import Counter
 from types import SimpleNamespace
 
@@ -12,9 +14,11 @@ from tiny_run import SMALL, files, write_corpus
 from transformers import DataCollatorForSeq2Seq, EvalPrediction, MarianConfig, set_seed
 
 from hf_capsule_mt import decoding
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import find_corpora
+from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
@@ -178,6 +182,52 @@ def test_after_a_resumed_run_another_begins_anew(pairs, tmp_path, monkeypatch):
     trainer.train(True)
     trainer.train()
     assert begun == ["checkpoint-1", None]
+
+
+def as_of_processes(checkpoint, processes):
+    """Let a checkpoint be one of a run on several processes, which made the same number of batches an update."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    batches = state["stateful_callbacks"]["RunIdentity"]["attributes"]["batches"]
+    batches["processes"] = processes
+    (checkpoint / "trainer_state.json").write_text(json.dumps(state))
+    for process in range(processes):
+        shutil.copy(checkpoint / "rng_state.pth", checkpoint / f"rng_state_{process}.pth")
+
+
+def test_on_fewer_processes_a_run_has_the_same_pairs_in_the_same_updates(pairs, tmp_path):
+    """The epoch's 8 batches of two processes would be 7 of one; also where it is resumed once more."""
+    options = {"max_tokens_per_batch": 70, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(pairs, tmp_path, gradient_accumulation_steps=2, **options).train()
+    as_of_processes(tmp_path / "checkpoint-1", 2)
+    batches = list(TokenBudgetBatchSampler(longest_sides(pairs), 70, num_replicas=2, seed=42))
+    assert len(batches) == 8
+    for update in (1, 2):
+        trainer = make_trainer(pairs, tmp_path, gradient_accumulation_steps=2, max_steps=update + 1, **options)
+        found = labels_of_batches(trainer)
+        trainer.train(True)
+        assert found == [sorted(pairs[at]["labels"] for at in batch) for batch in batches[2 * update : 2 * update + 2]]
+
+
+def test_processes_among_which_batches_cannot_be_dealt(pairs, tmp_path, monkeypatch):
+    options = {"max_tokens_per_batch": 70, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(pairs, tmp_path, gradient_accumulation_steps=2, **options).train()
+    trainer = make_trainer(pairs, tmp_path, max_steps=2, gradient_accumulation_steps=2, **options)
+    trainer.train(True)
+    monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
+    with pytest.raises(ValueError, match=r"has 7 batches, a multiple of the 1 processes .*, and not of 2: "):
+        trainer.get_train_dataloader()
+
+
+def labels_of_batches(trainer):
+    """A list that fills with the labels of every batch that is trained on."""
+    found, training_step = [], trainer.training_step
+
+    def step(model, inputs, *args):
+        found.append(sorted(row[row != -100].tolist() for row in inputs["labels"]))
+        return training_step(model, inputs, *args)
+
+    trainer.training_step = step
+    return found
 
 
 def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp_path, monkeypatch):
