@@ -61,7 +61,9 @@ def check_weights(trainer: Trainer) -> None:
 
 def _error(trainer: Trainer, what: str) -> DivergenceError:
     last = last_checkpoint(Path(trainer.args.output_dir))
-    kept = "no checkpoint was saved before" if last is None else f"the last good checkpoint is {last}"
+    kept = "no checkpoint was saved before"
+    if last is not None:
+        kept = f"--resume_from_checkpoint last goes on from {last}, the last good checkpoint"
     return DivergenceError(
         f"training diverged: {what}; nothing is saved of it, and {kept}. Lower --learning_rate, raise --warmup_steps, "
         "or look for wrong pairs in the data"

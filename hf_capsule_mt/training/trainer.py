@@ -39,6 +39,7 @@ from hf_capsule_mt.trainer_state import read_trainer_state
 
 from .arguments import TranslationTrainingArguments
 from .divergence import DivergenceCheck, check_weights
+from .hyperparameters import check_hyperparameters, own_hyperparameters
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
@@ -204,8 +205,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             BlockingIOError: if another process works in that folder.
             DivergenceError: if the loss, the gradient or a weight is not finite.
             OSError: if a checkpoint cannot be saved, or a file of the one to go on from is damaged.
-            ValueError: if that one lacks a part of its state, or its run had other batches; or the folder holds another
-                run.
+            ValueError: if that one lacks a part of its state, or its run had other batches, or another learning rate
+                where that cannot change; or the folder holds another run.
         """
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = self._go_on_from(resume_from_checkpoint)
@@ -226,6 +227,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.identity.batches:
             self.identity.batches["dealt_to"] = dealt_to(checkpoint, self.args)
         state = read_trainer_state(checkpoint)
+        check_hyperparameters(state, self.identity.settings, self)
         self.identity.go_on(state)
         self._set_patience(state)
         # A stream goes on behind the batch at which the checkpoint was saved.
@@ -324,6 +326,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self._average is not None:
             self._average.begin(self.model, self._resumed_from)
         return prepared
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with own_hyperparameters(self.optimizer, self.lr_scheduler):
+            super()._load_optimizer_and_scheduler(checkpoint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         if state_dict is not None:

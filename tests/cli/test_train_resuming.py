@@ -284,11 +284,31 @@ def test_divergence(corpus, tmp_path, capsys):
     message = error_of(capsys, corpus, tmp_path, learning_rate=1e30, optim="sgd", **options)
     assert "error" not in message
     assert "training diverged: update 2 has loss " in message
-    assert "at learning rate 1e+30; nothing is saved of it, and the last good checkpoint is " in message
-    assert "Lower --learning_rate" in message
+    assert "at learning rate 1e+30; nothing is saved of it, and --resume_from_checkpoint last goes on from " in message
+    assert "/checkpoint-1, the last good checkpoint. Lower --learning_rate" in message
     assert not [*tmp_path.glob("*.safetensors"), *tmp_path.glob("run_record.json")]
     [checkpoint] = checkpoints(tmp_path)
     assert all(tensor.isfinite().all() for tensor in load_file(checkpoint / "model.safetensors").values())
+
+
+def test_after_divergence_a_run_goes_on_with_a_lower_learning_rate(corpus, run, capsys):
+    assert "training diverged: update 6 has" in error_of(
+        capsys, corpus, run, resume_from_checkpoint="last", learning_rate=1e30, max_grad_norm=0
+    )
+    lower = {"learning_rate": 0.5, "weight_decay": 0.25, "adam_beta1": 0.8, "adam_epsilon": 1e-7}
+    train(corpus, run, resume_from_checkpoint="last", max_steps=8, lr_scheduler_type="constant", **lower)
+    log = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    assert [entry["learning_rate"] for entry in log if "loss" in entry][4:] == [0.5] * 4
+    group = torch.load(run / "checkpoint-8" / "optimizer.pt")["param_groups"][0]
+    assert (group["weight_decay"], group["betas"], group["eps"]) == (0.25, (0.8, 0.98), 1e-7)
+
+
+def test_a_learning_rate_that_a_checkpoint_decides(corpus, tmp_path, capsys):
+    evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
+    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "predict_with_generate": False, **evaluated}
+    train(corpus, tmp_path, max_steps=2, **options)
+    message = error_of(capsys, corpus, tmp_path, resume_from_checkpoint="last", learning_rate=0.5, **options)
+    assert "learning_rate is 0.5, and was its default in the run that goes on: lr_scheduler_type reduce" in message
 
 
 def test_weights_that_are_not_finite_are_not_saved(corpus, tmp_path, capsys, monkeypatch):
