@@ -50,13 +50,15 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
     Raises:
         OSError: if a file of its state is damaged.
         ValueError: if it was not saved to its end, is the folder of a run, has more updates than `args.max_steps`, or
-            its updates had other batches; if a file of its state is missing, unless `args.ignore_missing_state`; if it
-            has averaged weights and this run does not average, or the other way round; or there is no last checkpoint.
+            a later one beside it in `args.output_dir`; if its updates had other batches; if a file of its state is
+            missing, unless `args.ignore_missing_state`; if it has averaged weights and this run does not average, or
+            the other way round; or there is no last checkpoint.
     """
     if isinstance(value, FoundCheckpoint):
         return value
     checkpoint = _last(args) if value == LAST else _named(str(value))
     _check_updates(checkpoint, args.max_steps)
+    _check_last(checkpoint, args)
     check_same_batches(checkpoint, batches_of(args), args)
     processes = _batches_in(checkpoint).get("processes", args.world_size)
     missing = [] if args.ignore_missing_state else missing_state(checkpoint, processes)
@@ -109,6 +111,19 @@ def _check_updates(checkpoint: Path, max_steps: int) -> None:
         raise ValueError(
             f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but max_steps is {max_steps}; raise it, "
             "or name an earlier checkpoint"
+        )
+
+
+def _check_last(checkpoint: Path, args: TrainingArguments) -> None:
+    """Raise a ValueError if the output folder holds a later checkpoint, which would pass for one of the run to be."""
+    last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
+    if last is None or last.resolve().parent != checkpoint.resolve().parent:
+        return
+    done, later = (read_trainer_state(folder).get("global_step", 0) for folder in (checkpoint, last))
+    if later > done:
+        raise ValueError(
+            f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but {last} has {later} and would pass "
+            f"for the run's newest: delete the checkpoints after {done}, or name another folder as output_dir"
         )
 
 

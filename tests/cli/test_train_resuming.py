@@ -92,6 +92,20 @@ def test_a_checkpoint_after_the_last_update(corpus, run, capsys):
     assert "'run/checkpoint-4', of update 4, but max_steps is 3; raise it, or name an earlier checkpoint" in message
 
 
+def test_a_checkpoint_before_the_last(corpus, run, finished, capsys):
+    """`last` would leave the branch that begins there for the one that it leaves."""
+    before = contents(run)
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-2")
+    assert "'run/checkpoint-2', of update 2, but run/checkpoint-4 has 4 and would pass for the run's newest" in message
+    assert "delete the checkpoints after 2, or name another folder as output_dir" in message
+    assert contents(run) == before
+    train(corpus, "other", resume_from_checkpoint="run/checkpoint-2")
+    assert is_finished_as(Path("other"), finished)
+    shutil.rmtree("run/checkpoint-4")
+    train(corpus, run, resume_from_checkpoint="run/checkpoint-2")
+    assert is_finished_as(run, finished)
+
+
 @pytest.mark.parametrize("updates", [5, 6])
 def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, updates):
     """With a learning rate of 0 no evaluation is better than the first; two are waited for."""

@@ -86,10 +86,10 @@ def test_training_while_a_checkpoint_is_overwritten(corpus, whole, tmp_path):
     """Its older state must not vouch for its new weights."""
     run_folder = tmp_path / "run"
     assert run("train", training(corpus, run_folder), tmp_path / "log", death=("in_an_update", 3)) == -9
-    words = training(corpus, run_folder)
-    words[words.index("last")] = str(run_folder / "checkpoint-2")
+    # From that one the run cannot go on.
+    (run_folder / "checkpoint-3" / "rng_state.pth").unlink()
     death = ("in_a_file", "model.safetensors", "checkpoint-3")
-    assert run("train", words, tmp_path / "log", death=death) == -9
+    assert run("train", training(corpus, run_folder), tmp_path / "log", death=death) == -9
     assert last_checkpoint(run_folder) == run_folder / "checkpoint-2"
     check_end(corpus, run_folder, tmp_path / "log", whole)
     assert [folder.name for folder in checkpoints(run_folder)] == [f"checkpoint-{step}" for step in (5, 6, 7)]

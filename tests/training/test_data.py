@@ -155,7 +155,7 @@ def test_weights_mix_corpora(trainer_of):
     ],
     ids=["stream", "stream_bpe_dropout", "bpe_dropout"],
 )
-def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_path, monkeypatch, options):
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_path, monkeypatch, capsys, options):
     if "tokenizer_name" in options:
         options = {**options, "tokenizer_name": folder / "bpe", "max_tokens_per_batch": 200}
     options = {"max_steps": 9, **options, "save_strategy": "steps", "save_steps": 6}
@@ -186,7 +186,8 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_
     if "streaming" in options:
         (checkpoint / "stream_state_0.json").unlink()
         with pytest.raises(SystemExit):
-            train("killed", resume_from_checkpoint=checkpoint)
+            train("without_its_place", resume_from_checkpoint=checkpoint)
+        assert "stream_state_0.json is missing; a stream resumes from a checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
