@@ -30,13 +30,14 @@ from pathlib import Path
 from transformers import HfArgumentParser, set_seed
 
 from hf_capsule_mt.checkpoints import is_whole, load_tokenizer
+from hf_capsule_mt.data.tokenizer import words_hash
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
 from hf_capsule_mt.training.lora import check_peft, check_same_adapter, merge_adapter, with_adapter
-from hf_capsule_mt.training.resuming import check_same_model, find_checkpoint
+from hf_capsule_mt.training.resuming import check_same_model, check_same_tokenizer, find_checkpoint
 from hf_capsule_mt.training.run_identity import check_no_other_run, settings_of
 from hf_capsule_mt.training.run_recorder import RunRecorder
 from hf_capsule_mt.training.stopping import STATUS, StopOnSigterm
@@ -102,6 +103,8 @@ def _prepare(
     """Load what the run starts from, and its data."""
     started, environment = time.time(), Environment.here()
     tokenizer = load_tokenizer(*model_args.tokenizer())
+    if args.resume_from_checkpoint is not None:
+        check_same_tokenizer(args.resume_from_checkpoint, words_hash(tokenizer))
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
     if model_args.lora_rank is not None:

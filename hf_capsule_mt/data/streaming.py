@@ -35,12 +35,14 @@ class Rows:
         pair: returns both sides of a row.
         name: what error messages call the data.
         order: tells them from rows of other text, or of the same in another order.
+        columns: names of the source's and the target's, where they are told by name.
     """
 
     of_pass: Callable[[int], "IterableDataset"]
     pair: Callable[[dict[str, Any]], RawPair]
     name: str
     order: str = ""
+    columns: Sequence[str | None] = ()
 
 
 def file_rows(
@@ -75,7 +77,9 @@ def file_rows(
 
     # Without folders, which may be others where a run goes on.
     files = (path.name for corpus in corpora for shard in corpus.shards for path in shard.paths)
-    return Rows(of_pass, itemgetter("source", "target"), name, _digest([*files, *map(str, weights)]))
+    is_named = any(shard.format not in ("text", "tsv") for corpus in corpora for shard in corpus.shards)
+    sides = (columns.source, columns.target) if is_named else ()
+    return Rows(of_pass, itemgetter("source", "target"), name, _digest([*files, *map(str, weights)]), sides)
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
@@ -92,7 +96,8 @@ def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, col
     if stream.column_names is not None:
         stream = stream.select_columns(columns.wanted(stream.column_names, where))
     order = _digest([dataset_name, str(dataset_config_name), split])
-    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, order)
+    sides = columns.source, columns.target
+    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, order, sides)
 
 
 def _digest(words: Iterable[str]) -> str:
@@ -143,6 +148,7 @@ _OPTIONS = {
     "seed": "--data_seed, else --seed",
     "probability": "--bpe_dropout",
     "order": "of --train_file and --train_file_weights, or --dataset_name",
+    "columns": "--source_lang and --target_lang, or --source_column and --target_column",
 }
 """What decides the batches that are cut, and the options of `train` that set it."""
 
@@ -221,7 +227,7 @@ class TokenBudgetStream(TorchIterableDataset):
         """Return what decides which batches a window is cut into."""
         probability = getattr(self.resegment, "probability", None)
         own = {"max_tokens": self.max_tokens, "limits": list(self.limits), "window": self.window, "seed": self.seed}
-        return {**own, "probability": probability, "order": self.rows.order}
+        return {**own, "probability": probability, "order": self.rows.order, "columns": list(self.rows.columns)}
 
     def __iter__(self) -> Iterator[StreamedBatch]:
         skipped = self._start["batches"]

@@ -1,15 +1,20 @@
 """A joint byte-level BPE tokenizer, and checks of any tokenizer against a model's config."""
 
+import copy
+import json
 import re
 from collections.abc import Iterable, Iterator
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from hf_capsule_mt.files import hash_text
+
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 # OPUS-MT names the target language at the head of the source: >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
 MODEL_MAX_LENGTH = 512
+_SAMPLE = "Zwölf ÉTUDES d'été, 3.5 Sätze: \u201cplaît-il?\u201d 你好"
 
 
 def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -104,6 +109,14 @@ def _check_fits(vocabulary: dict[str, int], config: PreTrainedConfig, name: str)
             f"{name} is {getattr(config, name)} in the model's config, but the tokenizer has ids up to "
             f"{needed - 1}. Make the model with {name}={needed} or more, or use its own tokenizer."
         )
+
+
+def words_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a hash of a tokenizer's words, their ids and those of a text, the same in all versions of libraries."""
+    # A tokenizer keeps how it was called last, and would be saved with it.
+    ids = copy.deepcopy(tokenizer)(_SAMPLE)["input_ids"]
+    vocabularies = tokenizer.get_vocab(), getattr(tokenizer, "target_encoder", None)
+    return hash_text([json.dumps([*vocabularies, ids], sort_keys=True)])[:16]
 
 
 def forbid_pad(generation_config: GenerationConfig, pad_token_id: int) -> None:

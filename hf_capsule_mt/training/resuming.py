@@ -1,4 +1,4 @@
-"""The checks that a run resumes from a whole checkpoint of its own, with the same batches."""
+"""The checks that a run resumes from a whole checkpoint of its own, with the same tokenizer and the same batches."""
 
 import dataclasses
 import zipfile
@@ -157,6 +157,20 @@ def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: Tr
             f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had {name} {there[name]}, where this has "
             f"{here[name]}: it would leave out pairs of sentences, or train on them again; go on with {name} "
             f"{there[name]}{_HOW.get(name, '')}, or begin the data anew with --ignore_data_skip true"
+        )
+
+
+def check_same_tokenizer(checkpoint: str | Path, here: str | None) -> None:
+    """Check that a checkpoint's run had the tokenizer whose [`words_hash`] is `here`, if both are known.
+
+    Raises:
+        ValueError: if it had another.
+    """
+    there = identity_in(read_trainer_state(checkpoint)).get("tokenizer")
+    if None not in (here, there) and here != there:
+        raise ValueError(
+            f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had another tokenizer (its words have hash "
+            f"{there}, and here {here}): to the model its ids are other words; go on with --tokenizer_name {checkpoint}"
         )
 
 

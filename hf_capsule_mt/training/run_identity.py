@@ -1,4 +1,4 @@
-"""What tells a training run from others, and what its batches depend on, in the state of each of its checkpoints."""
+"""What tells a training run from others, and what its data depends on, in the state of each of its checkpoints."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ _LEFT = ("model*.safetensors*", "adapter", "weights.sha256", "trainer_state.json
 
 
 class RunIdentity(TrainerCallback, ExportableState):
-    """Adds to the `trainer_state.json` of every checkpoint an identifier of the run, its settings and its batches."""
+    """Adds to the `trainer_state.json` of every checkpoint an identifier of the run, its settings and its data."""
 
     def __init__(self) -> None:
         self.run = uuid4().hex
@@ -32,10 +32,13 @@ class RunIdentity(TrainerCallback, ExportableState):
         """Options that are not at their default, by name."""
         self.batches: dict[str, Any] = {}
         """What the batches of every update depend on."""
+        self.tokenizer: str | None = None
+        """The hash of the tokenizer's words, if there is one."""
 
     def state(self) -> dict[str, Any]:
         """Return what is saved, as the Trainer wants it."""
-        return {"args": {}, "attributes": {"run": self.run, "settings": self.settings, "batches": self.batches}}
+        names = "run", "settings", "batches", "tokenizer"
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
         """Go on with the run that saved a Trainer's `state`."""
@@ -47,7 +50,7 @@ class RunIdentity(TrainerCallback, ExportableState):
 
 
 def identity_in(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return "run", "settings" and "batches" of the run that saved a Trainer's state; empty if they are unknown."""
+    """Return what a [`RunIdentity`] has put into a Trainer's state, by name; empty if there is none."""
     saved = (state.get("stateful_callbacks") or {}).get(RunIdentity.__name__)
     attributes = saved.get("attributes") if isinstance(saved, dict) else None
     return attributes if isinstance(attributes, dict) else {}

@@ -17,6 +17,7 @@ from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     Seq2SeqTrainer,
     TrainerCallback,
     TrainerControl,
@@ -32,6 +33,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
 from hf_capsule_mt.data.rows import fast_rows, longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
+from hf_capsule_mt.data.tokenizer import words_hash
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
 from hf_capsule_mt.saving import begin_saving, explained_saving
@@ -43,7 +45,15 @@ from .hyperparameters import check_hyperparameters, own_hyperparameters
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
-from .resuming import LAST, batches_of, check_dealt_evenly, check_same_batches, dealt_to, find_checkpoint
+from .resuming import (
+    LAST,
+    batches_of,
+    check_dealt_evenly,
+    check_same_batches,
+    check_same_tokenizer,
+    dealt_to,
+    find_checkpoint,
+)
 from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
 from .sharding import embeddings_in_one_group
@@ -164,6 +174,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.recorder = recorder
         self.identity = RunIdentity()
         self.identity.settings = settings_of([self.args])
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            self.identity.tokenizer = words_hash(tokenizer)
         self._has_folder = False
         self._divergence = DivergenceCheck()
         self.add_callback(self.identity)
@@ -205,8 +217,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             BlockingIOError: if another process works in that folder.
             DivergenceError: if the loss, the gradient or a weight is not finite.
             OSError: if a checkpoint cannot be saved, or a file of the one to go on from is damaged.
-            ValueError: if that one lacks a part of its state, or its run had other batches, or another learning rate
-                where that cannot change; or the folder holds another run.
+            ValueError: if that one lacks a part of its state, or its run had another tokenizer, other batches, or
+                another learning rate where that cannot change; or the folder holds another run.
         """
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = self._go_on_from(resume_from_checkpoint)
@@ -223,6 +235,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not resume_from_checkpoint:
             return None
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
+        check_same_tokenizer(checkpoint, self.identity.tokenizer)
         check_same_batches(checkpoint, self.identity.batches, self.args)
         if self.identity.batches:
             self.identity.batches["dealt_to"] = dealt_to(checkpoint, self.args)

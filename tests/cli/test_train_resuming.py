@@ -225,6 +225,22 @@ def test_other_batches(corpus, run, capsys, monkeypatch, options, message):
     assert message in error_of(capsys, corpus, run, resume_from_checkpoint="last", **options)
 
 
+def test_another_tokenizer(corpus, run, capsys, monkeypatch):
+    """Of the same size, but with other ids; data is not read for it."""
+    shutil.copytree(corpus / "tokenizer", "other")
+    words = json.loads(Path("other/tokenizer.json").read_text())
+    vocabulary = words["model"]["vocab"]
+    one, two = list(vocabulary)[-2:]
+    vocabulary[one], vocabulary[two] = vocabulary[two], vocabulary[one]
+    Path("other/tokenizer.json").write_text(json.dumps(words))
+    with monkeypatch.context() as patch:
+        patch.setattr("hf_capsule_mt.training.data.read_corpus", None)
+        message = error_of(capsys, corpus, run, resume_from_checkpoint="last", tokenizer_name="other")
+    assert "'run/checkpoint-4', whose run had another tokenizer (its words have hash " in message
+    assert "go on with --tokenizer_name run/checkpoint-4" in message
+    train(corpus, run, resume_from_checkpoint="last", tokenizer_name="run/checkpoint-4")
+
+
 @pytest.mark.parametrize("is_recorded", [True, False])
 def test_another_number_of_processes(corpus, run, capsys, is_recorded):
     """Checkpoints of earlier versions show it by their random states."""
@@ -245,9 +261,13 @@ def test_another_number_of_processes(corpus, run, capsys, is_recorded):
     assert f"go on with {name} 2 ({how}" in message
 
 
-def test_a_checkpoint_of_an_earlier_version(corpus, run, finished):
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_checkpoint_of_an_earlier_version(corpus, run, finished, is_known):
     state = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())
-    del state["stateful_callbacks"]["RunIdentity"]
+    attributes = state["stateful_callbacks"].pop("RunIdentity")["attributes"]
+    if is_known:
+        kept = {name: attributes[name] for name in ("run", "settings", "batches")}
+        state["stateful_callbacks"]["RunIdentity"] = {"args": {}, "attributes": kept}
     (run / "checkpoint-4" / "trainer_state.json").write_text(json.dumps(state))
     train(corpus, run, resume_from_checkpoint="last")
     assert is_finished_as(run, finished)

@@ -16,6 +16,7 @@ from transformers import DataCollatorForSeq2Seq
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows, stream_loader
+from hf_capsule_mt.files import hash_text
 
 PAIRS, MAX_TOKENS, LIMITS, WINDOW = 30, 60, (10, 10), 25
 FILES = {
@@ -161,6 +162,17 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
         )
 
 
+def test_rows_know_the_columns_that_they_are_read_by(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    columns = Columns("en", "de")
+    for files, expected in {(tmp_path / "rows.jsonl",): ("en", "de"), ("p-a.tsv",): ()}.items():
+        assert file_rows(find_corpora(files, columns), columns).columns == expected
+    assert hub_rows(str(tmp_path), None, "train", Columns(source_column="en", target_column="de")).columns == (
+        "en",
+        "de",
+    )
+
+
 @pytest.mark.parametrize(
     ("changed", "option"),
     [
@@ -170,6 +182,7 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
         ({"seed": 2}, "--data_seed"),
         ({"resegment": SimpleNamespace(probability=0.1)}, "--bpe_dropout"),
         ({"rows": Rows(None, None, "rows", "other")}, "--train_file_weights"),
+        ({"rows": Rows(None, None, "rows", hash_text(FILES["one"])[:16], ("de", "en"))}, "--source_lang"),
     ],
 )
 def test_a_stream_refuses_to_go_on_where_batches_were_cut_otherwise(changed, option):

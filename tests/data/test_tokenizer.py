@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers.normalizers import Lowercase
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoTokenizer,
@@ -14,7 +15,7 @@ from transformers import (
 )
 
 from hf_capsule_mt.checkpoints import load_tokenizer
-from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, train_joint_bpe
+from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, train_joint_bpe, words_hash
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
     "house Haus"
@@ -104,6 +105,17 @@ def test_vocabulary_is_joint_and_of_the_size_asked_for(tokenizer):
 def test_training_is_deterministic(tokenizer):
     again = train_joint_bpe(iter(TEXTS), VOCAB_SIZE)
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_the_hash_of_words(tokenizer, reloaded):
+    """It is that of the tokenizer however it was called before, and another where ids or the reading of text differ."""
+    expected = words_hash(tokenizer)
+    called = copy.deepcopy(reloaded)
+    called("a", truncation=True, max_length=2, padding="max_length")
+    assert words_hash(called) == expected
+    called.backend_tokenizer.normalizer = Lowercase()
+    assert words_hash(called) != expected
+    assert words_hash(train_joint_bpe(TEXTS[1:], VOCAB_SIZE - 1)) != expected
 
 
 def test_language_codes_are_one_token():
