@@ -151,6 +151,7 @@ _OPTIONS = {
     "columns": "--source_lang and --target_lang, or --source_column and --target_column",
 }
 """What decides the batches that are cut, and the options of `train` that set it."""
+_ANEW = "begin the data anew with --ignore_data_skip true"
 
 
 class TokenBudgetStream(TorchIterableDataset):
@@ -212,14 +213,15 @@ class TokenBudgetStream(TorchIterableDataset):
         if start["world_size"] != self.world_size:
             raise ValueError(
                 f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
-                "with as many as before"
+                f"with as many as before, or {_ANEW}"
             )
         for name, here in self._cut().items():
             there = start.get("cut", {}).get(name, here)
             if there != here:
                 raise ValueError(
                     f"the stream's batches were made with {name} {there}, and now it is {here}: pairs of sentences "
-                    f"would be left out, or trained on again; go on with {name} {there} ({_OPTIONS[name]})"
+                    f"would be left out, or trained on again; go on with {name} {there} ({_OPTIONS[name]}), or "
+                    f"{_ANEW}"
                 )
         self._start = start
 

@@ -32,17 +32,21 @@ class RunIdentity(TrainerCallback, ExportableState):
         """Options that are not at their default, by name."""
         self.batches: dict[str, Any] = {}
         """What the batches of every update depend on."""
+        self.data_began = (0, 0)
+        """The update after which the data was begun, and the number of the epoch that it was begun with."""
         self.tokenizer: str | None = None
         """The hash of the tokenizer's words, if there is one."""
 
     def state(self) -> dict[str, Any]:
         """Return what is saved, as the Trainer wants it."""
-        names = "run", "settings", "batches", "tokenizer"
+        names = "run", "settings", "batches", "data_began", "tokenizer"
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Go on with the run that saved a Trainer's `state`."""
-        self.run = identity_in(state).get("run", self.run)
+        """Go on with the run, and the data, of a Trainer's `state`; begin the data if that is empty."""
+        there = identity_in(state)
+        self.run = there.get("run", self.run)
+        self.data_began = tuple(there.get("data_began", (0, 0)))
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Make the entry that the Trainer fills; the state of a checkpoint of an earlier version has none."""

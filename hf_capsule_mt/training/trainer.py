@@ -180,8 +180,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._divergence = DivergenceCheck()
         self.add_callback(self.identity)
         self._resumed_from = self._stream_state = None
-        # A stream finds its place by itself, without reading all that comes before it.
-        self.args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
         log_loss_terms(self)
         self._progress = show_progress(self)
         self.add_callback(SourceCallback())
@@ -231,6 +229,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             text = {} if self.recorder is None else self.recorder.decides_batches()
             self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset), **text)
         self._resumed_from = None
+        self.identity.go_on({})
         self._set_patience({})
         if not resume_from_checkpoint:
             return None
@@ -243,9 +242,20 @@ class TranslationTrainer(Seq2SeqTrainer):
         check_hyperparameters(state, self.identity.settings, self)
         self.identity.go_on(state)
         self._set_patience(state)
-        # A stream goes on behind the batch at which the checkpoint was saved.
         self._resumed_from = checkpoint
         return checkpoint
+
+    def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
+        epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
+        if self.args.ignore_data_skip and self._resumed_from is not None:
+            self.identity.data_began = (self.state.global_step, epoch)
+        # It finds its place by itself, without reading all that comes before it.
+        if isinstance(self.train_dataset, TokenBudgetStream):
+            return epoch, 0
+        began, first = self.identity.data_began
+        epochs, done = divmod(self.state.global_step - began, updates)
+        return first + epochs, done * self.args.gradient_accumulation_steps
 
     def _set_patience(self, state: Mapping[str, Any]) -> None:
         """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
@@ -384,7 +394,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         }
 
     def _stream_loader(self) -> DataLoaderShard:
-        before = self._resumed_from
+        before = None if self.args.ignore_data_skip else self._resumed_from
         self.train_dataset.load_state(before and read_stream_state(before, self.args.process_index))
         device = self.args.device if self.accelerator.device_placement else None
         return stream_loader(self.train_dataset, self.data_collator, device, **self._loader_options())

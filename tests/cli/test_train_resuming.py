@@ -261,6 +261,34 @@ def test_another_number_of_processes(corpus, run, capsys, is_recorded):
     assert f"go on with {name} 2 ({how}" in message
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_data_that_was_begun_anew(corpus, tmp_path, monkeypatch, streaming):
+    """Behind a kill, the run goes on in the data as it was begun in the middle of the first epoch."""
+    limits = {"max_source_length": 20, "max_target_length": 20}
+    options = {"streaming": True, "shuffle_buffer": 20, **limits} if streaming else {}
+    train(corpus, tmp_path / "whole", max_steps=2, **options)
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    found, training_step = [], TranslationTrainer.training_step
+
+    def step(self, model, inputs, *args):
+        found.append(inputs["labels"].tolist())
+        return training_step(self, model, inputs, *args)
+
+    monkeypatch.setattr(TranslationTrainer, "training_step", step)
+    options |= {"max_steps": 14, "resume_from_checkpoint": "last"}
+    train(corpus, tmp_path / "whole", ignore_data_skip=True, max_tokens_per_batch=70, **options)
+    whole, found[:] = found[:], []
+    assert len(whole) == 12
+    with monkeypatch.context() as patch:
+        stop_at(patch, 11)
+        with pytest.raises(KeyboardInterrupt):
+            train(corpus, tmp_path / "killed", ignore_data_skip=True, max_tokens_per_batch=70, **options)
+    assert found == whole[:9]
+    found.clear()
+    train(corpus, tmp_path / "killed", max_tokens_per_batch=70, **options)
+    assert found == whole[8:]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_checkpoint_of_an_earlier_version(corpus, run, finished, is_known):
     state = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())
