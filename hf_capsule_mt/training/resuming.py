@@ -123,7 +123,7 @@ def _check_last(checkpoint: Path, args: TrainingArguments) -> None:
     if later > done:
         raise ValueError(
             f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but {last} has {later} and would pass "
-            f"for the run's newest: delete the checkpoints after {done}, or name another folder as output_dir"
+            f"for the run's newest: go on from that, delete the checkpoints after {done}, or name another output_dir"
         )
 
 
@@ -172,6 +172,14 @@ def check_same_tokenizer(checkpoint: str | Path, here: str | None) -> None:
             f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had another tokenizer (its words have hash "
             f"{there}, and here {here}): to the model its ids are other words; go on with --tokenizer_name {checkpoint}"
         )
+
+
+def has_other_metric(state: Mapping[str, Any], args: TrainingArguments) -> bool:
+    """Return whether the best value in a Trainer's `state` is known to be one of another metric than that of `args`."""
+    there = identity_in(state).get("settings", {}).get("metric_for_best_model")
+    if state.get("best_metric") is None or there is None:
+        return False
+    return there.removeprefix("eval_") != (args.metric_for_best_model or "").removeprefix("eval_")
 
 
 def dealt_to(checkpoint: str | Path, args: TrainingArguments) -> int:

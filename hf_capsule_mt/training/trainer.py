@@ -53,6 +53,7 @@ from .resuming import (
     check_same_tokenizer,
     dealt_to,
     find_checkpoint,
+    has_other_metric,
 )
 from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
@@ -180,6 +181,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._divergence = DivergenceCheck()
         self.add_callback(self.identity)
         self._resumed_from = self._stream_state = None
+        self._best_is_of_another_metric = False
         log_loss_terms(self)
         self._progress = show_progress(self)
         self.add_callback(SourceCallback())
@@ -231,6 +233,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._resumed_from = None
         self.identity.go_on({})
         self._set_patience({})
+        self._best_is_of_another_metric = False
         if not resume_from_checkpoint:
             return None
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
@@ -241,13 +244,22 @@ class TranslationTrainer(Seq2SeqTrainer):
         state = read_trainer_state(checkpoint)
         check_hyperparameters(state, self.identity.settings, self)
         self.identity.go_on(state)
-        self._set_patience(state)
+        self._best_is_of_another_metric = has_other_metric(state, self.args)
+        if self._best_is_of_another_metric:
+            logger.warning(
+                f"metric_for_best_model is {self.args.metric_for_best_model!r}, and {checkpoint} knows what is best in "
+                "another: the best checkpoint is chosen, and early stopping waits, from here on"
+            )
+        else:
+            self._set_patience(state)
         self._resumed_from = checkpoint
         return checkpoint
 
     def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
         epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
+        if self._best_is_of_another_metric:
+            self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
         if self.args.ignore_data_skip and self._resumed_from is not None:
             self.identity.data_began = (self.state.global_step, epoch)
         # It finds its place by itself, without reading all that comes before it.

@@ -97,7 +97,7 @@ def test_a_checkpoint_before_the_last(corpus, run, finished, capsys):
     before = contents(run)
     message = error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-2")
     assert "'run/checkpoint-2', of update 2, but run/checkpoint-4 has 4 and would pass for the run's newest" in message
-    assert "delete the checkpoints after 2, or name another folder as output_dir" in message
+    assert "go on from that, delete the checkpoints after 2, or name another output_dir" in message
     assert contents(run) == before
     train(corpus, "other", resume_from_checkpoint="run/checkpoint-2")
     assert is_finished_as(Path("other"), finished)
@@ -120,6 +120,17 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, updates):
             train(corpus, tmp_path, max_steps=20, **options)
     train(corpus, tmp_path, max_steps=20, resume_from_checkpoint="last", **options)
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
+
+
+def test_another_metric_begins_with_no_best(corpus, tmp_path, caplog):
+    evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
+    options = {"early_stopping_patience": 2, "load_best_model_at_end": True, "learning_rate": 0.1, **evaluated}
+    train(corpus, tmp_path, max_steps=2, **options)
+    train(corpus, tmp_path, max_steps=4, resume_from_checkpoint="last", predict_with_generate=False, **options)
+    assert "metric_for_best_model is 'loss', and" in caplog.text
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
+    losses = [entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry]
+    assert (state["best_metric"], state["best_global_step"]) == (losses[1], 4)
 
 
 def raise_interrupt(*args):
