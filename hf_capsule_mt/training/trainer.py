@@ -363,7 +363,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         return prepared
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with own_hyperparameters(self.optimizer, self.lr_scheduler):
+        # DeepSpeed's engine has loaded its optimizer before.
+        own = nullcontext() if self.is_deepspeed_enabled else own_hyperparameters(self.optimizer, self.lr_scheduler)
+        with own:
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
