@@ -40,6 +40,7 @@ FILES = (
     "modeling_checkpoint_files.py",
     "modeling_copied_weights.py",
     "modeling_decoding_settings.py",
+    "modeling_finite_weights.py",
     "modeling_forced_decoding.py",
     "modeling_guided_parts.py",
     "modeling_layers_capsule_routing.py",
@@ -107,6 +108,7 @@ def _never_called() -> None:
     from .modeling_checkpoint_files import __doc__ as _
     from .modeling_copied_weights import __doc__ as _
     from .modeling_decoding_settings import __doc__ as _
+    from .modeling_finite_weights import __doc__ as _
     from .modeling_forced_decoding import __doc__ as _
     from .modeling_guided_parts import __doc__ as _
     from .modeling_layers_capsule_routing import __doc__ as _

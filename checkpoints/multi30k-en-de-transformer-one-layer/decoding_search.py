@@ -323,7 +323,7 @@ class BeamSearch(Search):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         sentences, beams, _ = self.words.shape
-        self.scores = torch.zeros(sentences, beams, device=self.device)
+        self.scores = torch.zeros(sentences, beams, dtype=torch.float32, device=self.device)
         # All beams of a sentence begin the same.
         self.scores[:, 1:] = _NEVER
         self.found = self.words.clone()
@@ -363,7 +363,7 @@ class BeamSearch(Search):
         if ending is None:
             scores, parents, words = (tensor[:, :beams] for tensor in candidates)
         else:
-            running = candidates.scores + ending * _NEVER
+            running = candidates.scores + ending.float() * _NEVER
             chosen = running.topk(beams).indices
             scores, parents, words = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.words))
         self.scores.copy_(scores)
@@ -381,7 +381,7 @@ class BeamSearch(Search):
         closed = ~self.can_improve | self.done
         if self.settings.early_stopping is True:
             closed = closed | self.complete.all(-1)
-        scores = scores + closed.unsqueeze(-1) * _NEVER + ~ending * _NEVER
+        scores = scores + closed.unsqueeze(-1).float() * _NEVER + (~ending).float() * _NEVER
         merged = torch.cat([self.found_scores, scores], dim=1)
         found_scores, chosen = merged.topk(self.scores.shape[1])
         self.found_scores.copy_(found_scores)

@@ -15,17 +15,14 @@ from safetensors import SafetensorError
 
 from .modeling_checkpoint_files import (
     GENERATION_CONFIG,
-    WEIGHTS_INDEX,
+    WHERE,
     base_of_adapter,
     check_generation_config,
     check_settings_of,
-    check_weight_map,
+    check_weight_files,
     damaged_weights,
     find_file,
 )
-
-# Arguments of from_pretrained that say where files are.
-_WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 
 
 class SafetensorsOnly:
@@ -59,13 +56,13 @@ class SafetensorsOnly:
             ValueError: if a value of these is not allowed.
         """
         name = pretrained_model_name_or_path
-        where = {option: kwargs[option] for option in _WHERE if option in kwargs}
+        where = {option: kwargs[option] for option in WHERE if option in kwargs}
         base, where_base = base_of_adapter(name, where)
         settings = find_file(base, GENERATION_CONFIG, where_base)
         has_own_settings = kwargs.get("generation_config") is not None
         if settings is not None and not has_own_settings:
             check_generation_config(base, settings)
-        check_weight_map(find_file(base, WEIGHTS_INDEX, where_base))
+        check_weight_files(base, where_base, kwargs.get("variant"))
         try:
             model, report = super().from_pretrained(
                 name, *model_args, use_safetensors=use_safetensors, output_loading_info=True, **kwargs
