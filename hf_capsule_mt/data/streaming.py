@@ -366,5 +366,10 @@ def read_stream_state(checkpoint: str | Path, rank: int) -> str:
     return file.read_text(encoding="utf-8")
 
 
+def was_streamed(checkpoint: str | Path) -> bool:
+    """Return whether a checkpoint holds the state of a stream."""
+    return any(Path(checkpoint).glob("stream_state_*.json"))
+
+
 def _state_file(checkpoint: str | Path, rank: int) -> Path:
     return Path(checkpoint) / f"stream_state_{rank}.json"

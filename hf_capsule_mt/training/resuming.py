@@ -19,6 +19,7 @@ from hf_capsule_mt.checkpoints import (
     tensor_files,
     tensor_shapes,
 )
+from hf_capsule_mt.data.streaming import was_streamed
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .run_identity import identity_in
@@ -157,6 +158,19 @@ def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: Tr
             f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had {name} {there[name]}, where this has "
             f"{here[name]}: it would leave out pairs of sentences, or train on them again; go on with {name} "
             f"{there[name]}{_HOW.get(name, '')}, or begin the data anew with --ignore_data_skip true"
+        )
+
+
+def check_not_streamed(checkpoint: str | Path, args: TrainingArguments) -> None:
+    """Check that a checkpoint's run read its data in epochs, of which the number of updates tells what is left.
+
+    Raises:
+        ValueError: if it streamed them, and `args.ignore_data_skip` does not ask to begin the data anew.
+    """
+    if was_streamed(checkpoint) and not args.ignore_data_skip:
+        raise ValueError(
+            f"resume_from_checkpoint is {str(checkpoint)!r}, whose run streamed its data: this one cannot tell which "
+            "pairs are left; go on with --streaming true, or begin the data anew with --ignore_data_skip true"
         )
 
 

@@ -49,6 +49,7 @@ from .resuming import (
     LAST,
     batches_of,
     check_dealt_evenly,
+    check_not_streamed,
     check_same_batches,
     check_same_tokenizer,
     dealt_to,
@@ -239,6 +240,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
         check_same_tokenizer(checkpoint, self.identity.tokenizer)
         check_same_batches(checkpoint, self.identity.batches, self.args)
+        if not isinstance(self.train_dataset, TokenBudgetStream):
+            check_not_streamed(checkpoint, self.args)
         if self.identity.batches:
             self.identity.batches["dealt_to"] = dealt_to(checkpoint, self.args)
         state = read_trainer_state(checkpoint)

@@ -161,7 +161,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_
     options = {"max_steps": 9, **options, "save_strategy": "steps", "save_steps": 6}
 
     def train(run, **more):
-        main(arguments(folder, tmp_path / run, "dropout=0.3", **options, **more))
+        main(arguments(folder, tmp_path / run, "dropout=0.3", **{**options, **more}))
 
     train("whole")
     with monkeypatch.context() as patch:
@@ -184,6 +184,9 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_
     card = (tmp_path / "killed" / "README.md").read_text()
     assert ("Sentence pairs: streamed, without those of more than 30 source" in card) == ("streaming" in options)
     if "streaming" in options:
+        with pytest.raises(SystemExit):
+            train("not_streamed", resume_from_checkpoint=checkpoint, streaming=False)
+        assert "whose run streamed its data: this one cannot tell which pairs are left" in capsys.readouterr().err
         (checkpoint / "stream_state_0.json").unlink()
         with pytest.raises(SystemExit):
             train("without_its_place", resume_from_checkpoint=checkpoint)
