@@ -44,6 +44,11 @@ def test_uneven_references(metric):
         metric.compute(predictions=HYPOTHESES, references=[FIRST, SECOND[:1]])
 
 
+def test_no_bootstrap(metric):
+    with pytest.raises(ValueError, match="TranslationScores has no single number"):
+        evaluate.evaluator("translation").compute("never loaded", metric=metric, strategy="bootstrap")
+
+
 @pytest.mark.parametrize("given", ["folder", "model", "pipeline"])
 def test_translation_evaluator(metric, tmp_path, given):
     save_tiny_marian(tmp_path / "marian")
