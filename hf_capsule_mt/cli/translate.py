@@ -109,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.interactive:
         _answer(args)
         return
-    reading = Reading(_language(args), args.tags, args.keep, reports=args.report is not None)
+    report = None if args.report is None else str(args.report.resolve())
+    reading = Reading(_language(args), args.tags, args.keep, report)
     for lines in translate_windows(args, args.output_file, args.window, reading, args.report):
         if args.output_file is None:
             _print(lines)
@@ -142,7 +143,7 @@ def translate_windows(
         worker = Worker(args, output_file, state, progress, reading)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
             translations = _merged(job.done, gather_object([worker.translate(job)]))
-            judged = job.report(translations) if is_main and reading.reports else []
+            judged = job.report(translations) if is_main and reading.report else []
             if partial is not None:
                 partial.append(job.header, job.output(translations), judged)
             elif is_main:

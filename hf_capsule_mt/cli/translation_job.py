@@ -22,13 +22,13 @@ class Reading:
         documents: the language, if they are running text.
         tags: whether they have tags of XML or HTML.
         keep: a regular expression for what is not translated.
-        reports: whether translations are judged.
+        report: the file for what is judged of translations.
     """
 
     documents: str | None = None
     tags: bool = False
     keep: str | None = None
-    reports: bool = False
+    report: str | None = None
 
     @property
     def are_segments(self) -> bool:

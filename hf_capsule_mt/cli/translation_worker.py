@@ -37,7 +37,7 @@ class Worker:
         reading: Reading,
     ) -> None:
         self._args, self._output_file, self._state, self._progress = args, output_file, state, progress
-        self._reports = reading.reports
+        self._reports = reading.report is not None
 
     @cached_property
     def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -79,19 +79,19 @@ class PartialOutput:
         return self._windows[-1].get(name, 0) if self._windows else 0
 
     def finish(self) -> None:
-        """Make the files of the finished windows, compressed if their names end in .gz; the output is the last."""
+        """Make the files of the finished windows, compressed if their names end in .gz."""
+        for name, partial in self._texts.items():
+            with open_to_append(partial) as file:
+                file.truncate(self._size(name))
+        # What may lack room comes first: where one of them is missing, the others count for nothing.
+        compressed = [name for name, whole in self._files.items() if whole.suffix == ".gz"]
+        for name in compressed:
+            with open(self._texts[name], "rb") as text, replaced_file(self._files[name]) as file:
+                shutil.copyfileobj(text, file)
         for name in reversed(self._files):
-            self._finish(self._texts[name], self._files[name], self._size(name))
+            if name in compressed:
+                self._texts[name].unlink()
+            else:
+                os.replace(self._texts[name], self._files[name])
         self._index.unlink(missing_ok=True)
         remove_journals(self._output_file)
-
-    @staticmethod
-    def _finish(partial: Path, whole: Path, size: int) -> None:
-        with open_to_append(partial) as file:
-            file.truncate(size)
-        if whole.suffix == ".gz":
-            with open(partial, "rb") as text, replaced_file(whole) as file:
-                shutil.copyfileobj(text, file)
-            partial.unlink()
-        else:
-            os.replace(partial, whole)
