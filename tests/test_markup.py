@@ -182,6 +182,8 @@ def test_what_is_kept_takes_the_place_of_its_words():
     # One that stands in another word is none, unless it does so in the source.
     assert translated("x 4", lambda text: "x 42", in_order, tags=False, keep="4") == "x 4"
     assert translated("x86 a", lambda text: "a x86", align_at_random(1), tags=False, keep=r"\d+") == "a x86"
+    for text in ("4 pages of A4", "A4 is 4", "take 3 of mp3 files"):
+        assert translated(text, tags=False, keep=r"\d+") == text
     assert translated("a & {b}", backward_words, backwards, keep=r"\{b\}|&") == "{b} &amp; a"
 
 
@@ -209,7 +211,15 @@ def test_bad_expressions(monkeypatch):
 
 
 def test_references_to_line_breaks_make_no_lines():
-    for source in ("a b.&#10;", "&#x0A;<b>a b</b>", "<i>&#10;--&#8232;</i>", "a&NewLine;b", "a&#133;<br>b"):
+    for source in (
+        "a b.&#10;",
+        "&#x0A;<b>a b</b>",
+        "<i>&#10;--&#8232;</i>",
+        "a&NewLine;b",
+        "a&#133;<br>b",
+        "&#10a b",
+        "&#xAg",
+    ):
         assert "\n".join(translated(source).splitlines()) == translated(source)
         assert len(translated(source).splitlines()) == 1
     assert translated("a&#32;b &amp; c") == "a b &amp; c"

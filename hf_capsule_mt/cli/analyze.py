@@ -84,12 +84,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if references is not None:
         check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
     _check_config(args)
+    pairs = enumerate(zip(lines, references or lines))
+    _lines_to_draw(args, [index for index, pair in pairs if all(map(str.strip, pair))])
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
     model, tokenizer = decoding.load(args, state)
     corpus = _corpus(args, model, tokenizer, lines, references)
-    drawn = _lines_to_draw(args, corpus)
+    drawn = _lines_to_draw(args, corpus.lines)
     alignments = _alignments(args, tokenizer, corpus)
     statistics = _measure(args, model, corpus, alignments)
     record = {
@@ -163,11 +165,14 @@ def _corpus(
         return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
 
 
-def _lines_to_draw(args: argparse.Namespace, corpus: Corpus) -> list[int]:
-    """Return the indices of the lines to draw."""
-    there = corpus.lines
+def _lines_to_draw(args: argparse.Namespace, there: Sequence[int]) -> list[int]:
+    """Return the indices of the lines to draw, of those that are `there` and not blank.
+
+    Raises:
+        ValueError: if one is not.
+    """
     if args.sentences is None:
-        return there[:_DRAWN]
+        return list(there[:_DRAWN])
     for number in args.sentences:
         if number - 1 not in there:
             raise ValueError(f"--sentences has {number}, a line that is blank or missing in {args.input_file}")

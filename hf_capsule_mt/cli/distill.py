@@ -167,7 +167,8 @@ def _make_shards(
     with tqdm(total=len(shards), initial=done, unit=" shards", disable=not state.is_main_process) as bar:
         for shard, texts in enumerate(_parts(_sources(args), args.shard_size) if own else ()):
             if shard in own:
-                shards.write(shard, translate(texts, args.max_tokens_per_batch, **options))
+                first = shard * args.shard_size + 1
+                shards.write(shard, translate(texts, args.max_tokens_per_batch, first=first, **options))
                 # As if the others were as far.
                 bar.update(min(state.num_processes, len(shards) - bar.n))
 

@@ -139,7 +139,8 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
     references = [read_lines(file) for file in args.references]
     sources = None if args.sources is None else read_lines(args.sources)
     if args.input_file is not None:
-        translations = evaluate_translation.translate_input(args)
+        evaluate_length.check_sources(args, sources)
+        translations = evaluate_translation.translate_input(args, sources, references)
         return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
     files = args.compare or [args.hypotheses]
     short = {file.name for file in files}

@@ -12,7 +12,7 @@ from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, measure_adequacy
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
-from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
+from hf_capsule_mt.evaluation.attention_alignment import align_by_attention, check_config
 from hf_capsule_mt.evaluation.length import split_words
 
 from . import decoding
@@ -58,6 +58,7 @@ def check_options(args: argparse.Namespace) -> None:
         if args.model is None:
             raise ValueError("--aligner attention needs --model, a translation model of these languages")
         decoding.check_model(args.model, args.revision)
+        check_config(decoding.pin_revision(args))
     for file in args.alignment_data or ():
         check_input_file("--alignment_data", file)
 
@@ -105,4 +106,5 @@ def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[l
     model, tokenizer = decoding.load(args, state)
     targets = [*texts.references, *texts.systems.values()]
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
-        return align_by_attention(model, tokenizer, texts.sources, targets, on_batch=bar.update)
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}
+        return align_by_attention(model, tokenizer, texts.sources, targets, **options)

@@ -1,6 +1,7 @@
 """`--length_buckets` and `--length_edges` of `hf-capsule-mt evaluate`: BLEU and length by length of the source."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ def check_options(args: argparse.Namespace) -> None:
         check_figure_file(args.length_figure)
     if args.length_edges is not None:
         check_edges(args.length_edges)
+
+
+def check_sources(args: argparse.Namespace, sources: Sequence[str]) -> None:
+    """Raise a ValueError if the sources do not fill as many buckets as are asked for."""
+    if args.length_buckets is not None:
+        quantile_edges(count_words(sources, args.source_tokenize), args.length_buckets)
 
 
 def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:

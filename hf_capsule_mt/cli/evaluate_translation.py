@@ -1,6 +1,7 @@
 """`--input_file` of `hf-capsule-mt evaluate`: a model translates it before the scoring."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from accelerate import PartialState
@@ -47,14 +48,21 @@ def check_options(args: argparse.Namespace) -> None:
         check_output_file(args.translations_file)
 
 
-def translate_input(args: argparse.Namespace) -> list[str] | None:
+def translate_input(
+    args: argparse.Namespace, sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[str] | None:
     """Return the translations of the file; None in processes that only help with them.
+
+    Args:
+        args: the options.
+        sources: lines of the file.
+        references: lines of each file of references.
 
     Raises:
         ValueError: if a file of references has another number of lines, which would be seen too late.
     """
-    files = {"--input_file": [args.input_file], "--references": args.references}
-    check_line_counts({f"{option} {path}": read_lines(path) for option, paths in files.items() for path in paths})
+    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
+    check_line_counts({f"--input_file {args.input_file}": sources, **others})
     found = [line for window in translate_windows(args, args.translations_file) for line in window]
     if not PartialState().is_main_process:
         return None

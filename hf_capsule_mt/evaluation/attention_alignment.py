@@ -3,8 +3,9 @@
 from collections.abc import Callable, Container, Sequence
 
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.configuration.caps_nmt import CapsNMTConfig
 from hf_capsule_mt.source_limits import source_limit
 from hf_capsule_mt.teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
 
@@ -47,9 +48,10 @@ def align_by_attention(
     special = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     aligned = [_alignment(source, target, (), special) for source, target in pairs]
     lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
+    numbers = [*range(1, len(left) + 1)] * len(right)
     with evaluating(model), attending(model):
         _check_attention(model)
-        for batch in batch_by_tokens(lengths, max_tokens_per_batch):
+        for batch in batch_by_tokens(lengths, max_tokens_per_batch, numbers):
             forced = teacher_force(model, *zip(*(pairs[index] for index in batch)), output_attentions=True)
             attended = attended_positions(_cross_attentions(forced), forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
@@ -59,15 +61,25 @@ def align_by_attention(
     return [aligned[start : start + len(left)] for start in range(0, len(pairs), len(left))]
 
 
+def check_config(config: PreTrainedConfig) -> None:
+    """Raise a ValueError for a family of models without cross-attention, before one is loaded."""
+    if config.model_type == CapsNMTConfig.model_type:
+        raise ValueError(_no_attention(config))
+
+
+def _no_attention(config: PreTrainedConfig) -> str:
+    return (
+        f"a {config.model_type} model has no cross-attention to align words by; use eflomal (--aligner eflomal), or "
+        "name another model of the same languages"
+    )
+
+
 def _check_attention(model: PreTrainedModel) -> None:
     """Raise a ValueError if the model has no cross-attention."""
     ends = model.config.eos_token_id
     word = [ends[0] if isinstance(ends, list) else ends]
     if not _cross_attentions(teacher_force(model, [word], [word], output_attentions=True)):
-        raise ValueError(
-            f"a {model.config.model_type} model has no cross-attention to align words by; use eflomal (--aligner "
-            "eflomal), or name another model of the same languages"
-        )
+        raise ValueError(_no_attention(model.config))
 
 
 def _cross_attentions(forced: TeacherForcedPass) -> list[Tensor]:

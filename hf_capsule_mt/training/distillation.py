@@ -121,14 +121,15 @@ def distill(
     sources: Sequence[str],
     max_tokens_per_batch: int,
     scores: bool = False,
+    first: int = 1,
     **options: Any,
 ) -> list[Distilled]:
     """Translate every source. A failure is one that is longer than the model reads, one whose translation did not end
     within its limit, and one whose translation is empty.
 
     A batch has at most `max_tokens_per_batch` source tokens, padding included. With `scores` those of
-    [`~hf_capsule_mt.evaluation.translation_report.sequence_scores`] are found too. The `options` are those of
-    [`~hf_capsule_mt.evaluation.translator.generate_batches`].
+    [`~hf_capsule_mt.evaluation.translation_report.sequence_scores`] are found too. Messages number the sources from
+    `first` on. The `options` are those of [`~hf_capsule_mt.evaluation.translator.generate_batches`].
 
     Raises:
         ValueError: if a source has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.
@@ -137,7 +138,7 @@ def distill(
     encoded = tokenize_lines(tokenizer, sources)
     results = [Distilled("", f"more than {limit} source tokens") if len(ids) > limit else None for ids in encoded]
     lengths = [0 if result is not None else len(ids) for ids, result in zip(encoded, results)]
-    batches = batch_by_tokens(lengths, max_tokens_per_batch)
+    batches = batch_by_tokens(lengths, max_tokens_per_batch, range(first, first + len(sources)))
     for batch, generated in generate_batches(model, encoded, batches, **options):
         settings = model.generation_config
         texts, found = decode_words(tokenizer, generated, settings), words_before_end(generated, settings)

@@ -130,8 +130,6 @@ def test_a_model_without_routing(corpus, tmp_path_factory, capsys):
         ({"alignments": "{}/links"}, "--alignments are links to the words of --references"),
         ({"output_dir": "{}"}, "is there and not empty; name another"),
         ({"output_dir": "{}/no/report"}, "does not exist; create it first"),
-        ({"sentences": "1 2"}, "--sentences has 2, a line that is blank or missing"),
-        ({"sentences": "5"}, "--sentences has 5"),
         ({"references": "{}/short"}, "in has 4 lines, and --references"),
         ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),
         ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links source word 7"),
@@ -167,6 +165,8 @@ def guided_rnmt(tmp_path_factory):
         ("guided", {"alignment_layer": "-1"}, "--alignment_layer is -1; the decoder has layers 0 to 1"),
         ("guided_rnmt", {"alignment_layer": "1"}, "--alignment_layer is 1; the decoder has layers 0 to 0"),
         ("unguided", {"alignment_layer": "0"}, "--alignment_layer is for PAST and FUTURE, of which --model"),
+        ("guided", {"sentences": "5"}, "--sentences has 5, a line that is blank or missing"),
+        ("guided", {"sentences": "1 2"}, "--sentences has 2, a line that is blank or missing"),
         ("unguided", {"references": "{}/references", "alignments": "{}/links"}, "--alignments is for PAST and FUTURE"),
     ],
 )

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.records import DataFile, EvaluationRecord, read
 
 HEADERS = ("metric", "| sour", "| syst")
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+ATTENTION, TWO = ["--adequacy", "--aligner", "attention"], ["--max_tokens_per_batch", "2"]
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 HYPOTHESES = ["Ein Hund läuft .", "", "Zwei Männer sitzen auf einer Bank ."]
 REFERENCES = [
@@ -73,6 +76,16 @@ def test_what_comes_through_a_pipe_is_read_once(files, tmp_path):
     assert record.scores["bleu"].score == score_translations(HYPOTHESES, REFERENCES[:1])["bleu"]["score"]
 
 
+def test_references_of_what_a_model_translates_come_through_a_pipe(model, tmp_path, capsys):
+    reader, writer = os.pipe()
+    os.write(writer, (tmp_path / "ref.de").read_bytes())
+    os.close(writer)
+    files = ["--input_file", str(tmp_path / "in.en"), "--references", f"/dev/fd/{reader}"]
+    main(["--model", model, *files, "--metrics", "bleu", "--max_new_tokens", "2", "--device", "cpu"])
+    os.close(reader)
+    assert "bleu " in capsys.readouterr().out
+
+
 @pytest.fixture
 def model(tmp_path):
     """A model, sources and their references."""
@@ -108,12 +121,15 @@ def test_a_model_translates_first(model, tmp_path, capsys, monkeypatch):
 
 def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
     files = ["--input_file", str(tmp_path / "in.en"), "--references", str(tmp_path / "ref.de")]
-    options = ["--adequacy", "--aligner", "attention", "--length_edges", "3", "--device", "cpu"]
+    options = [*ATTENTION, "--length_edges", "3", "--device", "cpu"]
     main(["--model", model, *files, *options, "--max_new_tokens", "6"])
     scores, lengths, adequacy = [part for part in capsys.readouterr().out.split("\n\n") if part[:6] in HEADERS]
     assert scores.splitlines()[1].startswith("bleu ")
     assert f"| {model}: BLEU |" in lengths
     assert f"| {model} |" in adequacy
+    with pytest.raises(SystemExit):
+        main(["--model", model, "--hypotheses", files[3], *files[2:], "--sources", files[1], *ATTENTION, *TWO])
+    assert "max_tokens_per_batch is 2, but line 3 has 10 tokens" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -127,6 +143,8 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "is another file of this"),
         (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),
         (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3; line i"),
+        (["--input_file", "one.en", "--model", "model", "--length_buckets", "2"], "most sources have 1 words"),
+        (["--input_file", "in.en", "--model", "caps", *ATTENTION], "a caps_nmt model has no cross-attention"),
         (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams is of use with --input_file alone"),
         (["--hypotheses", "ref.de", "--translations_file", "x"], "--translations_file is of use with --input_file"),
     ],
@@ -135,6 +153,8 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(evaluate_translation, "translate_windows", None)
     (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
+    (tmp_path / "one.en").write_text("a\nb\nc\n")
+    shutil.copytree(CHECKPOINTS / "caps_nmt", "caps")
     with pytest.raises(SystemExit) as exit_:
         main([*options, "--references", "ref.de"])
     assert exit_.value.code == 2

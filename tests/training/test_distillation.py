@@ -56,6 +56,11 @@ def test_scores_are_those_of_reports():
     assert distill(model, tokenizer, ["a b c"], 100)[0].score is None
 
 
+def test_sources_have_the_numbers_of_the_corpus():
+    with pytest.raises(ValueError, match="max_tokens_per_batch is 3, but line 8 has 5 tokens"):
+        distill(tiny_model(), tiny_tokenizer(), ["a", "a b c d"], 3, first=7)
+
+
 def test_failures():
     model, tokenizer = tiny_model(), tiny_tokenizer(model_max_length=8)
     too_long = " ".join("abcdefgh")
