@@ -24,8 +24,8 @@ def render_page(plan: Plan) -> str:
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
     `curves`, `time_curves`, `adequacy` and, in lists, `decoding` and `lengths` of every test set; texts: `caption`,
     `how` (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`;
-    `questions`, each with `asks`, `effect`, `answer`, `why` and `table`; `compared(row, against, test)`, the difference
-    that the study has measured, its interval and p; `bleu(name, test)`, the BLEU that the record
+    `questions`, each with `name`, `asks`, `effect`, `answer`, `why` and `table`; `compared(row, against, test)`, the
+    difference that the study has measured, its interval and p; `bleu(name, test)`, the BLEU that the record
     STUDY_NAME_TEST.json has; `routing(name)`, what STUDY_NAME_routing.json has, the routing.json of
     `hf-capsule-mt analyze`; and `routed`, the rows that have one.
 
@@ -84,8 +84,9 @@ def _lookups(plan: Plan, compare: Callable[[], Sequence[RowComparison]]) -> dict
 def _answered(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> dict[str, str]:
     """Return a question of a study with what its rows answer."""
     verdict = judge(study, question, comparisons)
-    known = {"asks": question.asks, "effect": f"{question.effect:g}", "answer": verdict.answer, "why": verdict.why}
-    return {**known, "table": _markdown(question_table(study, question, comparisons))}
+    known = {"name": question.name, "asks": question.asks, "answer": verdict.answer, "why": verdict.why}
+    table = _markdown(question_table(study, question, comparisons))
+    return {**known, "effect": f"{question.effect:g}", "table": table}
 
 
 def _markdown(table: Table) -> str:

@@ -244,7 +244,7 @@ def test_questions_on_the_page(study, tmp_path):
             options |= {"method": "em-routing", "config": {"routing_iterations": iterations}}
             write_record(records, f"two_em-T{iterations}{marked}", 100.0, statistics=[RIGHT] * 16, **options)
     (tmp_path / "page.md.jinja").write_text(
-        "{{ criterion }}\n{% for each in questions %}{{ each.asks }}|{{ each.effect }}|{{ each.answer }}|{{ each.why }}"
+        "{{ criterion }}\n{% for each in questions %}{{ each.name }}|{{ each.asks }}|{{ each.effect }}|{{ each.answer }}|{{ each.why }}"
         "\n\n{{ each.table }}\n{% endfor %}{{ compared('em-T1', 'plain', 'test') }}"
     )
     path = records / "two_em-T2_run_record.json"
@@ -253,7 +253,7 @@ def test_questions_on_the_page(study, tmp_path):
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
     assert criterion.startswith("Yes: with all seeds, a row has at least that much more BLEU")
     why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
-    assert first == f"Does routing help?|0.5|yes|{why}"
+    assert first == f"routing|Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
     assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p 0.000 | yes |"
     assert table[4].startswith("| em-T2 | plain (other training text) | 2 | ")
