@@ -63,7 +63,8 @@ async def _refuse(send: Any, status: int, reason: str) -> None:
 
 def bound_queue(page: "gr.Blocks") -> None:
     """Bound the jobs that wait for a page, and those of each visitor among them."""
-    queue = page.queue(max_size=MOST_WAITING)._queue
+    # By itself Gradio also runs what is sent to its direct routes, at once and past the queue, except on a Space.
+    queue = page.queue(max_size=MOST_WAITING, api_open=False)._queue
     push = queue.push
 
     async def push_in_turn(body: Any, request: Any, username: str | None) -> Any:

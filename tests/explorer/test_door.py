@@ -52,11 +52,11 @@ def post(url, data, headers):
         return None, "hung up"
 
 
-def ask(url, number, visitor, name=MARIAN, sentence="a b c d"):
-    """Join the queue as a page does."""
+def ask(url, number, visitor, name=MARIAN, sentence="a b c d", route="queue/join"):
+    """Join the queue as a page does, unless by another route."""
     body = {"data": [name, sentence, True, None], "fn_index": 0, "session_hash": f"{visitor}{number}"}
     headers = {"content-type": "application/json", "x-forwarded-for": visitor}
-    return post(f"{url}gradio_api/queue/join", json.dumps(body).encode(), headers)
+    return post(f"{url}gradio_api/{route}", json.dumps(body).encode(), headers)
 
 
 @pytest.mark.slow
@@ -92,6 +92,14 @@ def test_a_visitor_does_not_fill_the_queue(monkeypatch):
             assert "Queue is full" in crowd[-1][1]
         finally:
             go_on.set()
+
+
+@pytest.mark.slow
+def test_nobody_goes_past_the_queue(monkeypatch):
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    with served(MARIAN, CAPS_NMT) as url:
+        answers = [ask(url, 0, "10.0.0.1", route=route) for route in ("run/predict", "api/predict")]
+    assert [status for status, _ in answers] == [404, 404]
 
 
 @pytest.mark.parametrize(
