@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from hf_capsule_mt.explorer.page import launch_page
 
     try:
-        launch_page(page, args.host, args.port)
+        # By itself Gradio takes a variable that is set and empty for every address.
+        launch_page(page, host, args.port)
     except OSError as error:
         # Gradio's message names parameters of its own instead of options.
         port = args.port or os.environ.get("GRADIO_SERVER_PORT") or "7860 and the 99 after it"

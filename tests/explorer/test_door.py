@@ -40,6 +40,15 @@ def test_strangers_choose_from_the_list_alone(variable, monkeypatch, capsys):
     assert "others can open a page at 0.0.0.0" in capsys.readouterr().err
 
 
+def test_a_variable_without_a_value_opens_nothing(monkeypatch):
+    hosts = []
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "")
+    monkeypatch.setattr(demo, "build_demo", lambda models, **options: None)
+    monkeypatch.setattr("hf_capsule_mt.explorer.page.launch_page", lambda page, host, port: hosts.append(host))
+    demo.main([])
+    assert hosts == ["127.0.0.1"]
+
+
 def post(url, data, headers):
     request = urllib.request.Request(url, data, headers, method="POST")
     try:
