@@ -36,8 +36,8 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
 
     Raises:
         ValueError: if the method, the size or a field is unknown, a field's value is impossible or does not fit the
-            checkpoint, or the checkpoint is of another type or, being one of this package, is to become another method
-            though it has one.
+            checkpoint, the checkpoint is of another type or, being one of this package, is to become another method
+            though it has one, or an adapter is to be trained for a model with weights that it lacks.
         OSError: if there is no such checkpoint, or its weights are missing, damaged or of another shape.
     """
     if args.model_name_or_path is None:
@@ -89,14 +89,14 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         method = args.method or "transformer"
         _check_becomes(path, CapsuleAggregatedMarianConfig, method)
         # Many OPUS-MT checkpoints are in float16, in which Adam fails.
-        return _from_plain(load_marian(path, revision=revision, dtype=torch.float32), method, fields)
+        return _from_plain(load_marian(path, revision=revision, dtype=torch.float32), method, fields, args)
     how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False}
     if args.method is not None:
         config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
         if not is_plain(config):
             raise ValueError(f"method is {args.method!r}, but {path} has one already; leave out --method")
         _check_becomes(path, type(config), args.method)
-        return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args.method, fields)
+        return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args.method, fields, args)
     check_overrides(_CONFIGURATIONS[model_type], fields)
     return load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
 
@@ -116,6 +116,14 @@ def _check_becomes(path: str, kind: type[PreTrainedConfig], method: str) -> None
         )
 
 
-def _from_plain(plain: PreTrainedModel, method: str, fields: dict[str, Any]) -> PreTrainedModel:
+def _from_plain(plain: PreTrainedModel, method: str, fields: dict[str, Any], args: ModelArguments) -> PreTrainedModel:
     _, begin = _BEGINNINGS[method_config_class(method)]
-    return begin(plain, **{**method_fields(method), **fields})
+    model = begin(plain, **{**method_fields(method), **fields})
+    if args.lora_rank is not None and not is_plain(model.config):
+        # Beside an adapter they would stay as they were drawn.
+        raise ValueError(
+            f"lora_rank is {args.lora_rank} and config_overrides {' '.join(args.config_overrides)}, which adds weights "
+            f"that {args.model_name_or_path} lacks: an adapter is trained for a model that has all of its weights; "
+            "train that model first, without --lora_rank, or leave out what adds to it"
+        )
+    return model

@@ -91,6 +91,16 @@ def test_refusals(options, message, corpus, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_weights_that_the_checkpoint_lacks(corpus, tmp_path, capsys):
+    """They would stay random: only the adapter is trained."""
+    base = base_of(tmp_path / "base", "`MarianMTModel`")
+    for override in ("layer_aggregation=linear", "guided_routing=gdr"):
+        with pytest.raises(SystemExit):
+            run(corpus, base, tmp_path / "run", tokenizer_name=corpus / "tokenizer", config_overrides=[override])
+        error = capsys.readouterr().err
+        assert f"config_overrides {override}, which adds weights that {base} lacks" in error
+
+
 def test_without_peft(corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.training.lora.is_peft_available", lambda: False)
     with pytest.raises(SystemExit):
