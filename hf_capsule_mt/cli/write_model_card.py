@@ -4,8 +4,9 @@
         --evaluations run/test_2016.json run/test_2017.json --license apache-2.0 --repo_id user/name
 
 Training writes a card of its own, README.md in its output folder; this command writes one for another checkpoint of the
-run, such as an average, or one with the scores of test sets and what no record says. The evaluations are what
-hf-capsule-mt evaluate --output_file wrote, the speed what hf-capsule-mt benchmark --output_file wrote.
+run, an average or the checkpoint-N that the file is in, or one with the scores of test sets and what no record says.
+The evaluations are what hf-capsule-mt evaluate --output_file wrote, the speed what hf-capsule-mt benchmark
+--output_file wrote.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
+from hf_capsule_mt.trainer_state import step_of
 from hf_capsule_mt.training.averaging import averaged_checkpoints
 
 from .errors import report_user_errors
@@ -49,12 +51,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the card."""
     args = build_parser().parse_args(argv)
     check_output_file(args.output_file)
+    folder = args.output_file.absolute().parent
     given = {name: value for name, value in vars(args).items() if name in _DETAILS and value is not None}
     card = make_model_card(
         read(RunRecord, args.run_record),
         [read(EvaluationRecord, path) for path in args.evaluations],
         read(SpeedRecord, args.speed) if args.speed is not None else None,
-        CardDetails(**given, averaged=averaged_checkpoints(args.output_file.absolute().parent)),
+        CardDetails(**given, averaged=averaged_checkpoints(folder), updates=step_of(folder)),
     )
     replace_text(args.output_file, str(card))
     print(args.output_file)

@@ -41,6 +41,8 @@ class CardDetails:
         example: a sentence to translate in the examples.
         note: a paragraph under the results: how the translations were made.
         averaged: the checkpoints whose mean the weights are; none if they are the run's own.
+        updates: after how many the weights were saved, if they are of a checkpoint of the run; default: those of its
+            end.
 
     Raises:
         ValueError: if `repo_id` is no name of a repository, or a language no ISO 639 code.
@@ -56,6 +58,7 @@ class CardDetails:
     example: str = "A dog runs."
     note: str | None = None
     averaged: tuple[str, ...] = ()
+    updates: int | None = None
 
     def __post_init__(self) -> None:
         check_repo_id(self.repo_id)
@@ -111,7 +114,7 @@ def make_model_card(
         files=files,
         data_name=details.data_name or record.data.dataset_name or ", ".join(files),
         command=_without_folders(record.command),
-        best_checkpoint=Path(record.best_checkpoint or "").name,
+        weights=_weights(record, details),
         started=_started(record),
         direction=f"from {languages[0]} to {languages[1]}" if None not in languages else "in one direction",
     )
@@ -136,6 +139,18 @@ def _started(record: RunRecord) -> str | None:
         return f"`{record.base_model.name}`, revision `{record.base_model.revision}`"
     path = record.model.others.get("model_name_or_path")
     return None if path is None else f"`{_without_folder(str(path))}`, a checkpoint of its maker's"
+
+
+def _weights(record: RunRecord, details: CardDetails) -> str | None:
+    """Return which of the run's weights they are; None if those of its end."""
+    if details.averaged:
+        return f"the mean of {', '.join(details.averaged)}"
+    has_best = record.training.load_best_model_at_end and record.best_checkpoint is not None
+    best = Path(record.best_checkpoint).name if has_best else None
+    found = best if details.updates is None else f"checkpoint-{details.updates}"
+    if found is None:
+        return None
+    return f"of {found}, the best in {record.training.metric_for_best_model}" if found == best else f"of {found}"
 
 
 def _languages(data: DataOptions, details: CardDetails) -> tuple[str | None, str | None]:

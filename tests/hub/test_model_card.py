@@ -280,6 +280,18 @@ def test_an_average(record, tmp_path, capsys):
     assert "averaging.json names no checkpoints" in capsys.readouterr().err
 
 
+def test_a_checkpoint_of_the_run(record, tmp_path):
+    best = changed(record, training={"load_best_model_at_end": True, "metric_for_best_model": "bleu"})
+    write(replace(best, best_checkpoint="run/checkpoint-900"), tmp_path / "run_record.json")
+    for step, weights in ((500, "of checkpoint-500"), (900, "of checkpoint-900, the best in bleu")):
+        file = tmp_path / f"checkpoint-{step}" / "README.md"
+        file.parent.mkdir()
+        main(["--run_record", str(tmp_path / "run_record.json"), "--output_file", str(file)])
+        lines = file.read_text().splitlines()
+        assert f"* Updates: {step}" in lines
+        assert f"* Weights: {weights}" in lines
+
+
 def test_a_record_without_a_model_or_packages(record):
     with pytest.raises(ValueError, match=r"config.model_type = None, which is no model here; give the record"):
         make_model_card(replace(record, config={}))
