@@ -109,13 +109,18 @@ def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
 def settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return all that translations depend on besides the text; batch size and device change only their rounding."""
     folder = Path(args.model)
-    stats = [(file.name, file.stat()) for file in sorted(folder.glob("*")) if file.is_file()]
     return {
         "model": str(folder.resolve()) if folder.is_dir() else args.model,
         "revision": args.revision,
-        "model files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
+        "model files": model_files(args.model),
         **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype", "engine")},
     }
+
+
+def model_files(model: str) -> list[list[Any]]:
+    """Return name, size and time of each file in a model's folder, which tell whether it was saved anew."""
+    stats = [(file.name, file.stat()) for file in sorted(Path(model).glob("*")) if file.is_file()]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:

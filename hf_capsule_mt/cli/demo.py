@@ -15,9 +15,8 @@ MODELS names the checkpoints, with spaces between them.
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -95,12 +94,22 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
 
 
 def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
-    """Return a function that loads a checkpoint by its name, and keeps the last few."""
+    """Return a function that loads a checkpoint by its name, and keeps the last few, until they are saved anew."""
     state = decoding.process_state(device)
+    kept: dict[str, tuple[list[list[Any]], tuple[PreTrainedModel, PreTrainedTokenizerBase]]] = {}
 
-    @lru_cache(_KEPT_MODELS)
     def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        return decoding.load(_checked(model, device), state)
+        files = decoding.model_files(model)
+        # The one that was asked for last comes last.
+        found = kept.pop(model, None)
+        if found is None or found[0] != files:
+            # What is not kept is freed before another takes its memory.
+            found = None
+            for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT_MODELS)]:
+                del kept[oldest]
+            found = files, decoding.load(_checked(model, device), state)
+        kept[model] = found
+        return found[1]
 
     return load
 

@@ -17,6 +17,7 @@ from loopback import free_port
 from tiny_marian import tiny_tokenizer
 from transformers import BertConfig
 
+from hf_capsule_mt.cli import demo
 from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +70,26 @@ def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
     load = build_demo([str(cut), str(other)], device="cpu")
     assert answer(load, str(cut), "a b").problem.startswith(f"the weights in {cut} are damaged: ")
     assert answer(load, str(other), "a b").problem.startswith(f"the weights in {other} do not fit its configuration: ")
+
+
+def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    monkeypatch.setattr("hf_capsule_mt.explorer.page.build_page", lambda models, load, **_: load)
+    load = build_demo([run := str(shutil.copytree(CHECKPOINT, tmp_path / "run"))], device="cpu")
+    model = load(run)[0]
+    assert load(run)[0] is model
+    model.save_pretrained(run)
+    assert load(run)[0] is not model
+
+
+def test_the_last_few_checkpoints_are_kept(monkeypatch):
+    loaded = []
+    monkeypatch.setattr(demo, "_checked", lambda model, device: model)
+    monkeypatch.setattr(demo.decoding, "load", lambda model, state: loaded.append(model))
+    load = demo._loader("cpu")
+    for model in ("a", "b", "c", "d", "a", "e", "a", "b"):
+        load(model)
+    assert loaded == ["a", "b", "c", "d", "e", "b"]
 
 
 @pytest.mark.parametrize("models", ["", " "])
