@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.translator import encode_lines, generate_batches, with_end, words_before_end
+from hf_capsule_mt.evaluation.translator import encode_lines, encode_text, generate_batches, with_end, words_before_end
 from hf_capsule_mt.source_limits import source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, teacher_force
 
@@ -63,7 +63,8 @@ def read_sentence(
         **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
 
     Raises:
-        ValueError: if the source is blank, or `max_new_tokens` exceeds the model's positions.
+        ValueError: if the source is blank, a text holds half a character, or `max_new_tokens` exceeds the model's
+            positions.
     """
     if not source.strip():
         raise ValueError("the source is blank; give a sentence")
@@ -74,7 +75,7 @@ def read_sentence(
         [written] = words_before_end(generated, model.generation_config)
         target_ids = with_end(*written)
     else:
-        target_ids = tokenizer(text_target=translation, truncation=True, max_length=limit)["input_ids"]
+        target_ids = encode_text(tokenizer, translation, limit, side="text_target")
     return read_encoded(model, tokenizer, source_ids, target_ids, translation)
 
 

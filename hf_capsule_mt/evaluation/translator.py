@@ -72,7 +72,7 @@ def encode_lines(
     encoded = tokenize_lines(tokenizer, lines)
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
-        encoded[index] = tokenizer(lines[index], truncation=True, max_length=max_length)["input_ids"]
+        encoded[index] = _cut("text", tokenizer, lines[index], encoded[index], max_length)
     if too_long:
         logger.warning(
             "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
@@ -90,10 +90,29 @@ def tokenize_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> 
 
 def tokenize_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
     """Return the target tokens of every line, cut to `max_length`, and none for a blank one."""
-    return _tokenize("text_target", tokenizer, lines, truncation=True, max_length=max_length)
+    encoded = _tokenize("text_target", tokenizer, lines)
+    return [_cut("text_target", tokenizer, line, ids, max_length) for line, ids in zip(lines, encoded)]
 
 
-def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], **options: Any) -> list[list[int]]:
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, *, side: str = "text") -> list[int]:
+    """Return the tokens of a text, which may be blank, cut to `max_length`; `side` is "text" or "text_target".
+
+    Raises:
+        ValueError: if it holds half a character.
+    """
+    check_text(text)
+    return _cut(side, tokenizer, text, tokenizer(**{side: text}, verbose=False)["input_ids"], max_length)
+
+
+def _cut(side: str, tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int], max_length: int) -> list[int]:
+    """Return the tokens `ids` of a text, or fewer, with the end of a text, if they are more than `max_length`."""
+    # A tokenizer without a limit says 1e30, which is no number to the one that cuts.
+    if len(ids) <= max_length:
+        return ids
+    return tokenizer(**{side: text}, truncation=True, max_length=max_length)["input_ids"]
+
+
+def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
@@ -101,7 +120,7 @@ def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str
         for index in part:
             check_text(lines[index])
         # verbose=False: the library's own warning of long texts names neither their number nor the lines.
-        found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False, **options)
+        found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False)
         for index, ids in zip(part, found["input_ids"]):
             encoded[index] = ids
     return encoded

@@ -4,17 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
+from hf_capsule_mt.evaluation.translator import encode_text
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.saving import explained_saving
-from hf_capsule_mt.source_limits import check_words, positions, source_limit
+from hf_capsule_mt.source_limits import check_text, check_words, positions, source_limit
 
 from .checks import check_numbers, check_translation, example_source, example_step
 from .formats import SUFFIXES, check_format, read_program, write_program
-from .programs import EncoderProgram, StepProgram, check_family, family_of
+from .programs import EncoderProgram, StepProgram, Tensors, check_family, family_of
 
 
 @dataclass(frozen=True)
@@ -45,30 +47,32 @@ def export_checkpoint(
         revision: of a checkpoint on the Hub.
 
     Raises:
-        ValueError: if a package is missing, the checkpoint is of another family or damaged, or a check fails.
+        ValueError: if a package is missing, the text holds half a character, the checkpoint is of another family or
+            damaged, or a check fails.
         OSError: if there is no such checkpoint, or the folder has files in it.
     """
+    check_text(text)
     check_empty(output_dir)
     check_format(file_format)
     check_family(checkpoint, load_config(checkpoint, revision).model_type)
     where = {"revision": revision, "trust_remote_code": False}
     model = load_weights(AutoModelForSeq2SeqLM, checkpoint, dtype="float32", **where).eval()
     tokenizer = load_tokenizer(checkpoint, revision)
+    # Before the programs, which take minutes.
+    source = _read_text(model, tokenizer, text)
     with explained_saving(output_dir), new_folder(output_dir) as folder:
-        difference, translation = _write(model, tokenizer, folder, SUFFIXES[file_format], text)
+        difference, words = _write(model, source, folder, SUFFIXES[file_format])
         # Without the source that a configuration of this package would save with it.
         write_json(folder / CONFIG, model.config.to_diff_dict())
         model.generation_config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         files = sorted(file.name for file in folder.iterdir())
-    return Exported(files, difference, translation)
+    return Exported(files, difference, tokenizer.decode(words, skip_special_tokens=True))
 
 
 @torch.no_grad()
-def _write(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, suffix: str, text: str
-) -> tuple[float, str]:
-    """Write the programs, and return what their checks find."""
+def _write(model: PreTrainedModel, text: Tensors, folder: Path, suffix: str) -> tuple[float, Tensor]:
+    """Write the programs, and return what their checks find: a difference, and the words that `text` becomes."""
     family = family_of(model)
     own = EncoderProgram(family), StepProgram(family)
     source = example_source(model)
@@ -78,10 +82,13 @@ def _write(
         write_program(program, example, path)
     exported = tuple(map(read_program, paths))
     difference = check_numbers(model, own, exported)
-    limit = source_limit(model.config, tokenizer)
-    source = dict(tokenizer(text, truncation=True, max_length=limit, return_tensors="pt"))
-    check_words(int(source["input_ids"].max()), model, "put the right one beside the weights")
-    source = {name: source[name] for name in ("input_ids", "attention_mask")}
-    longest = min(2 * source["input_ids"].shape[1] + 20, (positions(model.config) or 1024) - 1)
-    words = check_translation(model, source, *exported, longest)
-    return difference, tokenizer.decode(words[0], skip_special_tokens=True)
+    longest = min(2 * text["input_ids"].shape[1] + 20, (positions(model.config) or 1024) - 1)
+    return difference, check_translation(model, text, *exported, longest)[0]
+
+
+def _read_text(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> Tensors:
+    """Return the encoder's input for a text."""
+    ids = encode_text(tokenizer, text, source_limit(model.config, tokenizer))
+    check_words(max(ids), model, "put the right one beside the weights")
+    input_ids = torch.tensor([ids])
+    return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from routed_models import KINDS, TOKENIZER, routed
-from tiny_marian import marian_tokenizer, tiny_model
+from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
@@ -76,6 +76,12 @@ def test_a_model_without_routing_only_translates():
     assert (routing.target_words, routing.translation) == (("d", "</s>"), "d")
     assert routing.heads == {}
     assert routing.encoder_layers is routing.decoder_layers is routing.guided is routing.sentence is None
+
+
+def test_a_tokenizer_without_a_limit():
+    model = routed("capsule")
+    sides = [read_sentence(model, tiny_tokenizer(model_max_length=None), "a b c", text) for text in ("d e", "")]
+    assert [routing.target_words for routing in sides] == [("d", "e", "</s>"), ("</s>",)]
 
 
 def test_a_blank_source():

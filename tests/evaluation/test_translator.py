@@ -7,12 +7,15 @@ import torch
 from tiny_marian import WORDS, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig
 
+from hf_capsule_mt import RNMTConfig
 from hf_capsule_mt.evaluation import translator
 from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     encode_lines,
+    encode_text,
     generate_batches,
     tokenize_lines,
+    tokenize_targets,
     translate_lines,
     words_before_end,
 )
@@ -94,6 +97,17 @@ def test_long_lines_are_cut_and_counted(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "2 lines have more than 5 tokens, the model's limit, and were cut (the first is line 2)"
     ]
+
+
+def test_a_tokenizer_without_a_limit():
+    tokenizer = tiny_tokenizer(model_max_length=None)
+    limit = source_limit(RNMTConfig(), tokenizer)
+    assert limit == tokenizer.model_max_length > 1e29
+    assert tokenize_targets(tokenizer, ["a b", ""], limit) == encode_lines(tokenizer, ["a b", ""], limit)
+    for side in ("text", "text_target"):
+        assert [len(encode_text(tokenizer, text, limit, side=side)) for text in ("a b", "")] == [3, 1]
+        assert tokenizer.decode(encode_text(tokenizer, "a b c d", 3, side=side)) == "a b </s>"
+    assert [len(ids) for ids in tokenize_targets(tokenizer, ["a b c d", "a"], 3)] == [3, 2]
 
 
 def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):

@@ -128,6 +128,21 @@ def test_a_failed_check_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_a_text_that_is_none_is_refused_before_the_programs_are_written(tmp_path, capsys):
+    save_tiny_marian(tmp_path / "model")
+    options = ["--model", str(tmp_path / "model"), "--format", "torch", "--output_dir", str(tmp_path / "new")]
+    assert "'a \\udcff' holds half a character" in _error(capsys, [*options, "--text", "a \udcff"])
+
+
+def test_a_tokenizer_without_a_limit():
+    model = model_of("small-rnmt")
+    source = checkpoint._read_text(model, tiny_tokenizer(model_max_length=None), "a b")
+    assert {name: tensor.tolist() for name, tensor in source.items()} == {
+        "input_ids": tiny_tokenizer()(["a b"])["input_ids"],
+        "attention_mask": [[1, 1, 1]],
+    }
+
+
 @pytest.mark.parametrize("wrong", ["logits", "present.0.hidden", "sentence_state"])
 def test_checks_find_differences(wrong):
     model = model_of("small-capsnmt")
