@@ -17,6 +17,7 @@ from .configuration.checks import MOST
 from .configuration.portable import PortableConfig
 from .files import read_json
 from .modeling.checkpoint_files import (
+    ADAPTER,
     CONFIG,
     GENERATION_CONFIG,
     WEIGHTS_INDEX,
@@ -35,7 +36,6 @@ from .trainer_state import missing_state, read_trainer_state, step_of
 logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
-ADAPTER = "adapter_config.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _WORDS = "tokenizer.json"
 _TOKENIZER = [_TOKENIZER_CONFIG, _WORDS]
@@ -232,7 +232,7 @@ def load_weights(
         **options: of `from_pretrained`.
 
     Raises:
-        OSError: if weights are missing, damaged, elsewhere, or of another shape.
+        OSError: if weights are missing, damaged, elsewhere, or of another shape, or an adapter lies beside them.
         ValueError: if tensors are missing or not finite, a model of this package has superfluous ones, or a setting
             that it decodes with is not allowed.
     """

@@ -5,6 +5,7 @@ from pathlib import Path
 from transformers.utils import cached_file
 
 from .files import hash_file
+from .modeling.checkpoint_files import check_no_adapter
 from .modeling.weight_hashes import WEIGHTS_HASHES
 
 
@@ -33,8 +34,9 @@ def verify_weights(name: str | Path, revision: str = "main") -> None:
     """Check the weights of a checkpoint, a folder or a name on the Hub, as [`check_hashes`] does.
 
     Raises:
-        OSError: if there are no hashes, or the weights have others.
+        OSError: if there are no hashes, the weights have others, or an adapter would replace or change them.
     """
+    check_no_adapter(name, {"revision": revision})
     if Path(name).is_dir():
         check_hashes(name)
         return

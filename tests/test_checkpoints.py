@@ -159,6 +159,10 @@ def test_weights_are_verified(tmp_path, capsys):
         assert f"{shard} is not what was saved: its SHA-256 is another; copy or" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match=r"capsule_aggregated_marian holds no weights.sha256, which save_pretr"):
         verify_weights(CHECKPOINT)
+    (folder / "adapter_config.json").touch()
+    with pytest.raises(OSError, match=r"saved holds an adapter, adapter_config.json, with which other weights"):
+        verify_weights(folder)
+    (folder / "adapter_config.json").unlink()
     shard.unlink()
     with pytest.raises(FileNotFoundError, match=f"saved lacks {shard.name}, which weights.sha256 names; copy it again"):
         verify_weights(folder)

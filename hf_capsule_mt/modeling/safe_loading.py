@@ -9,6 +9,7 @@ from .checkpoint_files import (
     GENERATION_CONFIG,
     WHERE,
     base_of_adapter,
+    check_adapter_alone,
     check_generation_config,
     check_settings_of,
     check_weight_files,
@@ -44,11 +45,13 @@ class SafetensorsOnly:
         """Load a model as [`PreTrainedModel.from_pretrained`] does, with its arguments.
 
         Raises:
-            OSError: if weights are damaged or elsewhere, or a translation model lacks its decoding settings.
+            OSError: if weights are damaged or elsewhere, an adapter lies beside them, or a translation model lacks its
+                decoding settings.
             ValueError: if a value of these is not allowed.
         """
         name = pretrained_model_name_or_path
         where = {option: kwargs[option] for option in WHERE if option in kwargs}
+        check_adapter_alone(kwargs.get("adapter_kwargs") or {}, where)
         base, where_base = base_of_adapter(name, where)
         settings = find_file(base, GENERATION_CONFIG, where_base)
         has_own_settings = kwargs.get("generation_config") is not None

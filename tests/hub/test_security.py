@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import HfApi, constants
+from loopback_hub import TOKEN
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianMTModel
 
@@ -210,6 +212,33 @@ def test_the_index_of_a_variant(ours):
     for load in (load_ours, load_checked):
         with pytest.raises(OSError, match=r"fp16.json names '../outside.safetensors'; weights must be files beside it"):
             load(ours, variant="fp16")
+
+
+@pytest.mark.parametrize(
+    ("name", "load"), [("ours", load_ours), ("ours", load_checked), ("marian", load_checked), ("marian", warm_start)]
+)
+def test_an_adapter_beside_a_model(name, load, request):
+    """With PEFT, Transformers would add it to the weights that have been checked."""
+    folder = request.getfixturevalue(name)
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "somebody/else"}))
+    with pytest.raises(OSError, match=r"holds an adapter, adapter_config.json, with which other weights are loaded"):
+        load(folder)
+
+
+@pytest.mark.parametrize("load", [load_ours, load_checked])
+def test_an_adapter_on_the_hub_leads_to_no_other_weights(load, ours, hub, tmp_path, monkeypatch):
+    """With PEFT, Transformers would take those of the base that it names, past the revision."""
+    pytest.importorskip("peft")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    files = {file.name: file.read_bytes() for file in ours.iterdir()}
+    base = json.dumps({"base_model_name_or_path": str(ours)}).encode()
+    HfApi(token=TOKEN).create_repo("user/name")
+    repository = hub.repositories["user/name"]
+    commit = repository.commit("main", files, "a model")
+    load("user/name", revision=commit)
+    commit = repository.commit("main", {**files, "adapter_config.json": base}, "and an adapter")
+    with pytest.raises(OSError, match=r"user/name holds an adapter, adapter_config.json, with which other weights are"):
+        load("user/name", revision=commit)
 
 
 @pytest.mark.parametrize("damage", ["[1]", '"x"', "{", '{"base_model_name_or_path": null}'])

@@ -136,6 +136,7 @@ def test_weights_of_the_hub_are_verified(hub, checkpoint, tmp_path, run_command,
     for changed, message in (
         ({name: bytes(flipped)}, f"{name} is not what was saved: its SHA-256 is another; copy or download it again"),
         ({"weights.sha256": None}, "user/name does not appear to have a file named weights.sha256"),
+        ({"adapter_config.json": b"{}"}, "user/name holds an adapter, adapter_config.json, with which other weights"),
     ):
         changed = {**files, **changed}
         repository.commit("main", {file: content for file, content in changed.items() if content is not None}, "wrong")
