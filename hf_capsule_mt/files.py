@@ -140,13 +140,21 @@ def check_empty(path: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes `path` when the block ends, and disappears if it is interrupted."""
+    """Yield an empty folder that becomes `path` when the block ends, and disappears if it is interrupted.
+
+    Raises:
+        FileExistsError: if somebody else has put files there meanwhile.
+    """
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as temporary:
         folder = Path(temporary, "new")
         folder.mkdir()
         yield folder
-        folder.replace(path)
+        try:
+            folder.replace(path)
+        except OSError:
+            check_empty(path)
+            raise
 
 
 @contextmanager

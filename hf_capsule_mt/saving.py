@@ -13,10 +13,15 @@ from hf_capsule_mt.trainer_state import TRAINER_STATE, step_of
 
 
 @contextmanager
-def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
+def explained_saving(folder: Path, remedy: str = "make room", *, name: Path | None = None) -> Iterator[None]:
     """Name the folder in errors that a full or failing disk raises while a checkpoint or a model is saved there.
 
     What was written is removed.
+
+    Args:
+        folder: where it is saved.
+        remedy: the end of the error.
+        name: what a temporary folder becomes, to be named in its place.
 
     Raises:
         OSError: if it cannot be saved.
@@ -33,7 +38,7 @@ def explained_saving(folder: Path, remedy: str = "make room") -> Iterator[None]:
             raise
         _remove_parts(folder)
         reason = str(error).partition("\n")[0]
-        raise _Unsaved(f"{folder} cannot be saved: {reason} ({_free(folder)}); {remedy}") from error
+        raise _Unsaved(f"{name or folder} cannot be saved: {reason} ({_free(folder)}); {remedy}") from error
 
 
 def begin_saving(folder: Path) -> None:

@@ -60,7 +60,7 @@ def export_checkpoint(
     tokenizer = load_tokenizer(checkpoint, revision)
     # Before the programs, which take minutes.
     source = _read_text(model, tokenizer, text)
-    with explained_saving(output_dir), new_folder(output_dir) as folder:
+    with new_folder(output_dir) as folder, explained_saving(folder, name=output_dir):
         difference, words = _write(model, source, folder, SUFFIXES[file_format])
         # Without the source that a configuration of this package would save with it.
         write_json(folder / CONFIG, model.config.to_diff_dict())

@@ -1,6 +1,7 @@
 """The command `export`: programs for ONNX Runtime that translate as `generate()` does, or no folder."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -141,6 +142,27 @@ def test_a_tokenizer_without_a_limit():
         "input_ids": tiny_tokenizer()(["a b"])["input_ids"],
         "attention_mask": [[1, 1, 1]],
     }
+
+
+def test_what_another_process_saved_there_stays(tmp_path, monkeypatch, capsys):
+    """In the folder that is to be made, whether the export fails or not."""
+    model, new = save_tiny_marian(tmp_path / "model"), tmp_path / "new"
+    options = ["--model", str(model), "--format", "torch", "--output_dir", str(new)]
+
+    def other_saves(*_):
+        shutil.copytree(model, new, dirs_exist_ok=True)
+        return 0.0, ""
+
+    def disk_fails(*_):
+        other_saves()
+        raise OSError(28, "No space left on device")
+
+    for write, message in ((other_saves, "is there and not empty; name another"), (disk_fails, "cannot be saved: ")):
+        shutil.rmtree(new, ignore_errors=True)
+        monkeypatch.setattr(checkpoint, "_write", write)
+        assert f"error: {new} {message}" in _error(capsys, options)
+        assert {file.name for file in new.iterdir()} == {file.name for file in model.iterdir()}
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "new"]
 
 
 @pytest.mark.parametrize("wrong", ["logits", "present.0.hidden", "sentence_state"])
