@@ -1,6 +1,7 @@
 """Checkpoints of a run, and what every command says of one that cannot be used."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -166,6 +167,19 @@ def test_weights_are_verified(tmp_path, capsys):
     shard.unlink()
     with pytest.raises(FileNotFoundError, match=f"saved lacks {shard.name}, which weights.sha256 names; copy it again"):
         verify_weights(folder)
+
+
+@pytest.mark.parametrize("line", ["", "\n", f"{'0' * 64} *{WEIGHTS}\n", f"{'0' * 64}  ../{WEIGHTS}\n"])
+def test_a_damaged_list_of_hashes(tmp_path, capsys, line):
+    """It would verify nothing, or files elsewhere."""
+    folder = shutil.copytree(CHECKPOINT, tmp_path / "saved")
+    (folder / "weights.sha256").write_text(line)
+    damaged = f"{folder}/weights.sha256 is damaged: its lines must be a SHA-256"
+    with pytest.raises(OSError, match=re.escape(damaged)):
+        verify_weights(folder)
+    with pytest.raises(SystemExit):
+        push_to_hub.main(list(map(str, options_of(push_to_hub, folder, tmp_path, tmp_path))))
+    assert damaged in capsys.readouterr().err
 
 
 def test_a_shard_that_is_missing(tmp_path):

@@ -17,9 +17,9 @@ from hf_capsule_mt import modeling
 from hf_capsule_mt.checkpoints import WEIGHTS, check_folder, load_config, load_tokenizer, load_weights, tensor_files
 from hf_capsule_mt.configuration.portable import PortableConfig
 from hf_capsule_mt.modeling.checkpoint_files import WEIGHTS_INDEX
-from hf_capsule_mt.modeling.weight_hashes import write_hashes
+from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES, write_hashes
 from hf_capsule_mt.saving import explained_saving
-from hf_capsule_mt.weights import check_hashes, read_hashes
+from hf_capsule_mt.weights import check_hashes
 
 from .names import PLACEHOLDER, check_repo_id, check_revision
 
@@ -110,7 +110,7 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write what is to be sent: the model, saved anew, its tokenizer and its card."""
     check_folder(folder)
     # Checkpoints of other packages have no hashes.
-    if read_hashes(folder):
+    if (folder / WEIGHTS_HASHES).is_file():
         check_hashes(folder)
     model = load_weights(_model_class(folder), folder, dtype="auto")
     with explained_saving(target, "make room, or set TMPDIR to a folder that has some"):

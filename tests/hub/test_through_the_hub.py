@@ -1,5 +1,6 @@
 """From a command to the Hub and from there into processes with clean caches, by commands and by Trainers."""
 
+import hashlib
 import re
 from contextlib import nullcontext
 from importlib import import_module
@@ -133,8 +134,12 @@ def test_weights_of_the_hub_are_verified(hub, checkpoint, tmp_path, run_command,
     name = sorted(name for name in files if name.endswith(".safetensors"))[-1]
     flipped = bytearray(files[name])
     flipped[-8] ^= 1
+    line = f"{hashlib.sha256(b'').hexdigest()}  other.safetensors\n"
+    of_another = {"other.safetensors": b"", "weights.sha256": line.encode()}
     for changed, message in (
         ({name: bytes(flipped)}, f"{name} is not what was saved: its SHA-256 is another; copy or download it again"),
+        ({name: bytes(flipped), "weights.sha256": b""}, "weights.sha256 is damaged: its lines must be a SHA-256"),
+        ({name: bytes(flipped), **of_another}, f"{name} is not what was saved: its SHA-256 is another; copy or"),
         ({"weights.sha256": None}, "user/name does not appear to have a file named weights.sha256"),
         ({"adapter_config.json": b"{}"}, "user/name holds an adapter, adapter_config.json, with which other weights"),
     ):
