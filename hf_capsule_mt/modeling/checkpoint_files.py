@@ -113,7 +113,11 @@ def check_weight_files(checkpoint: str | os.PathLike | None, where: dict[str, An
 
 
 def check_weight_map(file: Path | None) -> None:
-    """Raise an OSError if the index of the weights' files, where there is one, is damaged or names files elsewhere."""
+    """Check the index of the weights' files, where there is one.
+
+    Raises:
+        OSError: if it is damaged, or names files elsewhere or of another format than safetensors.
+    """
     if file is None:
         return
     index = _json(file)
@@ -123,6 +127,8 @@ def check_weight_map(file: Path | None) -> None:
     for name in weight_map.values():
         if not isinstance(name, str) or name != PurePosixPath(name).name or "\\" in name or name in ("", ".."):
             raise OSError(f"{file} names {name!r:.80}; weights must be files beside it. Do not trust this checkpoint")
+        if not name.endswith(".safetensors"):
+            raise OSError(f"{file} names {name!r:.80}; weights must be in safetensors. Do not trust this checkpoint")
 
 
 def check_no_adapter(checkpoint: str | os.PathLike | None, where: dict[str, Any]) -> None:

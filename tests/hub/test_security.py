@@ -214,6 +214,18 @@ def test_the_index_of_a_variant(ours):
             load(ours, variant="fp16")
 
 
+def test_an_index_leads_to_no_other_format(ours):
+    """Transformers would unpickle what it names."""
+    weights = AutoModelForSeq2SeqLM.from_pretrained(ours).state_dict()
+    torch.save(weights, ours / "pytorch_model.bin")
+    (ours / "model.safetensors").rename(ours / "unused.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, "pytorch_model.bin")}
+    (ours / "model.safetensors.index.json").write_text(json.dumps(index))
+    for load in (load_ours, load_checked):
+        with pytest.raises(OSError, match=r"index.json names 'pytorch_model.bin'; weights must be in safetensors. Do"):
+            load(ours)
+
+
 @pytest.mark.parametrize(
     ("name", "load"), [("ours", load_ours), ("ours", load_checked), ("marian", load_checked), ("marian", warm_start)]
 )
