@@ -21,7 +21,7 @@ from hf_capsule_mt.trainer_state import step_of
 from hf_capsule_mt.training.averaging import averaged_checkpoints
 
 from .errors import report_user_errors
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 
 _DETAILS = {field.name for field in fields(CardDetails)}
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the card."""
     args = build_parser().parse_args(argv)
     check_output_file(args.output_file)
+    check_distinct([("--output_file", args.output_file)], [args.run_record, args.speed, *args.evaluations])
     folder = args.output_file.absolute().parent
     given = {name: value for name, value in vars(args).items() if name in _DETAILS and value is not None}
     card = make_model_card(

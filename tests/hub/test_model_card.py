@@ -257,6 +257,17 @@ def test_the_command_names_broken_files(tmp_path, capsys, text, message):
     assert not (tmp_path / "README.md").exists()
 
 
+@pytest.mark.parametrize("option", ["--run_record", "--evaluations", "--speed"])
+def test_the_command_does_not_replace_what_it_reads(tmp_path, capsys, option):
+    kept = tmp_path / "record.json"
+    kept.write_text("{}")
+    others = ["--run_record", str(RECORDS / "multi30k_em-routing_run_record.json")]
+    with pytest.raises(SystemExit):
+        main([*others, option, str(kept), "--output_file", f"{tmp_path}/../{tmp_path.name}/record.json"])
+    assert "record.json, which is another file of this command, and would be lost" in capsys.readouterr().err
+    assert kept.read_text() == "{}"
+
+
 def test_where_a_local_checkpoint_started(record):
     for path, shown in (("runs/plain/seed1", "runs/plain/seed1"), ("/home/me/plain", "plain")):
         others = {**record.model.others, "model_name_or_path": path}
