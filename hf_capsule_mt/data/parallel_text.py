@@ -82,7 +82,8 @@ def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, t
     """Raise a ValueError unless [`write_parallel_text`] can write to files of these names."""
     formats = [file_format(Path(file)) for file in files]
     only_read = [file for file in files if Path(file).suffix in (".bz2", ".xz", ".zst")]
-    if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(set(files)) < len(formats) or only_read:
+    names = {Path(file).resolve() for file in files}
+    if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(names) < len(formats) or only_read:
         raise ValueError(
             "name a source and a target file of plain text, or one .tsv or .jsonl file (each may be .gz), not "
             f"{', '.join(map(str, files)) or 'nothing'}"

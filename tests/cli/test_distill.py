@@ -177,7 +177,7 @@ def error_of(arguments, capsys):
         (["--train_file", "nowhere.en"], "nowhere.en, which is not a file"),
         (["--output_file", "one"], "name a source and a target file"),
         (["--output_file", "a.en", "a.en"], "name a source and a target file"),
-        (["--output_file", "a.en", "./a.en"], "--output_file names a.en, which is another file of this command"),
+        (["--output_file", "a.en", "./a.en"], "name a source and a target file"),
         (["--output_file", "out.jsonl"], "needs source_lang and target_lang"),
         (["--output_file", "nowhere/out.tsv"], "the folder of nowhere/out.tsv does not exist"),
         (["--model", "/nowhere"], "/nowhere is not a folder"),

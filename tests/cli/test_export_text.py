@@ -28,6 +28,7 @@ def test_files(dataset, tmp_path, capsys):
     ("options", "message"),
     [
         (["--output_file", "one.en"], "name a source and a target file"),
+        (["--output_file", "a.en", "../{folder}/a.en"], "name a source and a target file"),
         (["--output_file", "nowhere/a.en", "nowhere/a.de"], "the folder of nowhere/a.en does not exist"),
         (["--output_file", "a.en", "a.de", "--source_lang", "fr"], 'no language "fr", only en, de'),
     ],
@@ -35,7 +36,7 @@ def test_files(dataset, tmp_path, capsys):
 def test_mistakes(dataset, tmp_path, capsys, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as exit_:
-        main([*dataset, *options])
+        main([*dataset, *(option.format(folder=tmp_path.name) for option in options)])
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["pairs"]
