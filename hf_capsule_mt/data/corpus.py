@@ -24,7 +24,7 @@ from hf_capsule_mt.records import ReadReport
 
 from .columns import Columns, RawPair
 from .pair_files import Corpus, read_shard, useful_pairs
-from .parallel_text import hub_pairs
+from .parallel_text import hub_pairs, load_split
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -90,10 +90,10 @@ def read_hub_corpus(
     With `streaming` nothing but this split is downloaded.
 
     Raises:
-        ValueError: no such configuration, split, column or language, or no useful pair.
+        ValueError: no such configuration, split, column or language, a damaged file, or no useful pair.
         OSError: no such data set.
     """
-    from datasets import load_dataset, load_dataset_builder
+    from datasets import load_dataset_builder
 
     where = f"{dataset_name}, split {split}"
     if streaming:
@@ -101,7 +101,7 @@ def read_hub_corpus(
         # Its folder is named by the data files and the revision.
         source, dataset = str(builder.cache_dir), builder.as_streaming_dataset(split)
     else:
-        dataset = load_dataset(dataset_name, dataset_config_name, split=split)
+        dataset = load_split(dataset_name, dataset_config_name, split)
         source = dataset._fingerprint
     identity = {"dataset": source, "split": split, "columns": dataclasses.asdict(columns)}
     return _cached(identity, lambda: hub_pairs(dataset, columns, where), where)

@@ -5,6 +5,7 @@ What a corpus is, and what is dropped or an error: [`hf_capsule_mt.data.pair_fil
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,7 +140,7 @@ def load_hub_parallel_text(
     """Read all pairs of a data set of the Hub or of a local folder, by languages or columns of these names.
 
     Raises:
-        ValueError: no such configuration, split, column or language, or no pair left.
+        ValueError: no such configuration, split, column or language, a damaged file, or no pair left.
         OSError: no such data set.
     """
     where = f"{dataset_name}, split {split}"
@@ -158,23 +159,52 @@ def each_hub_source(
 def _of_hub(
     dataset_name: str, dataset_config_name: str | None, split: str, source_lang: str, target_lang: str
 ) -> Iterator[RawPair]:
+    dataset = load_split(dataset_name, dataset_config_name, split)
+    return hub_pairs(dataset, Columns(source_lang, target_lang), f"{dataset_name}, split {split}")
+
+
+def load_split(
+    dataset_name: str, dataset_config_name: str | None, split: str, *, streaming: bool = False
+) -> "Dataset | IterableDataset":
+    """Load a split of a data set of the Hub or of a local folder.
+
+    Raises:
+        ValueError: no such configuration or split, or a damaged file.
+        OSError: no such data set.
+    """
     from datasets import load_dataset
 
-    dataset = load_dataset(dataset_name, dataset_config_name, split=split)
-    return hub_pairs(dataset, Columns(source_lang, target_lang), f"{dataset_name}, split {split}")
+    with _explained(f"{dataset_name}, split {split}"):
+        return load_dataset(dataset_name, dataset_config_name, split=split, streaming=streaming)
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    """Make a ValueError that names the data at `where` of errors that a damaged file raises in `datasets`."""
+    from datasets.exceptions import DatasetGenerationError
+    from pyarrow import ArrowInvalid
+
+    try:
+        yield
+    except (DatasetGenerationError, ArrowInvalid, UnicodeDecodeError) as error:
+        cause = (error.__cause__ or error) if isinstance(error, DatasetGenerationError) else error
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())
+        raise ValueError(f"{where} cannot be read: {reason:.500}; mend its files, or name other data") from error
 
 
 def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str) -> Iterator[RawPair]:
     """Yield the pairs of a data set, those of no use among them.
 
     Raises:
-        ValueError: about the data at `where`, if there are no such columns or languages.
+        ValueError: about the data at `where`, if there are no such columns or languages, or a file is damaged.
     """
     # Of a stream they may not be known before it is read.
     if dataset.column_names is not None:
         dataset = dataset.select_columns(columns.wanted(dataset.column_names, where))
-    for row in dataset:
-        yield columns.pick(row, where)
+    # Of a stream a damaged file shows here.
+    with _explained(where):
+        for row in dataset:
+            yield columns.pick(row, where)
 
 
 def read_lines(path: str | Path) -> list[str]:

@@ -21,6 +21,7 @@ from .batching import TokenBudgetBatchSampler
 from .columns import Columns, RawPair
 from .corpus import tokenize_batch
 from .pair_files import Corpus, Shard, read_shard, useful_pairs
+from .parallel_text import load_split
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -86,13 +87,11 @@ def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, col
     """Return rows of a data set of the Hub, which are downloaded as they are read, in the same order in every pass.
 
     Raises:
-        ValueError: no such configuration, split or column.
+        ValueError: no such configuration, split or column, or a damaged file.
         OSError: no such data set.
     """
-    from datasets import load_dataset
-
     where = f"{dataset_name}, split {split}"
-    stream = load_dataset(dataset_name, dataset_config_name, split=split, streaming=True)
+    stream = load_split(dataset_name, dataset_config_name, split, streaming=True)
     if stream.column_names is not None:
         stream = stream.select_columns(columns.wanted(stream.column_names, where))
     order = _digest([dataset_name, str(dataset_config_name), split])

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.pair_files import find_corpora
-from hf_capsule_mt.data.parallel_text import load_hub_parallel_text, read_lines, read_parallel_text
+from hf_capsule_mt.data.parallel_text import (
+    hub_pairs,
+    load_hub_parallel_text,
+    load_split,
+    read_lines,
+    read_parallel_text,
+)
 
 SEGMENT = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
     lambda text: text.strip() and not text.endswith("\r") and not text.startswith("\ufeff")
@@ -324,6 +330,30 @@ def test_hub_data_set(hub_folder):
     assert pairs_of(text) == [("a", "ä"), ("d\u2028", "D")]
     assert vars(text.report) == {"read": 4, "kept": 2, "empty": 2, "invalid_utf8": 0}
     assert pairs_of(load_hub_parallel_text(hub_folder, None, "validation", "de", "en")) == [("E", "e")]
+
+
+def stream(folder):
+    dataset = load_split(str(folder), None, "train", streaming=True)
+    return list(hub_pairs(dataset, Columns("en", "de"), f"{folder}, split train"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("train.jsonl", jsonl(("a", "b")) + '{"translation": {"en": "c",\n', "JSON parse error"),
+        ("train.csv", b"en,de\na\xe4,b\n", "can't decode byte 0xe4"),
+        ("train.parquet", b"PAR1", "[Pp]arquet"),
+    ],
+)
+def test_a_damaged_data_set(hub_folder, tmp_path, name, content, reason):
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    write(folder / name, content)
+    message = rf"bad, split train cannot be read: \w+: .*{reason}.*; mend its files, or name other data"
+    with pytest.raises(ValueError, match=message):
+        load_hub_parallel_text(str(folder), None, "train", "en", "de")
+    with pytest.raises(ValueError, match=message):
+        stream(folder)
 
 
 def test_hub_data_set_errors(hub_folder, tmp_path):
