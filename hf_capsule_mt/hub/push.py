@@ -1,5 +1,6 @@
 """Send a checkpoint of this package to the Hub: checked, with its source and its card, in one commit."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,7 @@ def push_checkpoint(
 def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write what is to be sent: the model, saved anew, its tokenizer and its card."""
     check_folder(folder)
+    card = _card(folder, repo_id)
     # Checkpoints of other packages have no hashes.
     if (folder / WEIGHTS_HASHES).is_file():
         check_hashes(folder)
@@ -117,17 +119,33 @@ def _export(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
         model.save_pretrained(target)
         _put_back_weights(folder, target)
         load_tokenizer(folder).save_pretrained(target)
-    if (folder / CARD).is_file():
-        card = (folder / CARD).read_text(encoding="utf-8").replace(PLACEHOLDER, repo_id)
-        (target / CARD).write_text(card, encoding="utf-8")
-        if repo_id not in card:
-            logger.warning(
-                f"{folder / CARD} does not name {repo_id}, so its examples load another model; hf-capsule-mt "
-                f"write_model_card --repo_id {repo_id} writes one"
-            )
-    else:
+    if card is None:
         logger.warning(f"{folder} has no model card, {CARD}; hf-capsule-mt write_model_card writes one")
+    else:
+        (target / CARD).write_text(card, encoding="utf-8")
     return model
+
+
+def _card(folder: Path, repo_id: str) -> str | None:
+    """Return the model card in a folder, with the name of the repository; None if there is none.
+
+    Raises:
+        ValueError: if it is not UTF-8.
+    """
+    file = folder / CARD
+    if not file.is_file():
+        return None
+    try:
+        card = file.read_text(encoding="utf-8").replace(PLACEHOLDER, repo_id)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: {error}; convert it, for example by iconv") from error
+    # Not within a longer name.
+    if re.search(rf"(?<![\w.-]){re.escape(repo_id)}(?![\w-]|\.\w)", card) is None:
+        logger.warning(
+            f"{file} does not name {repo_id}, so its examples load another model; hf-capsule-mt "
+            f"write_model_card --repo_id {repo_id} writes one"
+        )
+    return card
 
 
 def _put_back_weights(folder: Path, target: Path) -> None:

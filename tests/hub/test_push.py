@@ -327,11 +327,29 @@ def test_weights_are_sent_as_they_lie(hub, checkpoint, tmp_path):
         assert sent[name] == (folder / name).read_bytes()
 
 
-def test_a_card_of_another_model(hub, checkpoint, tmp_path, caplog):
+@pytest.mark.parametrize("other", ["somebody/else", "user/name-2", "user/name.v2", "other-user/name"])
+def test_a_card_of_another_model(hub, checkpoint, tmp_path, caplog, other):
     folder = shutil.copytree(checkpoint, tmp_path / "named")
-    (folder / "README.md").write_text(CARD.replace("USER/NAME", "somebody/else"))
+    (folder / "README.md").write_text(CARD.replace("USER/NAME", other))
     push(hub, folder)
     assert "README.md does not name user/name, so its examples load another model" in caplog.text
+
+
+def test_a_card_that_names_the_repository(hub, checkpoint, tmp_path, caplog):
+    folder = shutil.copytree(checkpoint, tmp_path / "named")
+    (folder / "README.md").write_text(f"{CARD.replace('USER/NAME', 'A model')}It is user/name.\n")
+    push(hub, folder)
+    assert "does not name" not in caplog.text
+
+
+def test_a_card_that_is_not_utf8(hub, checkpoint, tmp_path):
+    """It is read before the weights, which take longer."""
+    folder = shutil.copytree(checkpoint, tmp_path / "latin")
+    (folder / "README.md").write_bytes("# Übersetzer".encode("latin-1"))
+    (folder / "weights.sha256").write_text("")
+    with pytest.raises(ValueError, match=re.escape(f"{folder}/README.md is not UTF-8: 'utf-8' codec can't decode")):
+        push(hub, folder)
+    assert not hub.requests
 
 
 def test_no_room_to_save(hub, checkpoint, monkeypatch):
