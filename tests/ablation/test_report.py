@@ -244,7 +244,8 @@ def test_questions_on_the_page(study, tmp_path):
             options |= {"method": "em-routing", "config": {"routing_iterations": iterations}}
             write_record(records, f"two_em-T{iterations}{marked}", 100.0, statistics=[RIGHT] * 16, **options)
     (tmp_path / "page.md.jinja").write_text(
-        "{{ criterion }}\n{% for each in questions %}{{ each.name }}|{{ each.asks }}|{{ each.effect }}|{{ each.answer }}|{{ each.why }}"
+        "{{ criterion }}\n{% for each in questions %}{{ each.name }}|{{ each.asks }}|{{ each.effect }}|"
+        "{{ each.answer }}|{{ each.why }}"
         "\n\n{{ each.table }}\n{% endfor %}{{ compared('em-T1', 'plain', 'test') }}"
     )
     path = records / "two_em-T2_run_record.json"
