@@ -41,7 +41,7 @@ from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
 from . import decoding
 from .errors import report_user_errors
-from .input import check_input_file
+from .input import check_input_file, files_of_dataset
 from .output import check_distinct, check_output_file
 from .parser import CommandParser, at_least
 from .processes import leave_group_at_exit
@@ -125,7 +125,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
-    check_distinct((("--output_file", Path(file)) for file in args.output_file), map(Path, args.train_file))
+    inputs = [*map(Path, args.train_file), *files_of_dataset(args.dataset_name)]
+    check_distinct((("--output_file", Path(file)) for file in args.output_file), inputs)
 
 
 def _look_through(args: argparse.Namespace) -> tuple[int, str]:

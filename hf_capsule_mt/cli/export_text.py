@@ -11,7 +11,8 @@ from pathlib import Path
 from hf_capsule_mt.data.parallel_text import check_parallel_files, load_hub_parallel_text, write_parallel_text
 
 from .errors import report_user_errors
-from .output import check_output_file
+from .input import files_of_dataset
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 
 
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
+    outputs = (("--output_file", Path(file)) for file in args.output_file)
+    check_distinct(outputs, files_of_dataset(args.dataset_name))
     languages = args.source_lang, args.target_lang
     text = load_hub_parallel_text(args.dataset_name, args.dataset_config_name, args.split, *languages)
     write_parallel_text(args.output_file, text.sources, text.targets, *languages)

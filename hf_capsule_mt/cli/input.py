@@ -1,6 +1,6 @@
 """The files that a command reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 
@@ -8,6 +8,12 @@ def check_input_file(option: str, path: Path, pipe: bool = False) -> None:
     """Raise a FileNotFoundError unless there is a file at `path`, which `option` names, or a pipe where one will do."""
     if not (path.is_file() or (pipe and path.is_fifo())):
         raise FileNotFoundError(f"{option} names {path}, which is not a file; check the path")
+
+
+def files_of_dataset(name: str | None) -> Iterator[Path]:
+    """Yield the files of a data set that is a folder; one of the Hub has none here."""
+    if name is not None:
+        yield from (path for path in Path(name).rglob("*") if path.is_file())
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
