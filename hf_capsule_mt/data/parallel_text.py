@@ -174,12 +174,12 @@ def load_split(
     """
     from datasets import load_dataset
 
-    with _explained(f"{dataset_name}, split {split}"):
+    with explained_data(f"{dataset_name}, split {split}"):
         return load_dataset(dataset_name, dataset_config_name, split=split, streaming=streaming)
 
 
 @contextmanager
-def _explained(where: str) -> Iterator[None]:
+def explained_data(where: str) -> Iterator[None]:
     """Make a ValueError that names the data at `where` of errors that a damaged file raises in `datasets`."""
     from datasets.exceptions import DatasetGenerationError
     from pyarrow import ArrowInvalid
@@ -202,7 +202,7 @@ def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str
     if dataset.column_names is not None:
         dataset = dataset.select_columns(columns.wanted(dataset.column_names, where))
     # Of a stream a damaged file shows here.
-    with _explained(where):
+    with explained_data(where):
         for row in dataset:
             yield columns.pick(row, where)
 

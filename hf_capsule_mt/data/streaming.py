@@ -21,7 +21,7 @@ from .batching import TokenBudgetBatchSampler
 from .columns import Columns, RawPair
 from .corpus import tokenize_batch
 from .pair_files import Corpus, Shard, read_shard, useful_pairs
-from .parallel_text import load_split
+from .parallel_text import explained_data, load_split
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
@@ -283,10 +283,11 @@ class TokenBudgetStream(TorchIterableDataset):
         if before is not None:
             rows.load_state_dict(before)
         # Unlike `iter(rows)` it is the same in the worker of a dataloader.
-        for chunk in rows.iter(self.window):
-            after = rows.state_dict()
-            yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
-            before = after
+        with explained_data(self.rows.name):
+            for chunk in rows.iter(self.window):
+                after = rows.state_dict()
+                yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
+                before = after
 
     def _tokenize(
         self, rows: list[dict[str, Any]], number: int, report: ReadReport

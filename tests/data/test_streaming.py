@@ -162,6 +162,13 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
         )
 
 
+def test_a_damaged_stream_is_named(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"translation": {"en": "a", "de": "b"}}\n{"translation": {"en":\n')
+    rows = hub_rows(str(tmp_path), None, "train", Columns("en", "de"))
+    with pytest.raises(ValueError, match=r"split train cannot be read: .*JSON parse error"):
+        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
+
+
 def test_rows_know_the_columns_that_they_are_read_by(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"en": "a", "de": "b"}\n')
     columns = Columns("en", "de")
