@@ -3,6 +3,7 @@
 Importing this module imports that library, and lets `evaluate.evaluator("translation")` take a pipeline.
 """
 
+from inspect import signature
 from typing import Any
 
 import datasets
@@ -79,19 +80,20 @@ class PipelineEvaluator(TranslationEvaluator):
     That of evaluate 0.4.6 asks whether a pipeline is a TensorFlow model, of a class that Transformers 5 does not have.
     """
 
-    def compute(self, *args: Any, strategy: str = "simple", metric: Any = None, **kwargs: Any) -> dict[str, Any]:
+    def compute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the scores and the time taken.
 
         Raises:
             ValueError: before anything is translated, if `strategy` is "bootstrap", which takes metrics of numbers,
                 and the `metric` is one of several fields.
         """
-        if strategy == "bootstrap" and isinstance(metric, TranslationScores):
+        given = signature(super().compute).bind(*args, **kwargs).arguments
+        if given.get("strategy") == "bootstrap" and isinstance(given.get("metric"), TranslationScores):
             raise ValueError(
                 "strategy is 'bootstrap', which TranslationScores has no single number for; leave it out, or compare "
                 "written translations with hf-capsule-mt evaluate --compare"
             )
-        return super().compute(*args, strategy=strategy, metric=metric, **kwargs)
+        return super().compute(*args, **kwargs)
 
     def prepare_pipeline(self, model_or_pipeline: Any, *args: Any, **kwargs: Any) -> Pipeline:
         """Return the pipeline that was given, or one of the model or name that was."""

@@ -47,6 +47,8 @@ def test_uneven_references(metric):
 def test_no_bootstrap(metric):
     with pytest.raises(ValueError, match="TranslationScores has no single number"):
         evaluate.evaluator("translation").compute("never loaded", metric=metric, strategy="bootstrap")
+    with pytest.raises(ValueError, match="TranslationScores has no single number"):
+        evaluate.evaluator("translation").compute("never loaded", None, None, None, metric, None, "bootstrap")
 
 
 @pytest.mark.parametrize("given", ["folder", "model", "pipeline"])
