@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if references is not None:
         check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
     _check_config(args)
+    # Before anything is translated; a line whose translation is blank is not there either, in the end.
     pairs = enumerate(zip(lines, references or lines))
     _lines_to_draw(args, [index for index, pair in pairs if all(map(str.strip, pair))])
     state = decoding.process_state(args.device)

@@ -138,9 +138,12 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
     """Read the texts, or translate; None in processes that only help with translating."""
     references = [read_lines(file) for file in args.references]
     sources = None if args.sources is None else read_lines(args.sources)
+    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
     if args.input_file is not None:
+        # What is wrong with them would be seen too late.
+        check_line_counts({f"--input_file {args.input_file}": sources, **others})
         evaluate_length.check_sources(args, sources)
-        translations = evaluate_translation.translate_input(args, sources, references)
+        translations = evaluate_translation.translate_input(args)
         return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
     files = args.compare or [args.hypotheses]
     short = {file.name for file in files}
@@ -149,7 +152,6 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
         raise ValueError(f"--compare names a file twice: {' '.join(names)}")
     systems = {name: read_lines(file) for name, file in zip(names, files)}
     option = "--hypotheses" if args.compare is None else "--compare"
-    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
     if sources is not None:
         others[f"--sources {args.sources}"] = sources
     check_line_counts({f"{option} {file}": lines for file, lines in zip(files, systems.values())} | others)

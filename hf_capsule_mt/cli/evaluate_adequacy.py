@@ -102,7 +102,6 @@ def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[ali
 
 def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
     state = decoding.process_state(args.device)
-    decoding.pin_revision(args)
     model, tokenizer = decoding.load(args, state)
     targets = [*texts.references, *texts.systems.values()]
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:

@@ -1,7 +1,6 @@
 """`--input_file` of `hf-capsule-mt evaluate`: a model translates it before the scoring."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from accelerate import PartialState
@@ -10,7 +9,7 @@ from hf_capsule_mt.data.pair_files import check_two_files
 from hf_capsule_mt.data.parallel_text import read_lines
 
 from . import decoding
-from .input import check_input_file, check_line_counts
+from .input import check_input_file
 from .output import check_output_file
 from .parser import refuse_options
 from .translate import translate_windows
@@ -48,21 +47,8 @@ def check_options(args: argparse.Namespace) -> None:
         check_output_file(args.translations_file)
 
 
-def translate_input(
-    args: argparse.Namespace, sources: Sequence[str], references: Sequence[Sequence[str]]
-) -> list[str] | None:
-    """Return the translations of the file; None in processes that only help with them.
-
-    Args:
-        args: the options.
-        sources: lines of the file.
-        references: lines of each file of references.
-
-    Raises:
-        ValueError: if a file of references has another number of lines, which would be seen too late.
-    """
-    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
-    check_line_counts({f"--input_file {args.input_file}": sources, **others})
+def translate_input(args: argparse.Namespace) -> list[str] | None:
+    """Return the translations of the file; None in processes that only help with them."""
     found = [line for window in translate_windows(args, args.translations_file) for line in window]
     if not PartialState().is_main_process:
         return None
