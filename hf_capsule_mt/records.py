@@ -143,7 +143,7 @@ class RunRecord(Record):
     pairs: PairCounts | None
     """Likewise."""
     validation_pairs: ValidationCounts | None = None
-    """None without validation text; records of earlier releases lack it."""
+    """None without validation text, and in older records."""
     mixed_precision: str = "no"
     processes: int
     updates: int
@@ -201,7 +201,7 @@ class EvaluationRecord(Record):
     scores: dict[str, Score] | None = None
     """Scores by metric; None where systems were compared."""
     bleu_statistics: dict[str, str] | None = None
-    """What BLEU was computed from, of every sentence; records of earlier releases lack it."""
+    """What BLEU was computed from, of every sentence; older records lack it."""
     comparison: dict[str, Any] | None = None
     by_length: dict[str, Any] | None = None
     adequacy: dict[str, Any] | None = None

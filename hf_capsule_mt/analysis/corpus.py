@@ -10,11 +10,11 @@ from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     encode_lines,
     generate_batches,
-    source_limit,
     tokenize_targets,
     with_end,
     words_before_end,
 )
+from hf_capsule_mt.source_limits import source_limit
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,12 @@ class Table(NamedTuple):
     note: str
 
 
-def record_routing(
-    statistics: RoutingStatistics, tokenizer: PreTrainedTokenizerBase, *, most_words: int = 10, least_count: int = 5
-) -> dict[str, Any]:
+def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return the numbers, for JSON.
 
     Args:
         statistics: of a corpus.
         tokenizer: the model's, for words.
-        most_words: words that are told of every capsule.
-        least_count: of these words; rarer ones are left out.
 
     Returns:
         * "routing": by name the "entropy" (nats) and "diversity" by iteration, numbers of "routings", "inputs" and
@@ -46,7 +42,7 @@ def record_routing(
                     {"piece": source_subwords(tokenizer, [word])[0], "share": share, "count": count}
                     for word, share, count in one
                 ]
-                for one in shares.largest(most_words, least_count)
+                for one in shares.largest()
             ]
             for name, shares in statistics.word_shares.items()
         },

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.export import export_checkpoint
+from hf_capsule_mt.export.checkpoint import export_checkpoint
 from hf_capsule_mt.export.formats import SUFFIXES
 
 from . import decoding

@@ -13,9 +13,9 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import pre_tokenizers
 from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from .batching import TokenBudgetBatchSampler
 from .rows import fast_rows, longest_sides
@@ -60,7 +60,7 @@ class BPEDropout:
         merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
         self._ranks = {merge: rank for rank, merge in enumerate(merges)}
         self._pre_tokenizer = backend.pre_tokenizer
-        self._bytes = {symbol: number for number, symbol in _byte_alphabet().items()}
+        self._bytes = {symbol: number for number, symbol in bytes_to_unicode().items()}
         self._without_dropout = lru_cache(_REMEMBERED)(self._segment_without_dropout)
 
     def __call__(
@@ -202,12 +202,3 @@ class EpochIndexSampler(TokenBudgetBatchSampler):
 
 def _merge(pieces: list[str], place: int) -> list[str]:
     return [*pieces[:place], pieces[place] + pieces[place + 1], *pieces[place + 2 :]]
-
-
-def _byte_alphabet() -> dict[int, str]:
-    """Return the letter by which byte-level BPE writes each byte (Radford et al. 2019)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {**{byte: chr(byte) for byte in printable}, **{byte: chr(256 + i) for i, byte in enumerate(others)}}
-    assert set(letters.values()) == set(pre_tokenizers.ByteLevel.alphabet())
-    return letters

@@ -55,19 +55,15 @@ def read_parallel_text(
 
 
 def each_source(
-    files: Sequence[str | Path],
-    source_lang: str | None = None,
-    target_lang: str | None = None,
-    *,
-    name: str = "training data",
+    files: Sequence[str | Path], source_lang: str | None = None, target_lang: str | None = None
 ) -> Iterator[str]:
-    """Yield the sources of the pairs that [`read_parallel_text`] keeps, as they are read; it has the arguments too.
+    """Yield the sources of the pairs that [`read_parallel_text`] keeps of training data, as they are read.
 
     Raises:
         ValueError: see there, when the place in question is read.
         OSError: see there.
     """
-    for source, _ in useful_pairs(_raw_pairs(files, source_lang, target_lang, name), ReadReport()):
+    for source, _ in useful_pairs(_raw_pairs(files, source_lang, target_lang, "training data"), ReadReport()):
         yield source
 
 

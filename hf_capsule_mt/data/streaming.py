@@ -46,14 +46,7 @@ class Rows:
     columns: Sequence[str | None] = ()
 
 
-def file_rows(
-    corpora: Sequence[Corpus],
-    columns: Columns,
-    weights: Sequence[float] = (),
-    *,
-    seed: int = 0,
-    name: str = "training data",
-) -> Rows:
+def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
     """Return rows of files. The order of the files is drawn anew in every pass.
 
     Args:
@@ -62,7 +55,6 @@ def file_rows(
         weights: how often each corpus is drawn from, in relation to the others; a pass ends when each has been read at
             least once. Without them the files of all are read one after the other, each once.
         seed: with the pass, decides the order.
-        name: what error messages call the data.
     """
 
     def of_pass(number: int) -> "IterableDataset":
@@ -70,8 +62,8 @@ def file_rows(
 
         generator = np.random.default_rng([seed, number])
         if not weights:
-            return _stream([shard for corpus in corpora for shard in corpus.shards], columns, name, generator)
-        streams = [_stream(corpus.shards, columns, name, generator) for corpus in corpora]
+            return _stream([shard for corpus in corpora for shard in corpus.shards], columns, generator)
+        streams = [_stream(corpus.shards, columns, generator) for corpus in corpora]
         shares = [weight / sum(weights) for weight in weights]
         options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
         return interleave_datasets(streams, probabilities=shares, **options)
@@ -80,7 +72,7 @@ def file_rows(
     files = (path.name for corpus in corpora for shard in corpus.shards for path in shard.paths)
     is_named = any(shard.format not in ("text", "tsv") for corpus in corpora for shard in corpus.shards)
     sides = (columns.source, columns.target) if is_named else ()
-    return Rows(of_pass, itemgetter("source", "target"), name, _digest([*files, *map(str, weights)]), sides)
+    return Rows(of_pass, itemgetter("source", "target"), "training data", _digest([*files, *map(str, weights)]), sides)
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
@@ -103,20 +95,20 @@ def _digest(words: Iterable[str]) -> str:
     return hash_text(words)[:16]
 
 
-def _stream(shards: Sequence[Shard], columns: Columns, name: str, generator: np.random.Generator) -> "IterableDataset":
+def _stream(shards: Sequence[Shard], columns: Columns, generator: np.random.Generator) -> "IterableDataset":
     from datasets import Features, IterableDataset, Value
 
     order = [shards[index] for index in generator.permutation(len(shards))]
     return IterableDataset.from_generator(
         _generate,
         features=Features({"source": Value("string"), "target": Value("string")}),
-        gen_kwargs={"shards": order, "columns": columns, "name": name},
+        gen_kwargs={"shards": order, "columns": columns},
     )
 
 
-def _generate(shards: Sequence[Shard], columns: Columns, name: str) -> Iterator[dict[str, str | None]]:
+def _generate(shards: Sequence[Shard], columns: Columns) -> Iterator[dict[str, str | None]]:
     for shard in shards:
-        for source, target in read_shard(shard, columns, name):
+        for source, target in read_shard(shard, columns):
             yield {"source": source, "target": target}
 
 

@@ -38,7 +38,6 @@ def align_words(
     *,
     more_sources: Sequence[Sequence[str]] = (),
     more_targets: Sequence[Sequence[str]] = (),
-    rel_iterations: float = 1.0,
 ) -> list[list[Alignment]]:
     """Align several streams of translations with their sources, all at once, so that one model aligns them all.
 
@@ -51,7 +50,6 @@ def align_words(
         streams: for each system, or reference, the words of every translation.
         more_sources: parallel text to learn from beside these sentences, such as the training data.
         more_targets: its translations.
-        rel_iterations: eflomal's iterations relative to its default, which falls with the number of sentences.
 
     Returns:
         For each stream the alignment of every sentence; a sentence of 1,024 words or more, or none, has no links.
@@ -69,7 +67,7 @@ def align_words(
     more = zip(map(_join, more_sources), map(_join, more_targets), strict=True)
     # Each pair once: whoever wrote a translation, it has the same alignment.
     pairs = list(dict.fromkeys([*(pair for stream in right for pair in zip(left, stream)), *more]))
-    links = dict(zip(pairs, _run_eflomal(pairs, rel_iterations), strict=True))
+    links = dict(zip(pairs, _run_eflomal(pairs), strict=True))
     return [
         [
             Alignment(len(source.split()), tuple(target.split()), links[source, target])
@@ -83,12 +81,12 @@ def _join(words: Sequence[str]) -> str:
     return " ".join(words).lower()
 
 
-def _run_eflomal(pairs: Sequence[tuple[str, str]], rel_iterations: float) -> list[tuple[tuple[int, int], ...]]:
+def _run_eflomal(pairs: Sequence[tuple[str, str]]) -> list[tuple[tuple[int, int], ...]]:
     from eflomal import Aligner
 
     sources, targets = zip(*pairs)
     # IBM model 1 and HMM. The third model expects each word to be translated as often as usual, and hides repetitions.
-    aligner = Aligner(model=2, rel_iterations=rel_iterations)
+    aligner = Aligner(model=2)
     with TemporaryDirectory() as folder:
         links_file = Path(folder, "links")
         aligner.align(sources, targets, links_filename_fwd=str(links_file))

@@ -75,7 +75,7 @@ def compare_decoders(
         found[f"plain {GENERATE}"] = partial(_generate, plain, workload.num_beams, None)
     found |= decoders(model, workload.num_beams)
     batches = decoding_batches(workload, config.vocab_size, device)
-    runs = [partial(_run, decoder, workload.new_tokens) for decoder in found.values()]
+    runs = [partial(decoder, new_tokens=workload.new_tokens) for decoder in found.values()]
     seconds = take_turns(runs, batches, device)[workload.warmup_rounds :]
     rates = {name: [workload.batch_size / time for time in times] for name, times in zip(found, zip(*seconds))}
     if memory_length is None:
@@ -85,10 +85,6 @@ def compare_decoders(
     of_torch = {name: decoder for name, decoder in found.items() if not name.startswith("CTranslate2")}
     runs = {name: partial(decoder, batch, memory_length) for name, decoder in of_torch.items()}
     return Decoders(rates, {name: peak_of_live_tensors(run) for name, run in runs.items()})
-
-
-def _run(decoder: Decoder, new_tokens: int, batch: Batch) -> object:
-    return decoder(batch, new_tokens)
 
 
 def _generate(model: PreTrainedModel, num_beams: int, precision: str | None, batch: Batch, new_tokens: int) -> Tensor:

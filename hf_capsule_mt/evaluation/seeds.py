@@ -45,7 +45,6 @@ def compare_seeds(
     system: Sequence[np.ndarray],
     *,
     samples: dict[str, int] = SAMPLES,
-    seed: int = 12345,
 ) -> SeedComparison:
     """Compare the runs of a system with those of a baseline by BLEU.
 
@@ -53,7 +52,6 @@ def compare_seeds(
         baseline: the statistics of each of its runs, `[sentences, 10]`: see [`sentence_statistics`].
         system: those of the runs of the system, as many; runs in the same place share a seed.
         samples: of "bootstrap" and of "randomization".
-        seed: of what is drawn.
 
     Raises:
         ValueError: if numbers of runs or of sentences differ, or there is no run.
@@ -63,7 +61,7 @@ def compare_seeds(
     if len(sizes := {len(run) for run in (*baseline, *system)}) > 1:
         raise ValueError(f"runs have {' or '.join(map(str, sorted(sizes)))} sentences; compare those of one test set")
     old, new = (np.stack(runs).astype(np.float64) for runs in (baseline, system))
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(12345)
     before, after = (float(bleu(each.sum(1)).mean()) for each in (old, new))
     low, high = np.percentile(_differences(old, new, samples["bootstrap"], generator), [2.5, 97.5])
     p_value = _randomization(old, new, samples["randomization"], generator)

@@ -4,6 +4,7 @@ Li et al. 2019 use paired bootstrap resampling (Koehn 2004), Dou et al. 2019 the
 Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sacreBLEU's.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,10 +129,7 @@ def sign_test_p_value(better: int, worse: int) -> float:
     Exact for any number of sentences: whole numbers until the last division.
     """
     total = better + worse
-    combinations = tail = 1
-    for index in range(min(better, worse)):
-        combinations = combinations * (total - index) // (index + 1)
-        tail += combinations
+    tail = sum(math.comb(total, fewer) for fewer in range(min(better, worse) + 1))
     return min(1.0, 2 * tail / 2**total)
 
 

@@ -139,7 +139,7 @@ def training_batches(workload: Workload, vocab_size: int, device: torch.device) 
     lengths = _draw_lengths(_POOL, generator)
     sampler = TokenBudgetBatchSampler(lengths, workload.max_tokens, seed=workload.seed)
     batches = islice(cycle(sampler), workload.warmup_rounds + workload.rounds)
-    return [_batch([lengths[index] for index in indices], vocab_size, generator, device) for indices in batches]
+    return [random_batch([lengths[index] for index in indices], vocab_size, generator, device) for indices in batches]
 
 
 def memory_batch(workload: Workload, vocab_size: int, device: torch.device) -> Batch:
@@ -149,7 +149,7 @@ def memory_batch(workload: Workload, vocab_size: int, device: torch.device) -> B
     """
     generator = torch.Generator().manual_seed(workload.seed)
     lengths = [(MEMORY_LENGTH, MEMORY_LENGTH)] * max(1, workload.max_tokens // MEMORY_LENGTH)
-    return _batch(lengths, vocab_size, generator, device)
+    return random_batch(lengths, vocab_size, generator, device)
 
 
 def update_memory(model: PreTrainedModel, trainer: Callable[[Batch], None], batch: Batch) -> int:
@@ -172,7 +172,7 @@ def decoding_batches(workload: Workload, vocab_size: int, device: torch.device) 
     lengths = sorted(_draw_lengths(size * (workload.warmup_rounds + workload.rounds), generator))
     batches = []
     for start in range(0, len(lengths), size):
-        batch = _batch(lengths[start : start + size], vocab_size, generator, device)
+        batch = random_batch(lengths[start : start + size], vocab_size, generator, device)
         del batch["labels"]
         batches.append(batch)
     return batches
@@ -192,9 +192,10 @@ def long_batch(sentences: int, length: int, vocab_size: int, device: torch.devic
     return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
 
 
-def _batch(
+def random_batch(
     lengths: Sequence[tuple[int, int]], vocab_size: int, generator: torch.Generator, device: torch.device
 ) -> Batch:
+    """Return pairs of random words, of so many on each side."""
     sources, targets = (
         [torch.randint(FIRST_WORD, vocab_size, (length,), generator=generator) for length in side]
         for side in zip(*lengths)

@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 from hf_capsule_mt.markdown import markdown_table
 from hf_capsule_mt.records import Environment, Measurement, TimeByLengthRecord, TimeByLengthSettings
 
-from .speed import FIRST_WORD, Batch, check_numbers, check_positions, decode, make_trainer, seconds
+from .speed import Batch, check_numbers, check_positions, decode, make_trainer, random_batch, seconds
 
 KINDS = ("training", "decoding")
 
@@ -50,7 +50,9 @@ def measure_time_by_length(
             for kind, runs in zip(KINDS, (trainers, decoders), strict=True):
                 for row, model in models.items():
                     model.train(kind == "training")
-                    time = seconds(runs[row], _batch(configs[row], batch_size, length, seed, device), device)
+                    generator = torch.Generator().manual_seed(seed)
+                    batch = random_batch([(length, length)] * batch_size, configs[row].vocab_size, generator, device)
+                    time = seconds(runs[row], batch, device)
                     if number > 0:
                         yield Measurement(row, kind, length, time)
 
@@ -127,10 +129,3 @@ def _check(configs: Mapping[str, PreTrainedConfig], lengths: Sequence[int], batc
     check_numbers({"batch_size": batch_size, "rounds": rounds, "lengths": min(lengths)})
     for row, config in configs.items():
         check_positions(row, config, max(lengths))
-
-
-def _batch(config: PreTrainedConfig, batch_size: int, length: int, seed: int, device: torch.device) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    shape = (batch_size, length)
-    words = [torch.randint(FIRST_WORD, config.vocab_size, shape, generator=generator).to(device) for _ in range(2)]
-    return {"input_ids": words[0], "attention_mask": torch.ones_like(words[0]), "labels": words[1]}

@@ -31,7 +31,6 @@ def translate_lines(
     lines: Sequence[str],
     *,
     max_tokens_per_batch: int = 4096,
-    on_batch: Callable[[dict[int, str]], None] | None = None,
     **options: Any,
 ) -> list[str]:
     """Translate every line. Which lines share a batch changes nothing but the rounding, unless `early_stopping="never"`
@@ -42,7 +41,6 @@ def translate_lines(
         tokenizer: the model's.
         lines: one segment each. A blank one is not shown to the model; its translation is empty.
         max_tokens_per_batch: the most source tokens in a batch, padding included.
-        on_batch: called after each batch with its translations by index of the line.
         **options: `max_new_tokens` and `engine` (see `generate_batches`), and options of `generate()`, such as
             `num_beams=5`.
 
@@ -58,8 +56,6 @@ def translate_lines(
     translations = {}
     for batch in translate_batches(model, tokenizer, encoded, batches, **options):
         translations.update(batch)
-        if on_batch is not None:
-            on_batch(batch)
     return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
 
 

@@ -19,13 +19,13 @@ from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     decode_words,
     generate_batches,
-    source_limit,
     tokenize_lines,
     with_end,
     words_before_end,
 )
 from hf_capsule_mt.files import parse_json, read_json, replace_text
 from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.source_limits import source_limit
 
 _SETTINGS = "settings.json"
 

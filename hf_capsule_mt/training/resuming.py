@@ -150,7 +150,7 @@ def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: Tr
     if args.ignore_data_skip:
         return
     there = _batches_in(checkpoint)
-    # Of an earlier version's run nothing else is known.
+    # Of a run whose state does not tell, the processes alone are known.
     compared = [name for name in here if name in there and (name != "processes" or len(there) == 1)]
     name = next((name for name in compared if there[name] != here[name]), None)
     if name is not None:

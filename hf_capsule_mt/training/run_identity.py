@@ -49,7 +49,7 @@ class RunIdentity(TrainerCallback, ExportableState):
         self.data_began = tuple(there.get("data_began", (0, 0)))
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Make the entry that the Trainer fills; the state of a checkpoint of an earlier version has none."""
+        """Make the entry that the Trainer fills; the state of a checkpoint of a plain Trainer has none."""
         state.stateful_callbacks.setdefault(type(self).__name__, self.state())
 
 

@@ -63,10 +63,8 @@ def test_a_batch_translates_as_its_lines_alone(model, tokenizer, options, budget
 
 def test_blank_lines_are_not_translated(model, tokenizer):
     lines = ["", "a b c", " \t", "a"]
-    shown = []
-    translations = translate_lines(model, tokenizer, lines, on_batch=shown.append)
+    translations = translate_lines(model, tokenizer, lines)
     assert [bool(text) for text in translations] == [False, True, False, True]
-    assert sorted(index for batch in shown for index in batch) == [1, 3]
     assert translate_lines(model, tokenizer, []) == []
     assert translate_lines(model, tokenizer, ["", " "]) == ["", ""]
 
