@@ -8,6 +8,7 @@ import numpy as np
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
 from hf_capsule_mt.evaluation.seeds import SAMPLES, SeedComparison, compare_seeds
 from hf_capsule_mt.evaluation.significance import significance_mark
+from hf_capsule_mt.records import RunRecord
 
 from .results import Result
 from .study import Study
@@ -29,8 +30,8 @@ class RowComparison:
     against: str
     test: str
     found: SeedComparison
-    same_text: bool = True
-    """Whether both were trained on the same text."""
+    unlike: tuple[str, ...] = ()
+    """What else is not the same in both, of some seed: "training text", "machine"."""
 
     @property
     def difference(self) -> float:
@@ -41,13 +42,13 @@ class RowComparison:
 def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]:
     """Compare every row with those that it is against, else with the study's baseline, on every test set.
 
-    Rows whose records are of an earlier release, without the statistics of their sentences, are left out.
+    Rows whose records lack the statistics of their sentences are left out.
 
     Raises:
         ValueError: if the records of a test set are of other references or another BLEU, or one is damaged.
     """
     found = []
-    texts = {(result.row.name, one.seed): one.run.data_sha256 for result in results for one in result.seeds}
+    runs = {(result.row.name, one.seed): one.run for result in results for one in result.seeds}
     for test in study.tests:
         _check_same_scores(results, test.name)
         statistics = {result.row.name: _by_seed(result, test.name) for result in results}
@@ -57,9 +58,16 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
                 both = [seed for seed in statistics[name] if seed in statistics.get(other, {})]
                 if both:
                     pair = ([statistics[each][seed] for seed in both] for each in (other, name))
-                    same_text = all(texts[name, seed] == texts[other, seed] for seed in both)
-                    found.append(RowComparison(name, other, test.name, compare_seeds(*pair), same_text))
+                    unlike = _unlike([(runs[name, seed], runs[other, seed]) for seed in both])
+                    found.append(RowComparison(name, other, test.name, compare_seeds(*pair), unlike))
     return found
+
+
+def _unlike(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:
+    """Name what is not the same in two runs of some pair, beside what their rows are."""
+    texts = any(run.data_sha256 != other.data_sha256 for run, other in pairs)
+    machines = any(run.environment.device != other.environment.device for run, other in pairs)
+    return (*(["training text"] if texts else []), *(["machine"] if machines else []))
 
 
 def _check_same_scores(results: Sequence[Result], test: str) -> None:

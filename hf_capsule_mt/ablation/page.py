@@ -15,15 +15,25 @@ from .questions import CRITERION, difference_cell, judge, question_table
 from .results import read_scores, read_speed, results_to_show
 from .steps import Plan
 from .study import Question, Study
-from .table import ADEQUACY, Table, adequacy_table, caption, curve_table, length_table, score_table, time_curve_table
+from .table import (
+    ADEQUACY,
+    Table,
+    adequacy_table,
+    caption,
+    curve_table,
+    length_table,
+    metric_table,
+    score_table,
+    time_curve_table,
+)
 
 
 def render_page(plan: Plan) -> str:
     """Return the study's own page, rendered from its template.
 
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
-    `curves`, `time_curves`, `adequacy` and, in lists, `decoding` and `lengths` of every test set; texts: `caption`,
-    `how` (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`;
+    `metrics`, `curves`, `time_curves`, `adequacy` and, in lists, `decoding` and `lengths` of every test set; texts:
+    `caption`, `how` (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`;
     `questions`, each with `name`, `asks`, `effect`, `answer`, `why` and `table`; `compared(row, against, test)`, the
     difference that the study has measured, its interval and p; `bleu(name, test)`, the BLEU that the record
     STUDY_NAME_TEST.json has; `routing(name)`, what STUDY_NAME_routing.json has, the routing.json of
@@ -41,6 +51,7 @@ def render_page(plan: Plan) -> str:
     compare = cache(partial(compare_rows, study, results))
     tables = {
         "scores": score_table(study, results, speed),
+        "metrics": metric_table(study, results),
         "curves": curve_table(results),
         "time_curves": time_curve_table(study, results, speed),
         "adequacy": adequacy_table(study, results),

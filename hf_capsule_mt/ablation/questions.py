@@ -24,7 +24,8 @@ class Verdict:
 CRITERION = (
     "Yes: with all seeds, a row has at least that much more BLEU than each row it is against, with intervals above 0 "
     f"and p < {P_VALUE:g}, on every test set. "
-    "No: every row has, on some test set, an interval that ends below what is asked for, with "
+    "No: every row has, against some row that it is against and on some test set, an interval that ends below what is "
+    "asked for, with "
     f"{_FEWEST_SEEDS} seeds or more, or with one by {_FAR:g} BLEU or more. Open: runs are missing. Undecided: all was "
     "run, and neither holds. "
     "Nothing is corrected for the number of rows."
@@ -38,8 +39,10 @@ def judge(study: Study, question: Question, comparisons: Sequence[RowComparison]
     answers = {verdict.answer for verdict in verdicts.values()}
     answer = next(each for each in ("yes", "open", "undecided", "no") if each in answers)
     found = {name: verdict for name, verdict in verdicts.items() if _of_row(study, question, name, comparisons)}
-    whys = (f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in found.items())
-    return Verdict(answer, "; ".join(whys) or _NOTHING)
+    whys = [f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in found.items()]
+    if missing := [f"`{name}`" for name in question.rows if name not in found]:
+        whys.append(f"not run: {', '.join(missing)}")
+    return Verdict(answer, "; ".join(whys) if found else _NOTHING)
 
 
 def _of_row(study: Study, question: Question, name: str, comparisons: Sequence[RowComparison]) -> list[RowComparison]:
@@ -87,11 +90,14 @@ def question_table(study: Study, question: Question, comparisons: Sequence[RowCo
             by_test = {one.test: one for one in own if one.against == other}
             cells = [difference_cell(by_test[test]) if test in by_test else "" for test in tests]
             seeds = str(min(one.found.seeds for one in by_test.values()))
-            named = other if all(one.same_text for one in by_test.values()) else f"{other} (other training text)"
+            unlike = ", ".join(f"other {what}" for what in next(iter(by_test.values())).unlike)
+            named = f"{other} ({unlike})" if unlike else other
             table.append([name, named, seeds, *cells, judge_row(study, question, name, comparisons).answer])
     return table
 
 
 def difference_cell(comparison: RowComparison) -> str:
     """Return a difference, its interval and p as text."""
-    return f"{comparison.difference:+.2f} ({interval(comparison)}), p {comparison.found.p_value:.3f}"
+    p_value = comparison.found.p_value
+    shown = f"p {p_value:.3f}" if p_value >= 0.001 else "p < 0.001"
+    return f"{comparison.difference:+.2f} ({interval(comparison)}), {shown}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 
+from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
 from hf_capsule_mt.records import Comparison, Environment, SpeedRecord
 
 from .results import Result, mean_and_spread
@@ -40,9 +41,35 @@ def score_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRe
     return table
 
 
+def metric_table(study: Study, results: Sequence[Result]) -> Table:
+    """Return what else was scored: of every test set chrF, TER and how many words there are for one of the reference.
+
+    They are means over seeds and, of more than one, the standard deviation of the sample. A metric that a record lacks
+    is left out of its mean.
+    """
+    names = {"chrf": "chrF", "ter": "TER"}
+    table = [["row", *(f"{test.name}: {shown}" for test in study.tests for shown in (*names.values(), "words"))]]
+    for result in results:
+        cells = []
+        for test in study.tests:
+            scores = [records.evaluations[test.name].scores for records in result.seeds]
+            cells += [seeds_cell([one[name].score for one in scores if name in one]) for name in names]
+            cells.append(seeds_cell(_lengths(result, test.name), digits=3))
+        table += [[result.row.name, *cells]] if any(cells) else []
+    return table
+
+
+def _lengths(result: Result, test: str) -> list[float]:
+    """Return the words of each seed's translations for one of the references, where they are known."""
+    found = (records.evaluations[test].bleu_statistics for records in result.seeds)
+    totals = (unpack_statistics(packed).sum(0) for packed in found if packed is not None)
+    return [float(total[-2] / total[-1]) for total in totals]
+
+
 def seeds_cell(values: Sequence[float], digits: int = 1) -> str:
-    """Return what the seeds have: the mean, and of several the standard deviation."""
-    return " ± ".join(f"{value:.{digits}f}" for value in mean_and_spread(values) if value is not None)
+    """Return what the seeds have: the mean, and of several the standard deviation; of none, nothing."""
+    shown = mean_and_spread(values) if values else ()
+    return " ± ".join(f"{value:.{digits}f}" for value in shown if value is not None)
 
 
 def curve_table(results: Sequence[Result]) -> Table:

@@ -79,7 +79,7 @@ def test_a_question():
     em = "`em`: no, -2.20 to -1.80 BLEU against `wide` on other"
     assert judge(STUDY, question, [*four(-2.0), *win]).why == f"{em}; `gdr`: +0.70 BLEU or more against each"
     assert judge(STUDY, question, four(-2.0)).answer == "open"
-    assert judge(STUDY, question, four(-2.0)).why == em
+    assert judge(STUDY, question, four(-2.0)).why == f"{em}; not run: `gdr`"
     assert judge(STUDY, question, []) == Verdict("open", "nothing to compare yet")
     assert judge(STUDY, question, [*four(-2.0), *loss]).answer == "no"
     assert judge(STUDY, question, [*four(0.45), *loss]).answer == "undecided"

@@ -249,16 +249,18 @@ def test_questions_on_the_page(study, tmp_path):
         "\n\n{{ each.table }}\n{% endfor %}{{ compared('em-T1', 'plain', 'test') }}"
     )
     path = records / "two_em-T2_run_record.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_sha256": {"source": "other"}}))
+    record = json.loads(path.read_text())
+    elsewhere = {"environment": {**record["environment"], "device": "another"}, "data_sha256": {"source": "other"}}
+    path.write_text(json.dumps(record | elsewhere))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
     assert criterion.startswith("Yes: with all seeds, a row has at least that much more BLEU")
     why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
     assert first == f"routing|Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
-    assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p 0.000 | yes |"
-    assert table[4].startswith("| em-T2 | plain (other training text) | 2 | ")
-    assert table[-1] == "+15.91 (+15.91 to +15.91), p 0.000"
+    assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p < 0.001 | yes |"
+    assert table[4].startswith("| em-T2 | plain (other training text, other machine) | 2 | ")
+    assert table[-1] == "+15.91 (+15.91 to +15.91), p < 0.001"
 
 
 def damage(records, **changes):

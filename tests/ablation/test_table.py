@@ -14,6 +14,7 @@ from hf_capsule_mt.ablation.table import (
     caption,
     curve_table,
     length_table,
+    metric_table,
     score_table,
     time_curve_table,
 )
@@ -49,6 +50,22 @@ def test_scores(study, records):
     assert columns == ["row", "parameters", "updates", "seeds", "test", "test, published", "updates/s"]
     assert plain == ["plain", "2.61M", "8", "3", "22.0 ± 2.6", "27.31", "2.00"]
     assert student == ["student", "1.23M", "8", "1", "18.0", "", "1.50"]
+
+
+def test_other_metrics(study, records):
+    """Two sentences of 6 and 4 words beside references of 4 each are 1.25 times as long."""
+    assert metric_table(study, read_results(study, records)) == [["row", "test: chrF", "test: TER", "test: words"]]
+    statistics = [[1, 0, 0, 0, 6, 5, 4, 3, 6, 4], [1, 0, 0, 0, 4, 3, 2, 1, 4, 4]]
+    changed = {"method": "transformer", "config": SMALL, "statistics": statistics}
+    for seed, chrf in ((1, 50.0), (2, 52.0)):
+        marked = "two_plain" if seed == 1 else f"two_plain_seed{seed}"
+        write_record(records, marked, 20.0, training={"seed": seed}, **changed)
+        path = records / f"{marked}_test.json"
+        record = json.loads(path.read_text())
+        record["scores"]["chrf"] = {"score": chrf, "signature": "chrF2"}
+        path.write_text(json.dumps(record))
+    _, *rows = metric_table(study, read_results(study, records))
+    assert rows == [["plain", "51.0 ± 1.4", "", "1.250 ± 0.000"]]
 
 
 def test_speed_ratios_are_those_of_the_same_model(study, records):
