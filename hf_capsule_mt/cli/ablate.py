@@ -2,7 +2,7 @@
 
     hf-capsule-mt ablate benchmarks/ablations/multi30k.yaml --dry_run
     hf-capsule-mt ablate benchmarks/ablations/multi30k.yaml
-    hf-capsule-mt ablate benchmarks/ablations/wmt14_en_de_layers.yaml --rows transformer "em-routing*" \\
+    hf-capsule-mt ablate benchmarks/ablations/dou2019_wmt14_en_de.yaml --rows transformer "em-routing*" \\
         --launcher "accelerate launch --num_processes 8 --num_machines 1 --mixed_precision bf16 --dynamo_backend no"
 
 hf_capsule_mt/ablation/study.py describes the file. Every step is a command of its own, which --dry_run prints. The same
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rows", nargs="+", metavar="NAME", help='rows to train, also as patterns in quotes: "em-*" (default: all)'
     )
-    parser.add_argument("--launcher", help="what starts training and decoding (default: the study's, on one device)")
+    parser.add_argument("--launcher", help="what starts training and decoding (default: the study's, else one process)")
     parser.add_argument(
         "--jobs",
         type=at_least(1),

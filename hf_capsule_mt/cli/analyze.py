@@ -7,8 +7,9 @@
         --output_dir report
 
 The report begins at index.html; report.md has its tables, routing.json the numbers, mean_assignment.npz what every
-layer or head gives to every output capsule, sentences.html and figures/ the pictures. The folder is written whole or
-not at all. Needs matplotlib: pip install "hf-capsule-mt[figures]".
+layer or head gives to every output capsule (where these are routed), sentences.html the words that guided or sentence
+capsules take, and figures/ the pictures. The folder is written whole or not at all.
+Needs matplotlib: pip install "hf-capsule-mt[figures]".
 """
 
 import argparse

@@ -6,10 +6,11 @@ From scratch, on two aligned text files, with a tokenizer made by train_tokenize
         --train_file train.en train.de --validation_file val.en val.de \\
         --output_dir run --max_tokens_per_batch 4096 --max_steps 8000 --eval_strategy epoch --save_strategy epoch
 
-Warm-started from a Marian checkpoint:
+Warm-started from a Marian checkpoint; defaults, such as 4,000 updates of warm-up, are those of training from scratch:
 
     accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
-        --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5
+        --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5 \\
+        --warmup_steps 500
 
 A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true and
 --hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share

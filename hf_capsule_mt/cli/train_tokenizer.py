@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="source and target text files, or .tsv, .jsonl or .parquet files, as of hf-capsule-mt train",
     )
-    data.add_argument("--dataset_name", help="data set of the Hub, or a local folder, with a translation column")
+    data.add_argument("--dataset_name", help="data set of the Hub, or a local folder")
     parser.add_argument("--dataset_config_name", help="configuration of the data set")
     parser.add_argument("--source_lang", help="key of the source in .jsonl files and data sets, such as en")
     parser.add_argument("--target_lang", help="key of the target, such as de")

@@ -29,7 +29,7 @@ class ModelArguments:
         default=None, help=f"{', '.join(SIZES)}; from scratch only, where it is base unless given."
     )
     model_name_or_path: str | None = HfArg(
-        default=None, help="Checkpoint to start from: one of this package, or any Marian model (then with --method)."
+        default=None, help="Checkpoint to start from: one of this package, or any Marian model."
     )
     model_revision: str = HfArg(
         default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit."
