@@ -163,3 +163,48 @@ def test_without_logits_sums_are_float32(dtype, monkeypatch):
     assert actual.dtype == torch.float32
     expected = linear_cross_entropy(states.double(), embedding.double(), labels, None, 0.1)
     torch.testing.assert_close(actual.double(), expected, rtol=2e-5, atol=0)
+
+
+def frequent_word():
+    """States, an embedding, and labels of which one is frequent and all but known: its gradient is a small rest."""
+    torch.manual_seed(1)
+    embedding, known = torch.randn(500, 32) / 32**0.5, torch.randn(32)
+    known *= 3 / known.norm()
+    embedding[7] = 1.2 * known
+    labels = torch.randint(500, (2000,)).index_fill(0, torch.arange(600), 7)
+    states = torch.randn(2, 2000, 32) * torch.where(labels == 7, 0.3, 1.0).unsqueeze(-1)
+    order = torch.randperm(2000)
+    return (states + known * (labels == 7).unsqueeze(-1))[:, order], embedding, labels[order].expand(2, -1)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_frequent_words_gradient_in_half_precision(alpha, autocast):
+    """It is that of float64 but for roundings: sums of bfloat16 would be off by twice as much as it is."""
+    states, embedding, labels = frequent_word()
+
+    def gradient(states, embedding):
+        embedding = embedding.detach().requires_grad_()
+        if alpha is None:
+            linear_cross_entropy(states, embedding, labels, label_smoothing=0.1).backward()
+        else:
+            rdrop_cross_entropy(states, embedding, labels, alpha, label_smoothing=0.1)[0].backward()
+        return embedding.grad[7].double()
+
+    half = [tensor.bfloat16() for tensor in (states, embedding)]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        actual = gradient(*(tensor.float() for tensor in half) if autocast else half)
+    expected = gradient(*(tensor.double() for tensor in half))
+    assert (actual - expected).norm() < 0.02 * expected.norm()
+
+
+def test_the_loss_of_what_is_known_is_not_negative_in_half_precision():
+    """The word has a score of 17.53, which the product rounds to 17.5."""
+    direction = torch.eye(64)[:1]
+    embedding = (0.05 * torch.randn(100, 64, generator=torch.Generator().manual_seed(0))).index_copy(
+        0, torch.tensor([7]), 4.14 * direction
+    )
+    states, labels = 4.25 * direction.unsqueeze(0), torch.tensor([[7]])
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = linear_cross_entropy(states, embedding, labels)
+    assert 0 <= loss.item() < 1e-4
