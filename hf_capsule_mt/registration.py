@@ -41,7 +41,8 @@ class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()) | frozenset(report["missing_keys"])
+        drawn_anew = [*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])]
+        model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()).union(drawn_anew)
         return model
 
 

@@ -91,6 +91,8 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         self.layers = nn.ModuleList(
             RecurrentLayer(config.d_model, config.dropout, layer) for layer in range(config.decoder_layers)
         )
+        # By this attribute Transformers returns no cache where checkpointed layers fill none.
+        self.gradient_checkpointing = False
         self.post_init()
 
     @merge_with_config_defaults
@@ -120,6 +122,8 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         if sentence_state is None:
             raise ValueError("sentence_state is missing; the decoder reads that of the encoder's output")
         past_key_values = self._cache(past_key_values, len(self.layers), use_cache)
+        if past_key_values is not None and self.gradient_checkpointing and self.training:
+            raise ValueError("checkpointed layers read no past_key_values; leave it out in training")
         mask = next_word_mask(attention_mask, words)
         hidden_states = F.dropout(sentence_state.unsqueeze(1) + words, self.config.dropout, self.training)
         for layer in self.layers:

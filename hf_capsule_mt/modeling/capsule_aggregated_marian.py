@@ -56,6 +56,7 @@ from .outputs import (
 from .safe_loading import SafetensorsOnly
 from .translation_head import GuidedTranslationHead
 from .undivided_modules import UndividedModules
+from .untied_embeddings import UntiedEmbeddings
 from .warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
 from .weight_hashes import HashedWeights
 
@@ -274,7 +275,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
 
 
-class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
     """The encoder-decoder without a language model head.
 
     With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
@@ -286,6 +287,15 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         self.decoder = CapsuleAggregatedMarianDecoder(config)
         self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
         self.post_init()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the source, and that of the target if it is tied."""
+        if self.config.tie_word_embeddings or not self.config.share_encoder_decoder_embeddings:
+            super().set_input_embeddings(value)
+        else:
+            self.encoder.embed_tokens = value
+            # Nothing reads this one, but it is saved, and has as many words.
+            self.shared = copy.deepcopy(value)
 
     @can_return_tuple
     def forward(
@@ -377,7 +387,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    GuidedTranslationHead, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    GuidedTranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 

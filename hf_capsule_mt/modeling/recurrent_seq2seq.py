@@ -1,7 +1,6 @@
 """Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from .layers.sentence_capsules import SentenceCapsules, SentencePooling, Sentenc
 from .ops.masks import reading_mask, word_mask
 from .safe_loading import SafetensorsOnly
 from .undivided_modules import UndividedModules
+from .untied_embeddings import UntiedEmbeddings
 from .weight_hashes import HashedWeights
 
 
@@ -71,7 +71,7 @@ class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly,
         return RecurrentCache(num_layers) if past_key_values is None and use_cache else past_key_values
 
 
-class RecurrentEmbeddings:
+class RecurrentEmbeddings(UntiedEmbeddings):
     """For an encoder-decoder: the embedding of its words."""
 
     _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
@@ -87,7 +87,7 @@ class RecurrentEmbeddings:
             self.decoder.embed_tokens = value
 
 
-class RecurrentHead:
+class RecurrentHead(UntiedEmbeddings):
     """For a translation model: its output projection, and the words that its decoder reads."""
 
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
@@ -95,14 +95,6 @@ class RecurrentHead:
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return the words that the decoder reads to predict `labels` `[batch, target]`: the word before each."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
-
-    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
-        embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        decoder = self.get_decoder()
-        if not self.config.tie_word_embeddings:
-            # Transformers knows of one embedding and the output projection.
-            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
-        return embeddings
 
 
 def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | SentencePooling:

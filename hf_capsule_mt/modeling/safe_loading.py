@@ -25,7 +25,7 @@ class SafetensorsOnly:
     """
 
     unfit_tensors: frozenset[str] = frozenset()
-    """Names of tensors that the checkpoint lacked, or had too many of; none once the model is put into training."""
+    """Names of tensors that the checkpoint lacked, had too many of or in another shape; none once the model trains."""
 
     def train(self, mode: bool = True) -> Any:
         """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""
@@ -64,7 +64,8 @@ class SafetensorsOnly:
             )
         except SafetensorError as error:
             raise OSError(damaged_weights(name, error)) from error
-        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"]])
+        of_another_shape = (name for name, *_ in report["mismatched_keys"])
+        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"], *of_another_shape])
         saved_by = model.config.architectures or ()
         # A checkpoint of the model without its head has none.
         translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)

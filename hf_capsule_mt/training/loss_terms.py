@@ -48,6 +48,12 @@ class _LossTerms(TrainerCallback):
             self._hook.remove()
         self._hook = kwargs["model"].register_forward_hook(self.listen)
 
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Leave the model, which would keep the Trainer and its optimizer, and could not be pickled."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
     def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the parts to the logs, each the mean over the updates since the last log."""
         logs: dict[str, float] = kwargs["logs"]

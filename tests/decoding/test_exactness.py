@@ -159,6 +159,13 @@ def test_a_limit_for_every_sentence(name, options, models, engine_calls):
         assert translation.sequences.shape[1] <= limit + 1
 
 
+def test_a_limit_behind_a_prefix(models):
+    source, prefix = sources(2), torch.tensor([[0, 5, 6, 7]] * 2)
+    criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([5, 5]), prefix_length=4)])
+    options = {"min_new_tokens": 8, "max_new_tokens": 9, "stopping_criteria": criteria, "custom_generate": generate}
+    assert models("marian/everything").generate(**source, decoder_input_ids=prefix, **options).shape == (2, 4 + 5)
+
+
 def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
     model, source = models("marian/everything"), sources(8)
     check_agreement(model, {"input_ids": source["input_ids"]}, engine_calls, num_beams=2, max_new_tokens=9)

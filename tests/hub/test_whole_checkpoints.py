@@ -62,6 +62,14 @@ def test_the_pipeline_takes_no_random_weights(ours):  # noqa: F811
     assert pipeline("translation", model=model.train().eval(), **options)("a", max_new_tokens=2)
 
 
+@each_family
+def test_nor_weights_that_had_another_shape(ours):  # noqa: F811
+    model = AutoModelForSeq2SeqLM.from_pretrained(ours)
+    options = {"vocab_size": model.config.vocab_size + 3, "ignore_mismatched_sizes": True}
+    model, report = AutoModelForSeq2SeqLM.from_pretrained(ours, **options, output_loading_info=True)
+    assert model.unfit_tensors == {name for name, *_ in report["mismatched_keys"]} != set()
+
+
 def test_nor_in_the_model_of_another(tmp_path):
     """Which Transformers loads with a warning."""
     folder = save_tiny_marian(tmp_path / "marian")

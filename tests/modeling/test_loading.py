@@ -17,7 +17,7 @@ from aggregated_models import (
     source_batch,
     training_batch,
 )
-from families import MARIAN, ONE_OF_EACH_FAMILY, RECURRENT, each_family, every_kind, logits, translator
+from families import MARIAN, RECURRENT, each_family, every_kind, logits, translator
 from recurrent_models import CAPSNMT_KINDS, CAPSULES, recurrent
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
@@ -218,11 +218,8 @@ def test_offloaded_to_disk(name, checkpoint, tmp_path):
     assert torch.equal(loaded.generate(**arguments), model.generate(**arguments))
 
 
-# Marian's own loses its head where the embeddings are not tied.
-@pytest.mark.parametrize(
-    ("name", "tied"),
-    [*((name, True) for name in ONE_OF_EACH_FAMILY), *((name, False) for name in ONE_OF_EACH_FAMILY[1:])],
-)
+@both_ties
+@each_family
 @pytest.mark.parametrize("size", [VOCABULARY + 4, VOCABULARY - 4])
 def test_resize_token_embeddings(name, tied, size, checkpoint):
     model = translator(name, tie_word_embeddings=tied)
@@ -255,6 +252,14 @@ def test_decoding_settings_name_words_of_the_target(known, checkpoint):
     folder = checkpoint(model)
     with nullcontext() if known else pytest.raises(ValueError, match=f"forced_bos_token_id is {VOCABULARY + 9}"):
         AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+
+@each_family
+def test_resize_without_a_head(name, checkpoint):
+    model = translator(name, tie_word_embeddings=False).model
+    model.resize_token_embeddings(VOCABULARY + 4)
+    assert {part.embed_tokens.weight.shape[0] for part in (model.encoder, model.decoder)} == {VOCABULARY + 4}
+    AutoModel.from_pretrained(checkpoint(model))
 
 
 def test_resize_separate_vocabularies():

@@ -75,6 +75,17 @@ def test_gradient_checkpointing_with_outputs(use_reentrant):
     assert outputs.head_routing["cross.0"].shape == (3, 6, 4, 16)
 
 
+def test_checkpointed_layers_without_a_cache_to_fill():
+    model, batch = recurrent("capsule").train(), training_batch()
+    words = {"decoder_input_ids": batch.pop("labels").clamp(min=0)}
+    cache = model(**batch, **words, use_cache=True).past_key_values
+    checkpoint_activations(model, use_reentrant=False)
+    assert model(**batch, **words, use_cache=True).past_key_values is None
+    with pytest.raises(ValueError, match="checkpointed layers read no past_key_values"):
+        model(**batch, **words, past_key_values=cache)
+    assert model.eval()(**batch, **words, past_key_values=cache).past_key_values is cache
+
+
 class AttentionTypes(TorchFunctionMode):
     """Remembers the types of the queries, keys and values that are attended with."""
 

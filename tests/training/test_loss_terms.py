@@ -1,5 +1,7 @@
 """The parts of the loss in the logs: of our trainer, of a plain one, and as its loggers show them."""
 
+import pickle
+
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -53,6 +55,7 @@ def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, model_in
     if model_init:
         trainer.train()
     trainer.train()
+    pickle.dumps(trainer.model)
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
