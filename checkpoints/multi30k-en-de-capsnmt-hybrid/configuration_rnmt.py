@@ -8,7 +8,7 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/configuration/rnmt.py.
 """Configuration of RNMT."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .configuration_guided_routing import GuidedRoutingFields
 from .configuration_recurrent import RecurrentConfig
@@ -72,9 +72,10 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
 
     sentence_aggregation: str | None = None
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def check_fields(self) -> None:
+        """Check the fields, as [`PortableConfig.check_fields`] does."""
         self._validate_guided_routing()
-        super().__post_init__(**kwargs)
+        super().check_fields()
 
 
 __all__ = ["RNMTConfig"]

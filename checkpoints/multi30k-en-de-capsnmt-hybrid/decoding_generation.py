@@ -53,7 +53,8 @@ def generate(
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
 
     Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
-    such as sampling, is done by Transformers, and a log line at level info says why. A streamer does not get here.
+    such as sampling, is done by Transformers, and a log line at level info says why. A streamer does not get here. Of
+    words or translations with exactly the same score either may be chosen.
 
     Args:
         model: the model that decodes.
@@ -70,8 +71,13 @@ def generate(
     """
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
+        _check_words(model_kwargs.get("attention_mask"))
         engine = engine_of(model, dtype)
         settings, limits = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
+        if max(limits) > engine.positions:
+            raise UnsupportedError(
+                f"translations may have {max(limits)} tokens, and there are {engine.positions} positions"
+            )
     except UnsupportedError as reason:
         _log_once(str(reason))
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
@@ -89,6 +95,8 @@ def translate_stream(
     **generate_options: Any,
 ) -> Iterator[tuple[int, Translation]]:
     """Translate sentences as they come, each as `generate()` does by itself; see [`Engine.stream`].
+
+    A translation that is cut at its limit has no end, `forced_eos_token_id` or not.
 
     Args:
         model: the model that decodes, in evaluation mode.
@@ -125,14 +133,14 @@ def translate_stream(
 
 
 def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
-    """Return an engine for a model: the one made before in this precision, unless a weight has changed.
+    """Return an engine for a model: the one made before in this precision, unless a weight or a setting has changed.
 
     Raises:
         UnsupportedModelError: if the engine cannot decode this model.
         ValueError: if there is no such precision.
     """
-    if model.training:
-        raise UnsupportedModelError("the model is in training mode")
+    if any(module.training for module in model.modules()):
+        raise UnsupportedModelError("the model, or a part of it, is in training mode")
     if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
         # Not those of old and of new weights at a time.
         release(model)
@@ -143,7 +151,10 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
 
 
 def release(model: PreTrainedModel) -> None:
-    """Free the engines of a model; the next call of [`generate`] makes another."""
+    """Free the engines of a model; the next call of [`generate`] makes another.
+
+    Call it after writing some rows of a large weight through `.data`, which can be missed.
+    """
     _engines.pop(model, None)
 
 
@@ -167,6 +178,12 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     past = model_kwargs.get("past_key_values")
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
         raise UnsupportedError("past_key_values are given")
+
+
+def _check_words(mask: Tensor | None) -> None:
+    # What attention makes of no words depends on its implementation.
+    if mask is not None and not mask.any(-1).all():
+        raise UnsupportedError("a source has no words")
 
 
 def _settings(
@@ -207,15 +224,15 @@ def _settings(
 
 def _max_length(criteria: StoppingCriteriaList, config: GenerationConfig) -> int:
     """The longest that a translation can be, the start token included; checks that all criteria are known."""
-    ends = False
+    ends = []
     for criterion in criteria:
         if type(criterion) is EosTokenCriteria:
-            ends = torch.equal(criterion.eos_token_id.cpu(), config._eos_token_tensor.cpu())
+            ends.append(torch.equal(criterion.eos_token_id.cpu(), config._eos_token_tensor.cpu()))
         elif type(criterion) is MaxLengthCriteria and criterion.max_length != config.max_length:
             raise UnsupportedError("a MaxLengthCriteria differs from max_length")
         elif type(criterion) not in (MaxLengthCriteria, NewTokenLimits):
             raise UnsupportedError(f"the stopping criterion {type(criterion).__name__}")
-    if not ends or config.max_length is None:
+    if not ends or not all(ends) or config.max_length is None:
         raise UnsupportedError("an EosTokenCriteria differs from eos_token_id, or there is no max_length")
     return config.max_length
 
@@ -245,7 +262,8 @@ def _transformers(
             f"custom_generate is called in the mode {mode.value!r}, which it cannot do; call generate() without it"
         )
     scores = FiniteScores(model)
-    processors = LogitsProcessorList([*(logits_processor or ()), scores])
+    # Before what changes scores, so that it sees the model's own.
+    processors = LogitsProcessorList([scores, *(logits_processor or ())])
     search = getattr(type(model), _SLOW[mode])
     found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
     scores.check()

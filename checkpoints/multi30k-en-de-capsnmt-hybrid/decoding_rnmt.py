@@ -16,7 +16,7 @@ from transformers.utils import ModelOutput
 from .modeling_layers_conditional_gru import AdditiveAttention, ConditionalGRU, ConditionalGRUStep, GRUStep
 from .modeling_layers_linear import GateLinear, UnitGainLinear
 from .modeling_ops_additive_scores import additive_scores
-from .modeling_ops_masks import mean_over_words
+from .modeling_ops_masks import mean_over_words, word_mask
 from .modeling_rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .decoding_guided_routing import Guide
 from .decoding_products import Make, Map
@@ -62,7 +62,7 @@ class RNMTAdapter:
         self.guide = None
         if decoder.guided_routing is not None:
             self.guide = Guide(decoder.guided_routing, self.encoder.guided_votes, make)
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), make=make)
+        self.vocabulary = Vocabulary(model.lm_head.weight, model.lm_head.bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "RNMTDecoding":
         """Return the decoding of sentences `[sentences, source]` from its start."""
@@ -83,10 +83,10 @@ class RNMTDecoding:
         self.adapter, self.num_beams = adapter, num_beams
         self.keys, self.values = encoded.attention_keys, encoded.last_hidden_state
         self.sentence_state = encoded.sentence_state
-        self.mask = None if mask is None else mask.bool()
+        self.mask = word_mask(mask, self.values)
         start = adapter.start(mean_over_words(self.values, self.mask)).tanh()
         self.states = start.repeat_interleave(num_beams, dim=0)
-        self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, mask)
+        self.guided = None if adapter.guide is None else adapter.guide.begin(encoded, self.mask)
 
     def reserve(self, steps: int, left: int) -> None:
         """Do nothing: a step needs no room; see [`Decoding.reserve`]."""

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
+from operator import attrgetter
 
 import regex
 
@@ -79,6 +80,8 @@ def keep_pattern(keep: str) -> regex.Pattern:
     Raises:
         ValueError: if it is none.
     """
+    if not isinstance(keep, str):
+        raise ValueError(f"keep is {keep!r:.80}; give the expression as text, as r'[0-9]+'")
     try:
         return regex.compile(keep)
     except regex.error as error:
@@ -122,11 +125,11 @@ def _run_segments(
 ) -> Iterator[Segment]:
     items = _with_kept(run, keep, _escaped if tags else str)
     ends = list(accumulate(map(len, cut(run.text)))) if cut is not None else [len(run.text)]
-    start = 0
+    start = first = 0
     for end in _ends(ends, items):
-        inside, items = _divided(items, end, is_last=end == len(run.text))
-        yield _segment(run, start, end, inside, tags)
-        start = end
+        last = len(items) if end == len(run.text) else _divide(items, first, end)
+        yield _segment(run, start, end, items[first:last], tags)
+        start, first = end, last
 
 
 def _with_kept(run: Run, keep: regex.Pattern | None, escape: Callable[[str], str]) -> list[Mark | Kept]:
@@ -163,29 +166,27 @@ def _ends(ends: list[int], items: Sequence[Mark | Kept]) -> list[int]:
     found = set(ends)
     for item in items:
         if isinstance(item, Kept):
-            inside = {end for end in found if item.at < end < item.end}
+            inside = ends[bisect_right(ends, item.at) : bisect_left(ends, item.end)]
             if inside:
-                found = (found - inside) | {item.at, item.end} - {0}
+                found.difference_update(inside)
+                found.update({item.at, item.end} - {0})
     return sorted(found)
 
 
-def _divided(items: list[Mark | Kept], end: int, is_last: bool) -> tuple[list[Mark | Kept], list[Mark | Kept]]:
-    """Divide what stands in a text at an end: what is closed there belongs to the part before, and what is opened to
-    that behind.
+def _divide(items: Sequence[Mark | Kept], first: int, end: int) -> int:
+    """Return how many items stand before an end, at least the `first`: what is closed there belongs to the part before,
+    and what is opened to that behind.
     """
-    if is_last:
-        return items, []
-    number = sum(1 for item in items if item.at < end)
-    here = [item for item in items[number:] if item.at == end]
-    opened, last = 0, 0
-    for place, item in enumerate(here, 1):
-        kind = "kept" if isinstance(item, Kept) else item.kind
-        if kind == "kept":
+    last = bisect_left(items, end, lo=first, key=attrgetter("at"))
+    opened = 0
+    for place in range(last, len(items)):
+        item = items[place]
+        if item.at != end or isinstance(item, Kept):
             break
-        if kind == "close" and not opened:
-            last = place
-        opened += (kind == "open") - (kind == "close" and opened > 0)
-    return items[: number + last], items[number + last :]
+        if item.kind == "close" and not opened:
+            last = place + 1
+        opened += (item.kind == "open") - (item.kind == "close" and opened > 0)
+    return last
 
 
 def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: bool) -> Segment:
@@ -300,11 +301,12 @@ def _copies(translation: str, source: str, kept: dict[int, tuple[Span, str]]) ->
     """
     taken: list[Span] = []
     found: dict[int, list[Span]] = {}
-    # The longest first, for one may be part of another.
-    for word, ((start, end), text) in sorted(kept.items(), key=lambda item: -len(item[1][1])):
-        same = [other for other in found if kept[other][1] == text]
+    sides = {word: (_is_in_word(source, start), _is_in_word(source, end)) for word, ((start, end), _) in kept.items()}
+    # The longest first, for one may be part of another; of the same text those that stand alone, as only they must.
+    for word, (_, text) in sorted(kept.items(), key=lambda item: (-len(item[1][1]), any(sides[item[0]]))):
+        before, behind = sides[word]
+        same = [other for other in found if kept[other][1] == text and sides[other] == sides[word]]
         found[word] = found[same[0]] if same else []
-        before, behind = _is_in_word(source, start), _is_in_word(source, end)
         for match in regex.finditer(regex.escape(text), "" if same else translation):
             first, last = match.span()
             in_word = (_is_in_word(translation, first) and not before) or (

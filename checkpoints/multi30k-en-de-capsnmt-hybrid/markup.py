@@ -35,6 +35,9 @@ _UNTOUCHED = _names("code math pre script style svg textarea")
 _SHOWN = _names("code math")
 _END_MAY_LACK = _names("body colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr")
 _NO_TAG = re.compile(r"<[a-zA-Z/!?]")
+# What begins so ends so.
+_ENDS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("", ">"))
+_REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
 
 
 @dataclass(frozen=True)
@@ -182,11 +185,22 @@ def _text_pieces(raw: str, line: int) -> Iterator[_Piece]:
     start = 0
     for match in re.finditer(r"&[a-zA-Z][\w.:-]*;", raw):
         if html.unescape(match[0]) == match[0]:
-            yield _Piece("text", raw[start : match.start()], line, html.unescape(raw[start : match.start()]))
+            yield _Piece("text", raw[start : match.start()], line, _shown(raw[start : match.start()]))
             line += raw.count("\n", start, match.start())
             yield _Piece("kept", match[0], line, match[0])
             start = match.end()
-    yield _Piece("text", raw[start:], line, html.unescape(raw[start:]))
+    yield _Piece("text", raw[start:], line, _shown(raw[start:]))
+
+
+def _shown(raw: str) -> str:
+    """Return the characters of a text; of references to line breaks, which would make lines of one, spaces."""
+    return html.unescape(
+        _REFERENCE.sub(lambda match: " " if _is_line_break(html.unescape(match[0])) else match[0], raw)
+    )
+
+
+def _is_line_break(text: str) -> bool:
+    return len(text) == 1 and len(f"{text}.".splitlines()) == 2
 
 
 class _Open(NamedTuple):
@@ -284,11 +298,21 @@ class _Reader(HTMLParser):
         self._add("text")
 
     def handle_comment(self, data: str) -> None:
-        """Read a comment."""
+        """Read a comment, or what HTML's parser takes for one."""
+        if self.source.startswith("</", self._place()) and not self._untouched:
+            start = self._place()
+            raise ValueError(
+                f"{self.source[start : start + 20]!r} ({self._where(start)}) is the end of no tag, whose names begin "
+                "with letters; mend it, or write &lt; for <"
+            )
         self._add("point")
 
     def handle_decl(self, decl: str) -> None:
         """Read a declaration, such as that of the type of the document."""
+        if "[" in decl:
+            raise ValueError(
+                f"<!{decl[:20]} ({self._where(self._place())}) holds declarations, which are not read; take them out"
+            )
         self._add("point")
 
     def unknown_decl(self, data: str) -> None:
@@ -318,6 +342,11 @@ class _Reader(HTMLParser):
 
     def _check_end(self) -> None:
         """Raise a ValueError for a tag that is not closed, or not finished."""
+        if self._untouched:
+            raise ValueError(
+                f"<{self._untouched}> ({self._where(self._opened[-1].start)}) is left alone up to its end tag, and has "
+                f"none; write </{self._untouched}>"
+            )
         left = [element for element in self._opened if element.name not in _END_MAY_LACK]
         if left:
             raise ValueError(f"<{left[-1].name}> ({self._where(left[-1].start)}) is not closed; mend the markup")
@@ -327,7 +356,7 @@ class _Reader(HTMLParser):
             inside = (inside or event.untouched) and event.kind != "untouched end"
             raw = self.source[event.start : end]
             found = _NO_TAG.search(raw) if event.kind == "text" else None
-            is_whole = event.kind == "text" or raw.endswith("-->" if raw.startswith("<!--") else ">")
+            is_whole = event.kind == "text" or raw.endswith(next(end for start, end in _ENDS if raw.startswith(start)))
             if not inside and (found or not is_whole):
                 start = event.start + (found.start() if found else 0)
                 raise ValueError(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
+from transformers.utils import ModelOutput
 
 from .modeling_ops_guided_routing import GuidedRoutingOutput, guided_attention, guided_classifier, guided_dynamic_routing
 from .modeling_ops_routing import in_compute_dtype
@@ -61,6 +62,13 @@ class GuidedVotes(nn.Module):
         keys = self.keys(votes) if self.routes else self._split(self.keys(states))
         # As routing reads them, at every step.
         return in_compute_dtype(votes, keys)
+
+    def of(self, encoded: ModelOutput, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Votes and keys in the output of an encoder; if it is not this one's, or a tuple of it, they are made now."""
+        votes, keys = getattr(encoded, "guided_votes", None), getattr(encoded, "guided_keys", None)
+        if votes is None or keys is None:
+            return self(encoded.last_hidden_state, mask)
+        return votes, keys
 
     def _split(self, concatenated: Tensor) -> Tensor:
         return concatenated.unflatten(-1, (-1, self.capsule_dim)).transpose(1, 2).contiguous()

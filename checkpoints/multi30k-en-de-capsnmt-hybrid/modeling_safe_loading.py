@@ -15,17 +15,15 @@ from safetensors import SafetensorError
 
 from .modeling_checkpoint_files import (
     GENERATION_CONFIG,
-    WEIGHTS_INDEX,
+    WHERE,
     base_of_adapter,
+    check_adapter_alone,
     check_generation_config,
     check_settings_of,
-    check_weight_map,
+    check_weight_files,
     damaged_weights,
     find_file,
 )
-
-# Arguments of from_pretrained that say where files are.
-_WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 
 
 class SafetensorsOnly:
@@ -35,7 +33,7 @@ class SafetensorsOnly:
     """
 
     unfit_tensors: frozenset[str] = frozenset()
-    """Names of tensors that the checkpoint lacked, or had too many of; none once the model is put into training."""
+    """Names of tensors that the checkpoint lacked, had too many of or in another shape; none once the model trains."""
 
     def train(self, mode: bool = True) -> Any:
         """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""
@@ -55,24 +53,27 @@ class SafetensorsOnly:
         """Load a model as [`PreTrainedModel.from_pretrained`] does, with its arguments.
 
         Raises:
-            OSError: if weights are damaged or elsewhere, or a translation model lacks its decoding settings.
+            OSError: if weights are damaged or elsewhere, an adapter lies beside them, or a translation model lacks its
+                decoding settings.
             ValueError: if a value of these is not allowed.
         """
         name = pretrained_model_name_or_path
-        where = {option: kwargs[option] for option in _WHERE if option in kwargs}
+        where = {option: kwargs[option] for option in WHERE if option in kwargs}
+        check_adapter_alone(kwargs.get("adapter_kwargs") or {}, where)
         base, where_base = base_of_adapter(name, where)
         settings = find_file(base, GENERATION_CONFIG, where_base)
         has_own_settings = kwargs.get("generation_config") is not None
         if settings is not None and not has_own_settings:
             check_generation_config(base, settings)
-        check_weight_map(find_file(base, WEIGHTS_INDEX, where_base))
+        check_weight_files(base, where_base, kwargs.get("variant"))
         try:
             model, report = super().from_pretrained(
                 name, *model_args, use_safetensors=use_safetensors, output_loading_info=True, **kwargs
             )
         except SafetensorError as error:
             raise OSError(damaged_weights(name, error)) from error
-        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"]])
+        of_another_shape = (name for name, *_ in report["mismatched_keys"])
+        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"], *of_another_shape])
         saved_by = model.config.architectures or ()
         # A checkpoint of the model without its head has none.
         translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)

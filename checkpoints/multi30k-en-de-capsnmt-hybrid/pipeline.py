@@ -26,13 +26,14 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
-from .source_limits import check_words, positions, source_limit
+from .source_limits import check_text, check_words, positions, source_limit
 
 logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
+_ONE_TRANSLATION = "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
 # What generate() gives to its own loops alone.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 
@@ -161,10 +162,19 @@ class TranslationPipeline(ChunkPipeline):
             inputs = (text for text in inputs)
         if isinstance(inputs, list) and not inputs:
             return []
+        self._check_together({**self._preprocess_params, **self._forward_params, **self._postprocess_params, **kwargs})
         results = super().__call__(inputs, **kwargs)
         if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
             return [sequences[0] for sequences in results]
         return results
+
+    def _check_together(self, options: Mapping[str, Any]) -> None:
+        """Raise a ValueError if what is asked for cannot be had together of any text."""
+        as_ids = options.get("return_tensors")
+        if options.get("documents") and (as_ids or (options.get("num_return_sequences") or 1) > 1):
+            raise ValueError(_ONE_TRANSLATION)
+        if as_ids and (options.get("tags") or options.get("keep") is not None):
+            raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
 
     def preprocess(
         self,
@@ -182,6 +192,7 @@ class TranslationPipeline(ChunkPipeline):
                 f"{inputs!r} is a {type(inputs).__name__}; the {self.task} pipeline takes strings, as in a column: "
                 "data['en']"
             )
+        check_text(inputs)
         languages = self._languages(src_lang, tgt_lang, documents)
         language = None
         if documents:
@@ -293,6 +304,7 @@ class TranslationPipeline(ChunkPipeline):
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
         words = self.model.generate(**model_inputs, **options)
+        words = getattr(words, "sequences", words)
         found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         if any(_needs_alignment(segment) for segment in segments):
@@ -331,12 +343,8 @@ class TranslationPipeline(ChunkPipeline):
             found if segment.text.strip() else [words[:0] for words in found]
             for segment, found in zip(segments, sequences, strict=True)
         ]
-        if len(sequences) > 1 and (return_tensors or len(sequences[0]) > 1):
-            raise ValueError(
-                "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
-            )
-        if return_tensors and any(isinstance(segment, MarkedSegment) for segment in segments):
-            raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
+        if len(sequences) > 1 and len(sequences[0]) > 1:
+            raise ValueError(_ONE_TRANSLATION)
         if return_tensors:
             return [{"translation_token_ids": words} for words in sequences[0]]
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}

@@ -290,7 +290,8 @@ class _Places:
             if nearest is not None:
                 return nearest + 1
         for node, offset in neighbours:
-            own = [number for number in range(self._low, self._high) if alignment.gains(node)[number] > 0]
+            gains = alignment.gains(node)
+            own = [number for number in range(self._low, self._high) if gains[number] > 0]
             if own:
                 return own[-1] + 1 if offset else own[0]
         share = (child.first - parent.first) / (parent.last - parent.first)

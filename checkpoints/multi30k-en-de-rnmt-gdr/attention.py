@@ -11,7 +11,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 import torch
 from torch import Tensor
@@ -134,10 +134,10 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
         found = tokenizer(text, add_special_tokens=False, verbose=False)
         spans = _walked(text, tokenizer.tokenize(text))
     own, ids = list(found["input_ids"]), list(ids)
-    # Behind a code of the language or a prefix.
-    starts = (start for start in range(len(ids) - len(own), -1, -1) if ids[start : start + len(own)] == own)
-    start = next(starts, 0)
-    return ([None] * start + spans + [None] * len(ids))[: len(ids)]
+    # Behind a code of the language or a prefix; what was cut off is not read.
+    start = max(range(len(ids)), key=lambda start: (_common(own, ids[start:]), start), default=0)
+    read = spans[: _common(own, ids[start:])]
+    return [None] * start + read + [None] * (len(ids) - start - len(read))
 
 
 def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[str]]) -> list[Span | None]:
@@ -153,6 +153,11 @@ def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[st
     # Half a character is shown as U+FFFD.
     ends = [min(end, len(texts[-1])) for end in accumulate((len(text.rstrip("\ufffd")) for text in texts), max)]
     return [_stripped(texts[-1], start, end) for start, end in zip([0, *ends], ends)]
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the length of what both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second)))
 
 
 def _stripped(text: str, start: int, end: int) -> Span | None:

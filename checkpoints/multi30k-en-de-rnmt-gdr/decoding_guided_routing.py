@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from .modeling_layers_guided_routing import GuidedRouting, GuidedVotes
+from .modeling_ops_masks import word_mask
 from .decoding_products import Make
 from .decoding_rows import masks_together, together
 from .decoding_weights import check_plain, with_products
@@ -32,11 +33,8 @@ class Guide:
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None) -> "GuidedDecoding":
         """Return what routes for sentences by the output of their encoder and their mask `[sentences, source]`."""
-        mask = None if mask is None else mask.bool()
-        votes, keys = getattr(encoded, "guided_votes", None), getattr(encoded, "guided_keys", None)
-        if votes is None or keys is None:
-            votes, keys = self.votes(encoded.last_hidden_state, mask)
-        return GuidedDecoding(self.routing, votes, keys, mask)
+        mask = word_mask(mask, encoded.last_hidden_state)
+        return GuidedDecoding(self.routing, *self.votes.of(encoded, mask), mask)
 
 
 class GuidedDecoding:

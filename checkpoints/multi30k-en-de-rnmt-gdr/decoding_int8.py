@@ -98,11 +98,12 @@ def _implementations() -> tuple[str, ...]:
 
 def _works(engine: str) -> bool:
     try:
-        packed = _pack(torch.eye(16), None, engine)
-        found = torch.ops.quantized.linear_dynamic(torch.eye(16), packed, _reduces_range())
+        identity = torch.eye(16, dtype=torch.float32)
+        packed = _pack(identity, None, engine)
+        found = torch.ops.quantized.linear_dynamic(identity, packed, _reduces_range())
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
-    return torch.allclose(found, torch.eye(16), atol=0.02)
+    return torch.allclose(found, identity, atol=0.02)
 
 
 @cache
@@ -114,8 +115,8 @@ def _reduces_range() -> bool:
 @cache
 def _fastest(wide: bool, many: bool) -> str:
     """The faster engine on this machine."""
-    weight = torch.randn(_WIDE if wide else _NARROW, 512)
-    inputs = torch.randn(_MANY if many else _FEW, 512)
+    weight = torch.randn(_WIDE if wide else _NARROW, 512, dtype=torch.float32)
+    inputs = torch.randn(_MANY if many else _FEW, 512, dtype=torch.float32)
     seconds = {engine: _seconds(_pack(weight, None, engine), inputs) for engine in _implementations()}
     best = min(seconds, key=seconds.__getitem__)
     times = ", ".join(f"{engine} {1e6 * value:.0f} us" for engine, value in seconds.items())

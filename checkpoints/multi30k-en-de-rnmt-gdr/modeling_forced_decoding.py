@@ -44,3 +44,12 @@ class ForcedDecoding:
         each = sequences.shape[0] // sources
         source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
         return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
+
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        """Check what `generate()` hands to the model, and refuse what its output would leave out."""
+        if routing := model_kwargs.get("output_routing"):
+            raise ValueError(
+                f"output_routing is {routing!r}, and generate() returns no routing; leave it out, and "
+                "give what is generated to force_decode(sequences, input_ids=..., attention_mask=...)"
+            )
+        super()._validate_model_kwargs(model_kwargs)

@@ -117,7 +117,10 @@ def rdrop_cross_entropy(
 
 
 class _RealWords(NamedTuple):
-    """States `[N, d]` and target words `[N]`, zero where the weights `[N]` are, and the embedding in their dtype."""
+    """States `[N, d]` and target words `[N]`, zero where the weights `[N]` are, and the embedding in their dtype.
+
+    That is not the states': a frequent word's gradient is a small difference of large sums, which need its digits.
+    """
 
     states: Tensor
     embedding: Tensor
@@ -135,18 +138,22 @@ def _real_words(states: Tensor, embedding: Tensor, labels: Tensor) -> _RealWords
     mask = labels != -100
     weights = mask.flatten().to(compute_dtype(states))
     # Zero, not times zero: what a position without a word holds may be anything.
-    states = states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1)
-    states, embedding = in_autocast_dtype(states, embedding)
-    return _RealWords(states, embedding, labels.masked_fill(~mask, 0).flatten(), weights)
+    states = in_autocast_dtype(states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1))
+    return _RealWords(states, embedding.to(weights.dtype), labels.masked_fill(~mask, 0).flatten(), weights)
 
 
 def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: float) -> Tensor:
     """Sum the scores that the loss wants: (1 - e) z_y + e mean(z), whose mean takes no product with the vocabulary."""
     dtype = of.weights.dtype
-    targets = (1 - label_smoothing) * F.embedding(of.words, of.embedding).to(dtype)
+    states, targets = of.states.to(dtype), F.embedding(of.words, of.embedding)
+    scores = (states * targets).sum(-1)
+    if of.states.dtype != dtype:
+        # As the products are, from which log Z comes: a loss that differs by their rounding may be negative.
+        rounded = (states * targets.to(of.states.dtype)).sum(-1).to(of.states.dtype)
+        scores = scores + (rounded - scores).detach()
+    scores = (1 - label_smoothing) * scores.sum()
     if label_smoothing:
-        targets = targets + label_smoothing * of.embedding.mean(0, dtype=dtype)
-    scores = (of.states.to(dtype) * targets).sum()
+        scores = scores + label_smoothing * (states.sum(0) @ of.embedding.mean(0))
     if bias is None:
         return scores
     biases = (1 - label_smoothing) * bias[of.words].to(dtype)

@@ -126,9 +126,7 @@ def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
 
 
-def in_autocast_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the dtype of autocast, if it is on where the first of them is."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return tensors
-    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+def in_autocast_dtype(tensor: Tensor) -> Tensor:
+    """The tensor in the dtype of autocast, if that is on where the tensor is."""
+    device = tensor.device.type
+    return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor

@@ -35,7 +35,7 @@ def two_pass_sums(
     Args:
         one: states of the first pass, `[N, d]`.
         other: states of the second pass, `[N, d]`.
-        embedding: of the vocabulary, `[V, d]`, in the dtype of the states.
+        embedding: of the vocabulary, `[V, d]`; its gradient is in its own dtype.
         weights: `[N]`, without gradient; positions of weight 0 are skipped.
         alpha: weight of the divergence.
         bias: `[V]`.
@@ -60,9 +60,10 @@ class TwoPassFunction(torch.autograd.Function):
         # Transposed: that is how its sum is fastest.
         grad_embedding = weights.new_zeros(embedding.shape[::-1])
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
-        for part in score_chunks(one, embedding):
+        factors = embedding.to(one.dtype)
+        for part in score_chunks(one, factors):
             weight = weights[part].unsqueeze(-1)
-            p, q = (product(states[part], embedding).to(weights.dtype) for states in (one, other))
+            p, q = (product(states[part], factors).to(weights.dtype) for states in (one, other))
             difference = p - q
             if bias is not None:
                 p, q = p + bias, q + bias
@@ -82,7 +83,7 @@ class TwoPassFunction(torch.autograd.Function):
                 if grad_bias is not None:
                     grad_bias += of_scores.sum(0)
                 of_scores = of_scores.to(states.dtype)
-                grad[part] = product(of_scores, embedding.t())
+                grad[part] = product(of_scores, factors.t())
                 add_product(grad_embedding, states[part].t(), of_scores.t())
         grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
         ctx.save_for_backward(*grads, grad_embedding, None if bias is None else grad_bias.to(bias.dtype))

@@ -42,10 +42,16 @@ class PortableConfig:
             raise ValueError(f"{name} is {value!r:.80}; allowed are values of {allowed}") from error
 
     def __post_init__(self, **kwargs: Any) -> None:
+        for alias in self.attribute_map.keys() & kwargs:
+            setattr(self, self.attribute_map[alias], kwargs.pop(alias))
+        self.check_fields()
         check_dtype(self.dtype)
         check_dtype(kwargs.get("torch_dtype"))
         check_token_ids(self)
         super().__post_init__(**kwargs)
+
+    def check_fields(self) -> None:
+        """Check the fields of the family; raise a ValueError that names the field, the value and what is allowed."""
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -59,7 +65,8 @@ class PortableConfig:
         if IN_PACKAGE:
             config_dict = {name: value for name, value in config_dict.items() if name not in _REMOTE_CODE}
         check_spelling([field.name for field in fields(cls)], config_dict)
-        overrides = {field.name: kwargs[field.name] for field in fields(cls) if field.name in kwargs}
+        names = {**cls.attribute_map, **{field.name: field.name for field in fields(cls)}}
+        overrides = {field: kwargs[name] for name, field in names.items() if name in kwargs}
         return super().from_dict({**config_dict, **overrides}, **kwargs)
 
     def to_json_file(self, json_file_path: str | os.PathLike, use_diff: bool = True) -> None:

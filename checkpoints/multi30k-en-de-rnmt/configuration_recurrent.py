@@ -8,7 +8,7 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/configuration/recurrent.py.
 """Fields that the configurations of the recurrent families share."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from transformers import PreTrainedConfig
 
@@ -68,7 +68,8 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
     forced_eos_token_id: int | list[int] | None = None
     decoder_start_token_id: int | None = 0
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def check_fields(self) -> None:
+        """Check the fields, as [`PortableConfig.check_fields`] does."""
         for name in self.positive_integers:
             most = MOST_STEPS if name.endswith(("_layers", "_iterations")) else MOST
             check_positive_integer(name, getattr(self, name), most)
@@ -80,7 +81,6 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.80}; allowed are True and False")
         check_fraction("dropout", self.dropout)
         check_fraction("label_smoothing", self.label_smoothing)
-        super().__post_init__(**kwargs)
 
     @property
     def num_sentence_vectors(self) -> int:

@@ -63,6 +63,7 @@ FILES = (
     "modeling_safe_loading.py",
     "modeling_translation_head.py",
     "modeling_undivided_modules.py",
+    "modeling_untied_embeddings.py",
     "modeling_weight_hashes.py",
     "pipeline.py",
     "putting_back.py",
@@ -128,6 +129,7 @@ def _never_called() -> None:
     from .modeling_safe_loading import __doc__ as _
     from .modeling_translation_head import __doc__ as _
     from .modeling_undivided_modules import __doc__ as _
+    from .modeling_untied_embeddings import __doc__ as _
     from .modeling_weight_hashes import __doc__ as _
     from .pipeline import __doc__ as _
     from .putting_back import __doc__ as _

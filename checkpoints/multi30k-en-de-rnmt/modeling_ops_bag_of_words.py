@@ -56,8 +56,10 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
     Returns:
         The sum, in float32 (float64 for float64 bags).
     """
-    queries, embedding = in_autocast_dtype(queries, embedding)
-    vectors = F.embedding(words, embedding).to(bags.dtype)
+    queries = in_autocast_dtype(queries)
+    # A frequent word's gradient is a small difference of large sums, which need these digits.
+    embedding = embedding.to(bags.dtype)
+    vectors = F.embedding(words, embedding)
     with torch.autocast(queries.device.type, enabled=False):
         of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
         weights = bags.sum(-1).flatten()

@@ -12,11 +12,30 @@ import torch
 from torch import Tensor
 
 
-def reading_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor:
-    """Return the mask `[batch, length]`, bool, of words `[batch, length, d]`: True everywhere by default."""
-    if attention_mask is not None:
-        return attention_mask.bool()
-    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device)
+def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
+    """Return a mask `[batch, length]` of words `[batch, length, d]` as bool; None where all are words.
+
+    Raises:
+        ValueError: if the mask has another shape.
+    """
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != words.shape[:2]:
+        raise ValueError(
+            f"the attention mask has shape {tuple(attention_mask.shape)}; that of these words is [batch, length] = "
+            f"{tuple(words.shape[:2])}"
+        )
+    return attention_mask.bool()
+
+
+def next_word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
+    """Return the same as `word_mask`, of the last columns of a mask that is also of the words before."""
+    return None if attention_mask is None else word_mask(attention_mask[:, -words.shape[1] :], words)
+
+
+def reading_mask(mask: Tensor | None, words: Tensor) -> Tensor:
+    """Return the mask that `word_mask` returned for `words`: True everywhere where there is none."""
+    return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device) if mask is None else mask
 
 
 def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:

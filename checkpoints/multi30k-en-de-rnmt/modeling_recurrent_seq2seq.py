@@ -9,7 +9,6 @@
 """Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,12 @@ from transformers.utils import ModelOutput
 
 from .configuration_recurrent import RecurrentConfig
 from .modeling_layers_linear import init_unit_gain, init_words
-from .modeling_layers_recurrent import RecurrentCache
+from .modeling_layers_recurrent import RecurrentCache, reading_orders
 from .modeling_layers_sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
+from .modeling_ops_masks import reading_mask, word_mask
 from .modeling_safe_loading import SafetensorsOnly
 from .modeling_undivided_modules import UndividedModules
+from .modeling_untied_embeddings import UntiedEmbeddings
 from .modeling_weight_hashes import HashedWeights
 
 
@@ -60,6 +61,15 @@ class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly,
             inputs_embeds = self.embed_tokens(input_ids)
         return inputs_embeds * self.config.d_model**0.5
 
+    def _read(self, states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return what an encoder's layers make of words `[batch, length, d]`, and the mask of these as `word_mask`."""
+        mask = word_mask(attention_mask, states)
+        orders = reading_orders(reading_mask(mask, states))
+        for layer in self.layers:
+            # In the order of the sentence already, if there is no mask.
+            states = layer(states, None if mask is None else orders[0], orders[1])
+        return states, mask
+
     def _cache(self, past_key_values: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
         """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
         if not isinstance(past_key_values, RecurrentCache | None):
@@ -69,7 +79,7 @@ class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly,
         return RecurrentCache(num_layers) if past_key_values is None and use_cache else past_key_values
 
 
-class RecurrentEmbeddings:
+class RecurrentEmbeddings(UntiedEmbeddings):
     """For an encoder-decoder: the embedding of its words."""
 
     _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
@@ -85,7 +95,7 @@ class RecurrentEmbeddings:
             self.decoder.embed_tokens = value
 
 
-class RecurrentHead:
+class RecurrentHead(UntiedEmbeddings):
     """For a translation model: its output projection, and the words that its decoder reads."""
 
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
@@ -93,14 +103,6 @@ class RecurrentHead:
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return the words that the decoder reads to predict `labels` `[batch, target]`: the word before each."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
-
-    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
-        embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        decoder = self.get_decoder()
-        if not self.config.tie_word_embeddings:
-            # Transformers knows of one embedding and the output projection.
-            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
-        return embeddings
 
 
 def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | SentencePooling:

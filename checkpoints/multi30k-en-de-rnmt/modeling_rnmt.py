@@ -27,8 +27,8 @@ from .modeling_guided_parts import GUIDED_PARTS, build_guided_losses, build_guid
 from .modeling_layers_conditional_gru import ConditionalGRU
 from .modeling_layers_guided_routing import GuidedContext
 from .modeling_layers_linear import UnitGainLinear
-from .modeling_layers_recurrent import BidirectionalGRULayer, RecurrentCache, reading_orders
-from .modeling_ops_masks import mean_over_words, reading_mask
+from .modeling_layers_recurrent import BidirectionalGRULayer, RecurrentCache
+from .modeling_ops_masks import mean_over_words, next_word_mask, word_mask
 from .modeling_outputs import (
     AttendedEncoderOutput,
     GuidedDecoderOutput,
@@ -96,12 +96,7 @@ class RNMTEncoder(RNMTPreTrainedModel):
             output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        hidden_states = self._embed(input_ids, inputs_embeds)
-        mask = None if attention_mask is None else attention_mask.bool()
-        orders = reading_orders(reading_mask(attention_mask, hidden_states))
-        for layer in self.layers:
-            # In the order of the sentence already, if there is no mask.
-            hidden_states = layer(hidden_states, None if mask is None else orders[0], orders[1])
+        hidden_states, mask = self._read(self._embed(input_ids, inputs_embeds), attention_mask)
         vectors = routing = votes = keys = None
         if self.aggregation is not None:
             vectors, routing = self.aggregation(hidden_states, mask, output_routing)
@@ -187,12 +182,12 @@ class RNMTDecoder(RNMTPreTrainedModel):
         if sentence_state is not None:
             words = sentence_state.unsqueeze(1) + words
         words = F.dropout(words, self.config.dropout, self.training)
-        mask = None if encoder_attention_mask is None else encoder_attention_mask.bool()
+        mask = word_mask(encoder_attention_mask, encoder_hidden_states)
         if cache is None or cache.states[0] is None:
             before = self.first_state(encoder_hidden_states, mask)
         else:
             (before,) = cache.states[0]
-        real = None if attention_mask is None else attention_mask[:, -words.shape[1] :].bool()
+        real = next_word_mask(attention_mask, words)
         # The states that predict the words, [batch, target, d_model].
         states, contexts, _ = self.recurrence(words, before, attention_keys, encoder_hidden_states, mask, real)
         if cache is not None:

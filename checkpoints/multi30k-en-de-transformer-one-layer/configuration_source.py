@@ -65,6 +65,7 @@ FILES = (
     "modeling_sequence_classification.py",
     "modeling_translation_head.py",
     "modeling_undivided_modules.py",
+    "modeling_untied_embeddings.py",
     "modeling_warm_start.py",
     "modeling_weight_hashes.py",
     "pipeline.py",
@@ -133,6 +134,7 @@ def _never_called() -> None:
     from .modeling_sequence_classification import __doc__ as _
     from .modeling_translation_head import __doc__ as _
     from .modeling_undivided_modules import __doc__ as _
+    from .modeling_untied_embeddings import __doc__ as _
     from .modeling_warm_start import __doc__ as _
     from .modeling_weight_hashes import __doc__ as _
     from .pipeline import __doc__ as _

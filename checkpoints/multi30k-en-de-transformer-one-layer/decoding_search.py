@@ -108,15 +108,16 @@ class NewTokenLimits(StoppingCriteria):
 
     Args:
         limits: `[sentences]`.
+        prefix_length: of the `decoder_input_ids` that `generate()` is given; 1 without.
     """
 
-    def __init__(self, limits: Tensor) -> None:
-        self.limits = limits
+    def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:
+        self.limits, self.prefix_length = limits, prefix_length
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which candidates `[sentences * n, length]`, start token included, are at the limit."""
+        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit."""
         limits = self.limits.to(input_ids.device)
-        return input_ids.shape[1] - 1 >= limits.repeat_interleave(len(input_ids) // len(limits))
+        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(len(input_ids) // len(limits))
 
 
 class Search:

@@ -301,11 +301,12 @@ def _copies(translation: str, source: str, kept: dict[int, tuple[Span, str]]) ->
     """
     taken: list[Span] = []
     found: dict[int, list[Span]] = {}
-    # The longest first, for one may be part of another.
-    for word, ((start, end), text) in sorted(kept.items(), key=lambda item: -len(item[1][1])):
-        same = [other for other in found if kept[other][1] == text]
+    sides = {word: (_is_in_word(source, start), _is_in_word(source, end)) for word, ((start, end), _) in kept.items()}
+    # The longest first, for one may be part of another; of the same text those that stand alone, as only they must.
+    for word, (_, text) in sorted(kept.items(), key=lambda item: (-len(item[1][1]), any(sides[item[0]]))):
+        before, behind = sides[word]
+        same = [other for other in found if kept[other][1] == text and sides[other] == sides[word]]
         found[word] = found[same[0]] if same else []
-        before, behind = _is_in_word(source, start), _is_in_word(source, end)
         for match in regex.finditer(regex.escape(text), "" if same else translation):
             first, last = match.span()
             in_word = (_is_in_word(translation, first) and not before) or (

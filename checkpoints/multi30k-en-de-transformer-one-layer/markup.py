@@ -37,7 +37,7 @@ _END_MAY_LACK = _names("body colgroup dd dt head html li optgroup option p rp rt
 _NO_TAG = re.compile(r"<[a-zA-Z/!?]")
 # What begins so ends so.
 _ENDS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("", ">"))
-_REFERENCE = re.compile(r"&(?:#\w+|[a-zA-Z]\w*);?")
+_REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ from .modeling_outputs import (
 from .modeling_safe_loading import SafetensorsOnly
 from .modeling_translation_head import GuidedTranslationHead
 from .modeling_undivided_modules import UndividedModules
+from .modeling_untied_embeddings import UntiedEmbeddings
 from .modeling_warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
 from .modeling_weight_hashes import HashedWeights
 
@@ -275,7 +276,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
 
 
-class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
     """The encoder-decoder without a language model head.
 
     With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
@@ -287,6 +288,15 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         self.decoder = CapsuleAggregatedMarianDecoder(config)
         self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
         self.post_init()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the source, and that of the target if it is tied."""
+        if self.config.tie_word_embeddings or not self.config.share_encoder_decoder_embeddings:
+            super().set_input_embeddings(value)
+        else:
+            self.encoder.embed_tokens = value
+            # Nothing reads this one, but it is saved, and has as many words.
+            self.shared = copy.deepcopy(value)
 
     @can_return_tuple
     def forward(
@@ -378,7 +388,7 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    GuidedTranslationHead, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    GuidedTranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 

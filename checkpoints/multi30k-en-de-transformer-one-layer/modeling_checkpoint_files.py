@@ -26,6 +26,7 @@ from .modeling_decoding_settings import check_decoding_settings
 WEIGHTS_INDEX = "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
 CONFIG = "config.json"
+ADAPTER = "adapter_config.json"
 WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 """Arguments of from_pretrained that say where files are."""
 _SHOWN = 8
@@ -104,8 +105,9 @@ def check_weight_files(checkpoint: str | os.PathLike | None, where: dict[str, An
     """Check that a checkpoint's weights are the files of safetensors beside its configuration.
 
     Raises:
-        OSError: if the configuration names others, or the index of their files does.
+        OSError: if the configuration names others, or the index of their files or an adapter does.
     """
+    check_no_adapter(checkpoint, where)
     file = find_file(checkpoint, CONFIG, where)
     fields = None if file is None else _json(file)
     named = fields.get("transformers_weights") if isinstance(fields, dict) else None
@@ -119,7 +121,11 @@ def check_weight_files(checkpoint: str | os.PathLike | None, where: dict[str, An
 
 
 def check_weight_map(file: Path | None) -> None:
-    """Raise an OSError if the index of the weights' files, where there is one, is damaged or names files elsewhere."""
+    """Check the index of the weights' files, where there is one.
+
+    Raises:
+        OSError: if it is damaged, or names files elsewhere or of another format than safetensors.
+    """
     if file is None:
         return
     index = _json(file)
@@ -129,6 +135,39 @@ def check_weight_map(file: Path | None) -> None:
     for name in weight_map.values():
         if not isinstance(name, str) or name != PurePosixPath(name).name or "\\" in name or name in ("", ".."):
             raise OSError(f"{file} names {name!r:.80}; weights must be files beside it. Do not trust this checkpoint")
+        if not name.endswith(".safetensors"):
+            raise OSError(f"{file} names {name!r:.80}; weights must be in safetensors. Do not trust this checkpoint")
+
+
+def check_no_adapter(checkpoint: str | os.PathLike | None, where: dict[str, Any]) -> None:
+    """Raise an OSError if a checkpoint holds an adapter, even beside a model's weights.
+
+    Where PEFT is installed, Transformers adds it to them, or, of a name on the Hub, takes the base that it names.
+    """
+    if find_file(checkpoint, ADAPTER, where) is not None:
+        raise OSError(_has_adapter(checkpoint))
+
+
+def check_adapter_alone(adapter: dict[str, Any], where: dict[str, Any]) -> None:
+    """Raise an OSError if the adapter whose base an Auto class loads lies beside a model.
+
+    Args:
+        adapter: `adapter_kwargs` of from_pretrained; its name is that of what was asked for.
+        where: its other arguments that say where files are.
+    """
+    name = adapter.get("_adapter_model_path")
+    where = where | {option: adapter[option] for option in WHERE if option in adapter}
+    if find_file(name, CONFIG, where) is not None:
+        # It may be in the top folder, where Auto classes look, though not in the model's.
+        raise OSError(_has_adapter(name))
+
+
+def _has_adapter(checkpoint: object) -> str:
+    """Return what to say of a checkpoint that holds an adapter."""
+    return (
+        f"{checkpoint} holds an adapter, {ADAPTER}, with which other weights are loaded than lie beside it; take it "
+        "away, or merge it into its model and name that"
+    )
 
 
 def base_of_adapter(name: str | os.PathLike | None, where: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -137,7 +176,7 @@ def base_of_adapter(name: str | os.PathLike | None, where: dict[str, Any]) -> tu
     Raises:
         OSError: if the adapter does not name it.
     """
-    adapter = find_file(name, "adapter_config.json", where)
+    adapter = find_file(name, ADAPTER, where)
     if adapter is None or find_file(name, CONFIG, where) is not None:
         return name, where
     fields = _json(adapter)

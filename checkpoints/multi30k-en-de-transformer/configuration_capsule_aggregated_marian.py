@@ -9,7 +9,7 @@
 """Configuration of the Marian family with capsule routing."""
 
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from transformers import MarianConfig
 from transformers.activations import ACT2FN
@@ -121,14 +121,14 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
     inverse_temperature: float | int = 0.01
     label_smoothing: float | int = 0.0
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def check_fields(self) -> None:
+        """Check the fields, as [`PortableConfig.check_fields`] does."""
         self._validate_marian()
         self._validate_layer_aggregation()
         self._validate_head_aggregation()
         self._validate_routing()
         self._validate_guided_routing()
         check_fraction("label_smoothing", self.label_smoothing)
-        super().__post_init__(**kwargs)
 
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""

@@ -40,6 +40,7 @@ FILES = (
     "modeling_checkpoint_files.py",
     "modeling_copied_weights.py",
     "modeling_decoding_settings.py",
+    "modeling_finite_weights.py",
     "modeling_forced_decoding.py",
     "modeling_guided_parts.py",
     "modeling_layers_capsule_routing.py",
@@ -64,6 +65,7 @@ FILES = (
     "modeling_sequence_classification.py",
     "modeling_translation_head.py",
     "modeling_undivided_modules.py",
+    "modeling_untied_embeddings.py",
     "modeling_warm_start.py",
     "modeling_weight_hashes.py",
     "pipeline.py",
@@ -107,6 +109,7 @@ def _never_called() -> None:
     from .modeling_checkpoint_files import __doc__ as _
     from .modeling_copied_weights import __doc__ as _
     from .modeling_decoding_settings import __doc__ as _
+    from .modeling_finite_weights import __doc__ as _
     from .modeling_forced_decoding import __doc__ as _
     from .modeling_guided_parts import __doc__ as _
     from .modeling_layers_capsule_routing import __doc__ as _
@@ -131,6 +134,7 @@ def _never_called() -> None:
     from .modeling_sequence_classification import __doc__ as _
     from .modeling_translation_head import __doc__ as _
     from .modeling_undivided_modules import __doc__ as _
+    from .modeling_untied_embeddings import __doc__ as _
     from .modeling_warm_start import __doc__ as _
     from .modeling_weight_hashes import __doc__ as _
     from .pipeline import __doc__ as _

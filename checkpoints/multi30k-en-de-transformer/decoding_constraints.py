@@ -76,8 +76,8 @@ class Constraints:
         now = tuple(acts(length) for _, acts in self._suppressing)
         if now not in self._suppressed:
             words = [words for (words, _), acts in zip(self._suppressing, now) if acts]
-            known = torch.cat(words).unique() if words else torch.empty(0)
-            known = known[known < self._vocabulary]
+            known = torch.cat(words).unique() if words else torch.empty(0, dtype=torch.long)
+            known = known[(known >= 0) & (known < self._vocabulary)]
             self._suppressed[now] = known.to(self._device) if len(known) else None
         return self._suppressed[now]
 
@@ -96,7 +96,7 @@ class Constraints:
         elif kind in _FORCING:
             self._acting.append(lambda length: _FORCING[kind](processor, length))
         elif kind is hf.NoBadWordsLogitsProcessor and self._are_words(processor.sequence_bias):
-            words = torch.tensor([word for (word,) in processor.sequence_bias])
+            words = torch.tensor([word for (word,) in processor.sequence_bias], dtype=torch.long)
             self._suppressing.append((words, lambda length: True))
         elif kind in (*_NEVER_IDLE, hf.NoBadWordsLogitsProcessor) and not _depends_on_rows(processor):
             self._acting.append(lambda length: True)

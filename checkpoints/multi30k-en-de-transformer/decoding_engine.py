@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from .source_limits import positions
 from .decoding_marian import ADAPTERS
 from .decoding_products import PRECISIONS, precisions_on
 from .decoding_search import Decoding, Search, Settings, Translation, begin_search, finish
@@ -27,7 +28,8 @@ from .decoding_weights import Fingerprint, UnsupportedModelError, with_products
 class Engine:
     """A snapshot of a translation model, for decoding.
 
-    Weights that change later need a new engine: this one refuses to go on.
+    Weights and settings of modules that change later need a new engine: this one refuses to go on. What it cannot see
+    is some rows of a large weight that are written through `.data`; see [`Fingerprint`].
 
     Args:
         model: a [`MarianMTModel`], or a translation model of this package, in float32, in evaluation mode, on a CPU or
@@ -57,7 +59,10 @@ class Engine:
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
         self._name, self._dtype = model.name_or_path, dtype
-        with torch.no_grad():
+        self.positions: float = positions(model.config) or float("inf")
+        """The most tokens that a translation can have."""
+        # Copies that are made in inference mode could not be written to outside of it.
+        with torch.inference_mode(False), torch.no_grad():
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
@@ -99,7 +104,7 @@ class Engine:
             The translations, on a CPU.
 
         Raises:
-            RuntimeError: if the weights of the model have changed.
+            RuntimeError: if the weights or settings of the model have changed.
             ValueError: if the model is in training mode, or overflows.
         """
         self._check()
@@ -123,7 +128,7 @@ class Engine:
             The index of a sentence with its translation, on a CPU, as they finish.
 
         Raises:
-            RuntimeError: if the weights of the model have changed.
+            RuntimeError: if the weights or settings of the model have changed.
             ValueError: if the model is in training mode, or overflows.
         """
         arrivals, search = Arrivals(sources, room), None
@@ -140,15 +145,23 @@ class Engine:
             for number, translation in finished:
                 arrivals.leave(number)
                 yield number, _copied(translation)
+            if finished and search:
+                # Whoever took the translations may have changed the weights.
+                self._check()
 
     def _admitted(self, search: Search | None, sources: list[Source], settings: Settings, index: int) -> Search:
         """Return the search, or a new one if nothing is left of it, with sentences more."""
+        limits = [source.limit for source in sources]
+        if max(limits) > self.positions:
+            raise ValueError(
+                f"a translation may have {max(limits)} tokens, and {self._name or 'the model'} has {self.positions} "
+                "positions; lower the limit"
+            )
         rows = [torch.tensor(source.ids) for source in sources]
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         words = pad_sequence(rows, batch_first=True, padding_value=settings.pad)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
-        limits = [source.limit for source in sources]
         with torch.inference_mode():
             decoding = self._begin(encoded, mask, settings)
             new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)
@@ -168,7 +181,7 @@ class Engine:
 
     def _check(self) -> None:
         if not self._fingerprint.is_unchanged():
-            raise RuntimeError("the model's weights have changed since this engine was made; make a new one")
+            raise RuntimeError("the model's weights or settings changed since this engine was made; make a new one")
         if self._adapter.encoder.training:
             raise ValueError("the model is in training mode, in which it drops units; call eval() first")
 

@@ -21,7 +21,7 @@ class FiniteSum:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._sum = torch.zeros((), device=device)
+        self._sum = torch.zeros((), dtype=torch.float32, device=device)
 
     def add(self, values: Tensor) -> None:
         """Add values of any shape."""

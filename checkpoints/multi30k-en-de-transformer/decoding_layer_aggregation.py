@@ -44,6 +44,7 @@ def _aggregator(module: nn.Module, make: Make) -> Map:
 
 
 def _folded(module: RoutedAggregation, make: Make) -> Map:
+    check_plain(module, kind=RoutedAggregation)
     votes = _compose(module.inputs, module.votes, module.num_layers, make)
     if module.activations is None:
         return lambda layers: module.routing(votes(layers))[0]

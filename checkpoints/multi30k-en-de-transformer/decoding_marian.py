@@ -38,7 +38,7 @@ from .decoding_products import Make, Map
 from .decoding_rows import masks_together, moved_rows, together
 from .decoding_target_cache import TargetCache
 from .decoding_vocabulary import Vocabulary
-from .decoding_weights import Norm, check_plain, norm, product, with_products
+from .decoding_weights import Norm, check_attention, check_plain, norm, product, with_products
 
 
 class MarianAdapter:
@@ -71,8 +71,10 @@ class MarianAdapter:
         self.guide = None
         if ours and body.guided_routing is not None:
             self.guide = Guide(body.guided_routing, self.encoder.guided_votes, make)
-        bias = model.final_logits_bias.flatten().detach()
-        self.vocabulary = Vocabulary(model.lm_head.weight.detach(), bias, make)
+        bias = model.final_logits_bias.flatten()
+        if model.lm_head.bias is not None:
+            bias = bias + model.lm_head.bias
+        self.vocabulary = Vocabulary(model.lm_head.weight, bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "MarianDecoding":
         """Return the decoding of sentences `[sentences, source]` from its start."""
@@ -86,6 +88,7 @@ class DecoderLayer:
         check_plain(layer, kind=kind)
         own, cross = layer.self_attn, layer.encoder_attn
         check_plain(own, cross, kind=MarianAttention)
+        check_attention(own, cross)
         self.heads = own.num_heads
         self.own_projections = product(own.q_proj, own.k_proj, own.v_proj, make=make)
         self.own_output, self.own_norm = _output(own.out_proj, make), norm(layer.self_attn_layer_norm)

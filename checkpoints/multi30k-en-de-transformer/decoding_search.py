@@ -108,15 +108,16 @@ class NewTokenLimits(StoppingCriteria):
 
     Args:
         limits: `[sentences]`.
+        prefix_length: of the `decoder_input_ids` that `generate()` is given; 1 without.
     """
 
-    def __init__(self, limits: Tensor) -> None:
-        self.limits = limits
+    def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:
+        self.limits, self.prefix_length = limits, prefix_length
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which candidates `[sentences * n, length]`, start token included, are at the limit."""
+        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit."""
         limits = self.limits.to(input_ids.device)
-        return input_ids.shape[1] - 1 >= limits.repeat_interleave(len(input_ids) // len(limits))
+        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(len(input_ids) // len(limits))
 
 
 class Search:
@@ -323,7 +324,7 @@ class BeamSearch(Search):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         sentences, beams, _ = self.words.shape
-        self.scores = torch.zeros(sentences, beams, device=self.device)
+        self.scores = torch.zeros(sentences, beams, dtype=torch.float32, device=self.device)
         # All beams of a sentence begin the same.
         self.scores[:, 1:] = _NEVER
         self.found = self.words.clone()
@@ -363,7 +364,7 @@ class BeamSearch(Search):
         if ending is None:
             scores, parents, words = (tensor[:, :beams] for tensor in candidates)
         else:
-            running = candidates.scores + ending * _NEVER
+            running = candidates.scores + ending.float() * _NEVER
             chosen = running.topk(beams).indices
             scores, parents, words = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.words))
         self.scores.copy_(scores)
@@ -381,7 +382,7 @@ class BeamSearch(Search):
         closed = ~self.can_improve | self.done
         if self.settings.early_stopping is True:
             closed = closed | self.complete.all(-1)
-        scores = scores + closed.unsqueeze(-1) * _NEVER + ~ending * _NEVER
+        scores = scores + closed.unsqueeze(-1).float() * _NEVER + (~ending).float() * _NEVER
         merged = torch.cat([self.found_scores, scores], dim=1)
         found_scores, chosen = merged.topk(self.scores.shape[1])
         self.found_scores.copy_(found_scores)

@@ -79,7 +79,9 @@ class Vocabulary:
         return scores
 
     def best_word(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
-        """Return the best word `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`."""
+        """Return the best word `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`; any of them
+        where several have exactly the same score.
+        """
         scores = self._product(hidden)
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)

@@ -8,9 +8,10 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/decoding/weights.py.
 """Weights as decoding reads them, and the check that modules are what their classes say."""
 
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Iterable
+from copy import copy, deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,11 @@ from .decoding_products import Make, Map
 
 _LINEAR = (nn.Linear, Linear, UnitGainLinear, GateLinear)
 _RECORDING_HOOKS = "transformers.utils.output_capturing"
+_ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4", None)
+"""Implementations of attention that differ in their rounding alone."""
+_PLAIN = (bool, int, float, str)
+_NO_SETTINGS = frozenset(vars(nn.Module())) | {"_is_hf_initialized"}
+"""Attributes of every module: they say nothing of what it computes in evaluation mode, or are looked at elsewhere."""
 
 
 class UnsupportedError(ValueError):
@@ -53,6 +59,8 @@ def joined(parts: list[tuple[Tensor, Tensor | None]], make: Make) -> Map:
 class _Linear(nn.Module):
     def __init__(self, linear: nn.Linear, make: Make) -> None:
         super().__init__()
+        # An adapter around it reads them.
+        self.weight, self.bias = linear.weight, linear.bias
         self._product = product(linear, make=make, kind=type(linear))
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -61,9 +69,10 @@ class _Linear(nn.Module):
 
 
 def with_products(module: nn.Module, make: Make) -> nn.Module:
-    """Return a copy of a module, with its own weights, whose linear maps have the precision that `make` has."""
-    tensors = [*module.parameters(), *module.buffers()]
-    copied = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+    """Return a copy of a module, with its weights and hooks, whose linear maps have the precision that `make` has."""
+    hooks = [hook for part in module.modules() for hook in _hooks(part)]
+    shared = [*module.parameters(), *module.buffers(), *hooks]
+    copied = deepcopy(module, {id(part): part for part in shared})
     for parent in list(copied.modules()):
         for name, child in list(parent.named_children()):
             if type(child) in _LINEAR and _is_plain(child):
@@ -115,17 +124,36 @@ def _is_plain(module: nn.Module) -> bool:
     return True
 
 
-class Fingerprint:
-    """Tells cheaply whether the weights of a model are those that they were.
+def check_attention(*modules: nn.Module) -> None:
+    """Check that modules attend as Transformers' own implementations do.
 
-    Writing to a tensor raises its version; what is written through `.data` does not, so a few of its numbers are
-    compared too.
+    Raises:
+        UnsupportedModelError: if one does not.
+    """
+    for module in modules:
+        if module.config._attn_implementation not in _ATTENTIONS:
+            name = module.config._attn_implementation
+            raise UnsupportedModelError(f"the attention implementation {name!r} is not one of Transformers' own")
+        if module.scaling != module.head_dim**-0.5:
+            raise UnsupportedModelError(
+                f"an attention has scaling {module.scaling}; the engine knows head_dim**-0.5, {module.head_dim**-0.5}"
+            )
+
+
+class Fingerprint:
+    """Tells cheaply whether the weights and settings of a model are those that they were.
+
+    Writing to a tensor raises its version; what is written through `.data` does not, so vectors and small tensors are
+    compared whole, and of each of the others a few numbers. What is written through `.data` to some rows of a larger
+    tensor can be missed: call [`release`] after it. Settings are the numbers, texts and switches among the attributes
+    of the modules in a model, but for `training`; and whether their attention is Transformers' own.
 
     Raises:
         UnsupportedModelError: if a weight is made of other tensors.
     """
 
     _SAMPLES = 16
+    _SMALL = 1 << 12
 
     def __init__(self, model: nn.Module) -> None:
         self._modules, self._tensors = _parts(model)
@@ -134,13 +162,21 @@ class Fingerprint:
             if is_traceable_wrapper_subclass(tensor):
                 raise UnsupportedModelError(f"the model has a {type(tensor).__name__} as a weight")
         self._places = [_place(tensor) for tensor in self._tensors]
-        flat = [tensor.detach().flatten() for tensor in self._tensors if tensor.is_contiguous()]
-        self._samples = [tensor[:: max(1, tensor.numel() // self._SAMPLES)] for tensor in flat if tensor.numel()]
+        self._samples = [self._sample(tensor) for tensor in self._tensors if tensor.is_contiguous() and tensor.numel()]
         self._values = self._sampled()
+        # Those of the model itself say nothing of what its parts compute, and could hold it.
+        self._settings = _settings(module for module in model.modules() if module is not model)
+        configs = [vars(module).get("config") for module in model.modules()]
+        self._configs = list({id(config): config for config in configs}.values())
 
     def is_unchanged(self) -> bool:
-        """Whether no weight has changed, nor its place."""
+        """Whether no weight has changed, nor its place, and no setting."""
         if any(_place(tensor) != place for tensor, place in zip(self._tensors, self._places)):
+            return False
+        now = [attributes.get(name) for attributes, name, _ in self._settings]
+        if not all(value is before or _is_same(value, before) for value, (_, _, before) in zip(now, self._settings)):
+            return False
+        if any(getattr(config, "_attn_implementation", None) not in _ATTENTIONS for config in self._configs):
             return False
         return all(map(torch.equal, self._sampled(), self._values))
 
@@ -149,6 +185,11 @@ class Fingerprint:
         modules, tensors = _parts(model)
         same = len(tensors) == len(self._tensors) and all(a is b for a, b in zip(tensors, self._tensors))
         return same and modules == self._modules and self.is_unchanged()
+
+    def _sample(self, tensor: Tensor) -> Tensor:
+        numbers = tensor.detach().flatten()
+        is_whole = len(numbers) <= max((self._SMALL, *tensor.shape))
+        return numbers if is_whole else numbers[:: len(numbers) // self._SAMPLES]
 
     def _sampled(self) -> list[Tensor]:
         kinds = dict.fromkeys((sample.dtype, sample.device) for sample in self._samples)
@@ -185,3 +226,24 @@ def _parts(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
 def _place(tensor: Tensor) -> tuple[int, int]:
     # Tensors made in inference mode have no version.
     return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def _settings(modules: Iterable[nn.Module]) -> list[tuple[dict[str, Any], str, Any]]:
+    """The settings of modules: where each is, its name and its value."""
+    return [
+        (vars(module), name, copy(value))
+        for module in modules
+        for name, value in vars(module).items()
+        if name not in _NO_SETTINGS and _is_setting(value)
+    ]
+
+
+def _is_setting(value: Any) -> bool:
+    if type(value) in (list, dict):
+        # Such as the scale of each adapter.
+        return all(type(item) in _PLAIN for item in (value.values() if type(value) is dict else value))
+    return type(value) in _PLAIN
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    return type(value) is type(before) and value == before

@@ -46,6 +46,7 @@ from .modeling_layers_head_aggregation import (
 from .modeling_layers_layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .modeling_layers_linear import init_words, use_products
 from .modeling_ops_float32_attention import float32_attention
+from .modeling_ops_masks import word_mask
 from .modeling_outputs import (
     GuidedSeq2SeqModelOutput,
     OutputRouting,
@@ -56,6 +57,7 @@ from .modeling_outputs import (
 from .modeling_safe_loading import SafetensorsOnly
 from .modeling_translation_head import GuidedTranslationHead
 from .modeling_undivided_modules import UndividedModules
+from .modeling_untied_embeddings import UntiedEmbeddings
 from .modeling_warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
 from .modeling_weight_hashes import HashedWeights
 
@@ -72,6 +74,9 @@ class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, Sa
         "GuidedVotes",
         "GuidedRouting",
     )
+
+    # Positions are computed. Marian's own list has the bias too, and zeros would take its place without a word.
+    _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
@@ -208,7 +213,8 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
             outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
         votes = keys = None
         if self.guided_votes is not None:
-            votes, keys = self.guided_votes(outputs["last_hidden_state"], _mask_of_words(attention_mask))
+            states = outputs["last_hidden_state"]
+            votes, keys = self.guided_votes(states, word_mask(attention_mask, states))
         return RoutedEncoderOutput(
             **outputs,
             layer_routing=layer_routing,
@@ -270,7 +276,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
 
 
-class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
     """The encoder-decoder without a language model head.
 
     With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
@@ -282,6 +288,15 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         self.decoder = CapsuleAggregatedMarianDecoder(config)
         self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
         self.post_init()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the source, and that of the target if it is tied."""
+        if self.config.tie_word_embeddings or not self.config.share_encoder_decoder_embeddings:
+            super().set_input_embeddings(value)
+        else:
+            self.encoder.embed_tokens = value
+            # Nothing reads this one, but it is saved, and has as many words.
+            self.shared = copy.deepcopy(value)
 
     @can_return_tuple
     def forward(
@@ -367,31 +382,15 @@ class CapsuleAggregatedMarianModel(CapsuleAggregatedMarianPreTrainedModel, Maria
         attention_mask: Tensor | None,
         output_routing: OutputRouting,
     ) -> GuidedContext:
-        mask = _mask_of_words(attention_mask)
-        votes = getattr(encoder_outputs, "guided_votes", None), getattr(encoder_outputs, "guided_keys", None)
-        # Encoder outputs that are not of this encoder, or a tuple of them.
-        if any(tensor is None for tensor in votes):
-            votes = self.encoder.guided_votes(encoder_outputs.last_hidden_state, mask)
+        mask = word_mask(attention_mask, encoder_outputs.last_hidden_state)
+        votes = self.encoder.guided_votes.of(encoder_outputs, mask)
         return self.guided_routing(states, *votes, mask, output_routing)
 
 
-def _mask_of_words(attention_mask: Tensor | None) -> Tensor | None:
-    if attention_mask is None:
-        return None
-    if attention_mask.dim() != 2:
-        raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}; guided routing needs [batch, source]"
-        )
-    return attention_mask.bool()
-
-
 class CapsuleAggregatedMarianForConditionalGeneration(
-    GuidedTranslationHead, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    GuidedTranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
-
-    # Positions are computed. Marian's own list has the bias too, and zeros would take its place without a word.
-    _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
@@ -401,6 +400,10 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
     def _logits_bias(self) -> Tensor:
         return self.final_logits_bias
+
+    def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
+        # With `pad_to_multiple_of` there are more words than were asked for.
+        super()._resize_final_logits_bias(self.lm_head.weight.shape[0])
 
     @classmethod
     def from_marian(

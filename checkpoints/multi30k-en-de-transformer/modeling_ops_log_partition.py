@@ -31,7 +31,7 @@ def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias:
 
     Args:
         queries: `[N, d]`.
-        embedding: of the vocabulary, `[V, d]`, in the dtype of the queries.
+        embedding: of the vocabulary, `[V, d]`; its gradient is in its own dtype.
         weights: `[N]`, without gradient; positions of weight 0 are skipped.
         bias: `[V]`.
     """
@@ -59,8 +59,9 @@ class LogPartitionFunction(torch.autograd.Function):
             # Transposed: that is how its sum is fastest.
             grad_embedding = weights.new_zeros(embedding.shape[::-1])
             grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
-        for part in score_chunks(queries, embedding):
-            exponentials = product(queries[part], embedding).to(weights.dtype)
+        factors = embedding.to(queries.dtype)
+        for part in score_chunks(queries, factors):
+            exponentials = product(queries[part], factors).to(weights.dtype)
             if bias is not None:
                 exponentials = exponentials + bias
             partition, log_partition = exponentiate(exponentials)
@@ -70,7 +71,7 @@ class LogPartitionFunction(torch.autograd.Function):
                 if bias is not None:
                     grad_bias += exponentials.t() @ scale.squeeze(-1)
                 exponentials, scale = exponentials.to(queries.dtype), scale.to(queries.dtype)
-                grad_queries[part] = scale * product(exponentials, embedding.t())
+                grad_queries[part] = scale * product(exponentials, factors.t())
                 add_product(grad_embedding, (scale * queries[part]).t(), exponentials.t())
         if gradients:
             grad_embedding = grad_embedding.t().contiguous()

@@ -15,15 +15,13 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
-from .modeling_ops_masks import mean_over_words
+from .modeling_ops_masks import mean_over_words, word_mask
 from .modeling_outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput
 
 
 class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel):
     """The encoder without a decoder: it loads the encoder of a translation model."""
 
-    # As in Marian: the positions are computed, not learned.
-    _keys_to_ignore_on_load_missing = (r"encoder\.embed_positions\.weight$",)
     _keys_to_ignore_on_load_unexpected = (
         r"^(model\.)?decoder\.",
         r"^(model\.)?shared\.",
@@ -107,7 +105,7 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
-        mask = None if attention_mask is None else attention_mask.bool()
+        mask = word_mask(attention_mask, outputs.last_hidden_state)
         logits = self.classification_head(mean_over_words(outputs.last_hidden_state, mask))
         loss = None
         if labels is not None:

@@ -8,6 +8,7 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/warm_start.py.
 """A Marian checkpoint as the start of a model of this family."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -16,7 +17,16 @@ from transformers.utils import logging
 
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .configuration_checks import check_overrides
+from .modeling_checkpoint_files import (
+    GENERATION_CONFIG,
+    check_generation_config,
+    check_weight_files,
+    explained_weights,
+    find_file,
+    first_names,
+)
 from .modeling_copied_weights import copy_weights
+from .modeling_finite_weights import check_finite
 from .modeling_guided_parts import GUIDED_PARTS
 from .modeling_layers_head_aggregation import ResidualRoutedHeads, RoutedHeads
 
@@ -30,39 +40,55 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
     name the commit of that conversion, which is a pull request (refs/pr/N).
 
     Raises:
-        ValueError: if it is a model of another type.
-        OSError: if there is none, or it has no safetensors.
+        OSError: if there is none, it has no safetensors, or these or its decoding settings are damaged.
+        ValueError: if weights are missing or not finite.
     """
-    model_type = _model_type(name_or_path, revision)
-    if model_type != MarianConfig.model_type:
+    where = {"revision": revision}
+    check_weight_files(name_or_path, where)
+    if (settings := find_file(name_or_path, GENERATION_CONFIG, where)) is not None:
+        check_generation_config(name_or_path, settings)
+    with explained_weights(name_or_path):
+        try:
+            marian, report = MarianMTModel.from_pretrained(
+                name_or_path, revision=revision, use_safetensors=True, output_loading_info=True, **kwargs
+            )
+        except OSError as error:
+            raise OSError(
+                f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
+                "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
+                f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
+            ) from error
+    _check_whole(name_or_path, report["missing_keys"])
+    check_finite(name_or_path, marian.named_parameters())
+    return marian
+
+
+def _check_whole(name_or_path: str, missing: Collection[str]) -> None:
+    if missing:
         raise ValueError(
-            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
-            f"{MarianConfig.model_type!r}, and {CapsuleAggregatedMarianConfig.model_type!r} without aggregations"
+            f"{name_or_path} lacks weights: {first_names(missing)}; copy or download it again, or name another"
         )
-    try:
-        return MarianMTModel.from_pretrained(name_or_path, revision=revision, use_safetensors=True, **kwargs)
-    except OSError as error:
-        raise OSError(
-            f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
-            "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
-            f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
-        ) from error
 
 
 def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch.dtype) -> PreTrainedModel:
     """Load a Marian model, or one of the class `own`.
 
     Raises:
-        ValueError: if it is a model of another type.
-        OSError: if there is none, or it has no safetensors.
+        ValueError: if it is a model of another type, or its weights are not whole or not finite.
+        OSError: if there is none, it has no safetensors, or these or its decoding settings are damaged.
     """
-    if _model_type(name_or_path) == own.config_class.model_type:
-        return own.from_pretrained(name_or_path, dtype=dtype)
+    model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    if model_type == own.config_class.model_type:
+        plain = own.from_pretrained(name_or_path, dtype=dtype)
+        _check_whole(name_or_path, plain.unfit_tensors)
+        check_finite(name_or_path, plain.named_parameters())
+        return plain
+    if model_type != MarianConfig.model_type:
+        raise ValueError(
+            f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
+            f"{MarianConfig.model_type!r}, and {own.config_class.model_type!r} without aggregations"
+        )
     return load_marian(name_or_path, dtype=dtype)
-
-
-def _model_type(name_or_path: str, revision: str = "main") -> str | None:
-    return PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
 
 
 def is_plain(config: PreTrainedConfig) -> bool:

@@ -6,7 +6,7 @@
 #
 #     http://www.apache.org/licenses/LICENSE-2.0
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/source_limits.py.
-"""What a model can read: sources of a length, and words that it has."""
+"""What a model can read: text, sources of a length, and words that it has."""
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -19,6 +19,17 @@ def positions(config: PreTrainedConfig) -> int | None:
 def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the length of the longest source, in tokens, that model and tokenizer take."""
     return min(tokenizer.model_max_length, positions(config) or tokenizer.model_max_length)
+
+
+def check_text(text: str) -> None:
+    """Raise a ValueError if `text` holds a surrogate, half a character, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the text {text!r:.80} holds half a character, {text[error.start]!r}, at {error.start}; take it out, or "
+            "decode the text again, as UTF-8"
+        ) from error
 
 
 def check_words(largest: int, model: PreTrainedModel, remedy: str) -> None:
