@@ -6,6 +6,7 @@ without --without_scores, on any machine. The same command goes on after a kill.
 """
 
 import argparse
+import math
 import os
 import signal
 import subprocess
@@ -17,7 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _LIMIT = 560  # seconds
+_LEAST = 60  # seconds without which no piece is begun
 _GRACE = 25  # seconds in which a training that is told to end saves a checkpoint
+_WARMUP_ROUNDS = 3  # each has shapes of its own, for which a device loads kernels and finds room
 _AT_ONCE = 12  # rows of the study: `tiny` keeps a core busy, and a large device idle
 _MARIAN = (
     *("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing"),
@@ -50,6 +53,10 @@ class Piece:
     data: Path | None = None
 
 
+Run = Callable[[Piece, Path, Path, float], str]
+"""Runs a piece, with a file for what it prints, in a folder, for so many seconds; returns what became of it."""
+
+
 def pieces(args: argparse.Namespace) -> list[Piece]:
     """Return the pieces in their order."""
     folders = (str(ROOT / "tests" / name) for name in ("evaluation", "decoding"))
@@ -67,6 +74,7 @@ def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
     tokens, rounds, batch, new_tokens = (96, 1, 1, 1) if args.quick else (16384, 7, 64, 24)
     methods = _FAMILIES[family][:1] if args.quick else _FAMILIES[family]
     workload = {"max_tokens": tokens, "rounds": rounds, "batch_size": batch, "new_tokens": new_tokens}
+    workload["warmup_rounds"] = _WARMUP_ROUNDS
     return _measure(args, "benchmark", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
 
 
@@ -83,6 +91,7 @@ def _decoders(args: argparse.Namespace, size: str, sentences: int) -> Piece:
     tokens, rounds = (1, 1) if args.quick else (24, 7)
     methods = ("transformer",) if args.quick else ("transformer", "em-routing")
     workload = {"rounds": rounds, "batch_size": sentences, "new_tokens": tokens, "memory_length": 4 * tokens}
+    workload["warmup_rounds"] = _WARMUP_ROUNDS
     return _measure(args, "benchmark", f"decoders_{size}_{sentences}", size, methods, ["--decoders"], workload)
 
 
@@ -116,19 +125,22 @@ def _study(args: argparse.Namespace) -> Piece:
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
     data = None if args.quick else args.data
-    needs = f"the text of Multi30k in {args.data}, accelerate; goes on when run again"
+    needs = f"the text of Multi30k in {args.data}, called multi30k; datasets, accelerate; goes on when run again"
     return Piece("does_routing_pay", needs, words, data)
 
 
-def run_in_a_process(piece: Piece, output: Path, folder: Path) -> str:
-    """Run a piece in `folder`, writing what it prints to a file; return "done" or what became of it."""
+def run_in_a_process(piece: Piece, output: Path, folder: Path, limit: float) -> str:
+    """Run a piece in `folder`, writing what it prints to a file; return "done" or what became of it.
+
+    After `limit` seconds it is ended.
+    """
     words = [sys.executable, "-m", *piece.words]
     with output.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(words, stdout=file, cwd=folder, start_new_session=True)
         try:
-            status = process.wait(_LIMIT)
+            status = process.wait(limit)
         except subprocess.TimeoutExpired:
-            return f"not done after {_LIMIT} seconds; run it again"
+            return f"not done after {limit:.0f} seconds; run it again"
         finally:
             _end(process)
     return "done" if status == 0 else f"failed with status {status}"
@@ -155,13 +167,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("pieces", nargs="*", metavar="PIECE", help="names of --list (default: all)")
     parser.add_argument("--device", default="cuda", help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="the least work that goes through every piece")
-    parser.add_argument("--output_dir", type=Path, default=Path("gpu"), help="default: %(default)s")
+    parser.add_argument("--output_dir", type=Path, default=Path("outputs/gpu"), help="default: %(default)s")
     parser.add_argument("--data", type=Path, default=Path("multi30k"), help="folder of Multi30k (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="end the call, and what runs, after so many (default: never)"
+    )
     parser.add_argument("--list", action="store_true", help="print the pieces, what they need and their commands")
     return parser
 
 
-def main(argv: Sequence[str] | None = None, run: Callable[[Piece, Path, Path], str] = run_in_a_process) -> int:
+def main(argv: Sequence[str] | None = None, run: Run = run_in_a_process) -> int:
     """Run the pieces that are not done, and print what became of each; return 1 if one is not done yet."""
     parser = build_parser()
     args = parser.parse_args(argv)
@@ -175,20 +190,34 @@ def main(argv: Sequence[str] | None = None, run: Callable[[Piece, Path, Path], s
         for piece in chosen:
             print(f"{piece.name}: needs {piece.needs}\n    python -m {' '.join(piece.words)}")
         return 0
+    _check_device(parser, args.device)
     (args.output_dir / "records").mkdir(parents=True, exist_ok=True)
-    results = {piece.name: _result(piece, args, run) for piece in chosen}
+    until = time.monotonic() + 60 * args.minutes
+    results = {piece.name: _result(piece, args, run, until) for piece in chosen}
     return 0 if set(results.values()) == {"done"} else 1
 
 
-def _result(piece: Piece, args: argparse.Namespace, run: Callable[[Piece, Path, Path], str]) -> str:
+def _check_device(parser: argparse.ArgumentParser, device: str) -> None:
+    """End the script where the device is not: tests that want one would be skipped, and pass for done."""
+    if device.startswith("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            parser.error(f"there is no {device} here; --device cpu goes through all but the tests of a GPU")
+
+
+def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> str:
+    limit = min(_LIMIT, until - time.monotonic() - _GRACE)
     finished, partial = (args.output_dir / f"{piece.name}{ending}" for ending in (".md", ".md.part"))
     if finished.exists():
         result = "done"
-    elif piece.data is not None and not piece.data.is_dir():
+    elif piece.data is not None and not (piece.data.is_dir() and piece.data.name == "multi30k"):
         result = f"left out: it needs {piece.needs}"
+    elif limit < _LEAST:
+        result = "left out: the minutes are over; run it again"
     else:
         # The study names its text by the folder multi30k.
-        result = run(piece, partial, args.data.parent)
+        result = run(piece, partial, args.data.parent, limit)
         if result == "done":
             partial.rename(finished)
     print(f"{piece.name}: {result}", flush=True)

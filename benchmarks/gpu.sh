@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All that wants a GPU, in pieces of less than ten minutes, without a network; what is done is not done again:
 #   benchmarks/gpu.sh --list
-#   benchmarks/gpu.sh --output_dir gpu --data multi30k
+#   benchmarks/gpu.sh --output_dir outputs/gpu --data multi30k --minutes 9.5
 #   benchmarks/gpu.sh --device cpu --quick --output_dir /tmp/gpu
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"

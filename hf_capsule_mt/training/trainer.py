@@ -130,6 +130,17 @@ def _scores_nothing(model: nn.Module) -> bool:
     return getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1
 
 
+def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+    """Decode as [`decoding.generate`] does elsewhere, not by the forward that accelerate puts in for autocast."""
+    parts = vars(model)
+    autocasting = parts.pop("forward") if {"forward", "_original_forward"} <= parts.keys() else None
+    try:
+        return decoding.generate(model, *args, **kwargs)
+    finally:
+        if autocasting is not None:
+            model.forward = autocasting
+
+
 class TranslationTrainer(Seq2SeqTrainer):
     """[`Seq2SeqTrainer`] that fills batches to `args.max_tokens_per_batch`, and writes our model cards.
 
@@ -453,7 +464,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         Where processes share the weights, they decode in step, as only `generate()` does.
         """
         given = gen_kwargs or getattr(self, "_gen_kwargs", {})
-        options = given if given.get("synced_gpus") else {"custom_generate": decoding.generate, **given}
+        options = given if given.get("synced_gpus") else {"custom_generate": _decode, **given}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **options)
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.sh"
 GPU = runpy.run_path(str(SCRIPT.with_suffix(".py")), run_name="gpu")
 
 
-def run_here(piece, output, folder):
+def run_here(piece, output, folder, limit):
     """Run a command of the package in this process; pytest is not run in pytest."""
     with output.open("w") as file, contextlib.redirect_stdout(file):
         if piece.words[0] == "hf_capsule_mt":
@@ -50,16 +51,30 @@ def test_every_piece(tmp_path, capsys):
 
 
 def test_what_is_missing_is_named(tmp_path, capsys):
-    options = ["--output_dir", str(tmp_path), "--data", str(tmp_path / "none"), "does_routing_pay"]
+    options = ["--device", "cpu", "--output_dir", str(tmp_path), "--data", str(tmp_path / "none"), "does_routing_pay"]
     assert GPU["main"](options, run_here) == 1
     assert (
         f"does_routing_pay: left out: it needs the text of Multi30k in {tmp_path / 'none'}" in capsys.readouterr().out
     )
 
 
+def test_no_piece_is_begun_that_cannot_end(tmp_path, capsys):
+    assert GPU["main"](["--device", "cpu", "--minutes", "1", "--output_dir", str(tmp_path), "tests"], None) == 1
+    assert "tests: left out: the minutes are over" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        GPU["main"](["--output_dir", str(tmp_path), "tests"], None)
+    assert "there is no cuda here" in capsys.readouterr().err
+
+
 def test_a_piece_that_failed_is_not_done(tmp_path, capsys):
     failing = GPU["Piece"]("speed", "nothing", ("hf_capsule_mt_no_such_module",))
-    assert GPU["run_in_a_process"](failing, tmp_path / "speed.md.part", tmp_path) == "failed with status 1"
+    assert GPU["run_in_a_process"](failing, tmp_path / "speed.md.part", tmp_path, 600) == "failed with status 1"
+    waiting = GPU["Piece"]("speed", "nothing", ("http.server", "0"))
+    assert "not done after 0 seconds" in GPU["run_in_a_process"](waiting, tmp_path / "speed.md.part", tmp_path, 0.1)
 
 
 def test_what_a_piece_started_ends_with_it(tmp_path):

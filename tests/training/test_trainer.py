@@ -1,5 +1,6 @@
 """Batches of a token budget in the Trainer, and training that does not depend on how batches are cut."""
 
+import copy
 import json
 import shutil
 from collections import Counter
@@ -230,8 +231,9 @@ def labels_of_batches(trainer):
     return found
 
 
-def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp_path, monkeypatch):
-    options = {"max_steps": 3, "eval_steps": 1, "predict_with_generate": True}
+@pytest.mark.parametrize("bf16", [False, True])
+def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(bf16, pairs, tmp_path, monkeypatch):
+    options = {"max_steps": 3, "eval_steps": 1, "predict_with_generate": True, "bf16": bf16}
     trainer = make_trainer(pairs, tmp_path, generation_num_beams=2, generation_max_length=8, **options)
     trainer.eval_dataset, trainer.args.eval_strategy = [pairs[index] for index in range(6)], "steps"
     engines, found, expected = [], [], []
@@ -239,7 +241,10 @@ def test_validation_decodes_with_an_engine_of_the_weights_at_the_time(pairs, tmp
     def compute_metrics(prediction):
         batch = trainer.data_collator(trainer.eval_dataset)
         source = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        expected.append(trainer.model.generate(**source, num_beams=2, max_length=8).tolist())
+        model = copy.deepcopy(trainer.model)
+        # Under autocast accelerate puts another in the place of the class's.
+        assert (vars(model).pop("forward", None) is not None) == bf16
+        expected.append(model.generate(**source, num_beams=2, max_length=8).tolist())
         found.append(prediction.predictions[:, : len(expected[-1][0])].tolist())
         return {"bleu": 0.0}
 

@@ -131,6 +131,19 @@ def test_bfloat16(kind, output):
         assert (actual.double() - expected).norm() < tolerance * expected.norm(), name
 
 
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_the_gradient_of_the_norm_under_autocast(routing):
+    """That of the bias is the sum over thousands of positions, where bfloat16 would stop at 256."""
+    config = make_config((routing, "factored", "all"), num_output_capsules=4)
+    module = build_layer_aggregation(config, NUM_LAYERS)
+    torch.manual_seed(0)
+    layers, wanted = torch.randn(NUM_LAYERS, 4000, WIDTH), torch.rand(4000, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16):
+        aggregate = module(list(layers))[0]
+    (aggregate.float() * wanted).sum().backward()
+    torch.testing.assert_close(module.layer_norm.bias.grad, wanted.sum(0), rtol=0.01, atol=0)
+
+
 @both_outputs
 @every_kind
 def test_position_by_position(kind, output):

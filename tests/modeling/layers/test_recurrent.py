@@ -1,5 +1,7 @@
 """The recurrent families next to their loops, and all that a Transformers user asks of forward and backward pass."""
 
+import math
+
 import pytest
 import torch
 from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
@@ -17,6 +19,8 @@ from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
 from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutput
+
+from hf_capsule_mt.modeling.layers.recurrent import LSTM
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 each_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)
@@ -354,3 +358,17 @@ def test_autocast(kind):
     assert (outputs.logits.float() - expected.logits).norm() < 0.1 * expected.logits.norm()
     assert stepped.logits.shape == (3, 1, VOCABULARY)
     assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_a_long_sum_in_an_lstms_cell_under_autocast():
+    """Every word adds a twentieth, where bfloat16 would stop at 16."""
+    lstm = LSTM(8, 8)
+    with torch.no_grad():
+        for weight in lstm.parameters():
+            weight.zero_()
+        # Of the forget gate, and of what is written, half of which the other gate lets pass.
+        lstm.bias_ih_l0[8:24] = torch.tensor([20.0, 0.1]).repeat_interleave(8)
+    words = torch.zeros(1, 1000, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        cell = lstm(words)[2]
+    torch.testing.assert_close(cell, torch.full((1, 8), 500 * math.tanh(0.1)), rtol=1e-4, atol=0)
