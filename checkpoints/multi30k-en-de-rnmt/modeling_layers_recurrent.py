@@ -8,7 +8,7 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/layers/recurrent.py.
 """Recurrent layers that padding does not reach, and the states that decoding goes on from."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -75,11 +75,16 @@ class OneWayRNN(nn.RNNBase):
         for bias in (self.bias_ih_l0, self.bias_hh_l0):
             init.zeros_(bias)
 
-    def _options(self) -> tuple:
-        """Arguments of torch's fused functions after the inputs and the first state."""
+    def _run(self, fused: Callable[..., Tensors], inputs: Tensor, *start: Tensor) -> Tensors:
+        """Return what torch's `fused` function makes of the inputs and the states before them, `[1, batch, width]`."""
         weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
         # There is no dropout inside; without this flag cuDNN cannot run backward.
-        return weights, True, 1, 0.0, torch.is_grad_enabled(), False, True
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        # Under autocast an LSTM's cell is bfloat16 on a CPU, where long sums stall; on a GPU all is float16, where the
+        # gradients of large batches vanish.
+        with torch.autocast(inputs.device.type, enabled=False):
+            inputs, *start = (tensor.to(weights[0].dtype) for tensor in (inputs, *start))
+            return fused(inputs, start[0] if len(start) == 1 else tuple(start), weights, *options)
 
 
 class LSTM(OneWayRNN):
@@ -107,8 +112,7 @@ class LSTM(OneWayRNN):
         if is_exported():
             (hidden, cell), (outputs,) = scan_words(self, self._read_word, (hidden, cell), (inputs,))
             return outputs, hidden, cell
-        start = (hidden.unsqueeze(0), cell.unsqueeze(0))
-        outputs, hidden, cell = torch.lstm(inputs, start, *self._options())
+        outputs, hidden, cell = self._run(torch.lstm, inputs, hidden.unsqueeze(0), cell.unsqueeze(0))
         return outputs, hidden.squeeze(0), cell.squeeze(0)
 
     def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
@@ -136,7 +140,7 @@ class GRU(OneWayRNN):
         if is_exported():
             (hidden,), (outputs,) = scan_words(self, self._read_word, (start,), (inputs,))
             return outputs, hidden
-        outputs, hidden = torch.gru(inputs, start.unsqueeze(0), *self._options())
+        outputs, hidden = self._run(torch.gru, inputs, start.unsqueeze(0))
         return outputs, hidden.squeeze(0)
 
     def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:

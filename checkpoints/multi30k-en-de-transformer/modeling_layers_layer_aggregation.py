@@ -149,7 +149,8 @@ class LayerAggregation(nn.Module):
             routing and it was asked for, else None.
         """
         aggregate, routing = self.aggregator(torch.stack(layers, dim=-2), output_routing)
-        aggregate = self.layer_norm(aggregate)
+        # A CPU sums up the gradients of a norm in the dtype of its input, under autocast in bfloat16.
+        aggregate = self.layer_norm(aggregate.to(self.layer_norm.weight.dtype))
         if self.gamma is not None:
             aggregate = layers[-1] + self.gamma * aggregate
         return aggregate, routing
