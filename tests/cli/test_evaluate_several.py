@@ -144,7 +144,7 @@ def test_adequacy_by_attention(files, capsys):
 def test_adequacy_by_words(files, capsys, monkeypatch):
     seen = []
 
-    def align(pairs, _):
+    def align(pairs):
         seen.extend(pairs)
         return [
             tuple((source.split().index(word), index) for index, word in enumerate(target.split()) if word in source)
