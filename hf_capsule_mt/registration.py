@@ -8,6 +8,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from . import modeling
 from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from .modeling.safe_loading import drawn_anew
 from .pipeline import LANGUAGE_PAIR, TranslationPipeline
 
 CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)
@@ -41,8 +42,7 @@ class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        drawn_anew = [*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])]
-        model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()).union(drawn_anew)
+        model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()) | drawn_anew(report)
         return model
 
 

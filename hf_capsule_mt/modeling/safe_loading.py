@@ -1,6 +1,7 @@
 """Models that are loaded whole, from safetensors alone, and with the decoding settings that were saved with them."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from safetensors import SafetensorError
@@ -16,6 +17,11 @@ from .checkpoint_files import (
     damaged_weights,
     find_file,
 )
+
+
+def drawn_anew(report: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of tensors that a checkpoint lacked or had in another shape, by the report of its loading."""
+    return frozenset([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
 
 
 class SafetensorsOnly:
@@ -64,8 +70,7 @@ class SafetensorsOnly:
             )
         except SafetensorError as error:
             raise OSError(damaged_weights(name, error)) from error
-        of_another_shape = (name for name, *_ in report["mismatched_keys"])
-        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"], *of_another_shape])
+        model.unfit_tensors = drawn_anew(report).union(report["unexpected_keys"])
         saved_by = model.config.architectures or ()
         # A checkpoint of the model without its head has none.
         translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)

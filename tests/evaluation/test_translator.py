@@ -61,10 +61,18 @@ def test_a_batch_translates_as_its_lines_alone(model, tokenizer, options, budget
     assert translate_lines(model, tokenizer, lines, max_tokens_per_batch=budget, **options) == expected
 
 
-def test_blank_lines_are_not_translated(model, tokenizer):
-    lines = ["", "a b c", " \t", "a"]
+def test_blank_lines_are_not_translated(model, tokenizer, monkeypatch):
+    lines, shown, translate = ["", "a b c", " \t", "a"], [], translator.translate_batches
+
+    def translate_batches(*args, **options):
+        for batch in translate(*args, **options):
+            shown.append(batch)
+            yield batch
+
+    monkeypatch.setattr(translator, "translate_batches", translate_batches)
     translations = translate_lines(model, tokenizer, lines)
     assert [bool(text) for text in translations] == [False, True, False, True]
+    assert sorted(index for batch in shown for index in batch) == [1, 3]
     assert translate_lines(model, tokenizer, []) == []
     assert translate_lines(model, tokenizer, ["", " "]) == ["", ""]
 
