@@ -74,13 +74,20 @@ def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.r
     # Means of n that are drawn from n spread by (n - 1) / n of the variance that those of n new ones have.
     scale = np.sqrt(seeds / max(1, seeds - 1))
     found = []
-    for _ in range(samples):
-        drawn = np.bincount(generator.integers(sentences, size=sentences), minlength=sentences)
-        before, after = (bleu(np.tensordot(drawn, each, axes=(0, 1))) for each in (old, new))
-        each = after - before
-        pairs = generator.integers(seeds, size=seeds)
-        found.append(each.mean() + scale * (each[pairs].mean() - each.mean()))
-    return np.array(found)
+    for start in range(0, samples, _AT_ONCE):
+        draws = range(start, min(start + _AT_ONCE, samples))
+        drawn = ((_times_drawn(generator, sentences), _times_drawn(generator, seeds)) for _ in draws)
+        texts, pairs = (np.stack(each) for each in zip(*drawn))
+        before, after = (bleu(np.einsum("bn,snk->bsk", texts, each, optimize=True)) for each in (old, new))
+        gains = after - before
+        mean = gains.mean(-1)
+        found.append(mean + scale * ((gains * pairs).sum(-1) / seeds - mean))
+    return np.concatenate(found)
+
+
+def _times_drawn(generator: np.random.Generator, number: int) -> np.ndarray:
+    """Return how often each of so many is among as many that are drawn with replacement, `[number]`, in float64."""
+    return np.bincount(generator.integers(number, size=number), minlength=number).astype(np.float64)
 
 
 def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> float:
