@@ -35,6 +35,7 @@ from hf_capsule_mt.data.rows import fast_rows, longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
 from hf_capsule_mt.data.tokenizer import words_hash
 from hf_capsule_mt.files import locked
+from hf_capsule_mt.modeling.ops.products import multiplies_bfloat16
 from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
 from hf_capsule_mt.saving import begin_saving, explained_saving
 from hf_capsule_mt.trainer_state import read_trainer_state
@@ -235,7 +236,16 @@ class TranslationTrainer(Seq2SeqTrainer):
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = self._go_on_from(resume_from_checkpoint)
             self._take_folder(checkpoint)
+            self._warn_of_slow_products()
             return super().train(checkpoint, **kwargs)
+
+    def _warn_of_slow_products(self) -> None:
+        slow = self.accelerator.mixed_precision == "bf16" and not multiplies_bfloat16(self.args.device)
+        if slow and self.args.should_log:
+            logger.warning(
+                "mixed precision is bf16, and this CPU has no fast products in bfloat16: an update takes several times "
+                "as long as in float32; leave out --bf16, or --mixed_precision of accelerate launch"
+            )
 
     def _go_on_from(self, resume_from_checkpoint: str | bool | None) -> str | None:
         """Return the checkpoint, after the checks of it, whose run this will be."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ending_models import EVERY_KIND, ending, sources
 
-from hf_capsule_mt.decoding import Engine, engine_of, generate, int8
+from hf_capsule_mt.decoding import Engine, engine_of, generate, int8, products
 from hf_capsule_mt.decoding.int8 import int8_map, quantized
 from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map
 from hf_capsule_mt.decoding.vocabulary import Vocabulary
@@ -77,18 +77,21 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
     int8._warn.cache_clear()
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
     with caplog.at_level(logging.WARNING, logger=int8.__name__):
-        products = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
-    assert torch.equal(products[0](inputs), Product(weight, bias)(inputs))
+        maps = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
+    assert torch.equal(maps[0](inputs), Product(weight, bias)(inputs))
     [record] = caplog.records
     assert "float32" in record.getMessage()
 
 
-def test_bfloat16_products():
+@pytest.mark.parametrize("fast", [False, True])
+def test_bfloat16_products(fast, monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda device: fast)
     weight, bias, inputs = torch.randn(30, 50), torch.randn(50), torch.randn(9, 30)
     found = bfloat16_map(weight, bias)(inputs)
     expected = inputs.bfloat16().double() @ weight.bfloat16().double() + bias.bfloat16().double()
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=2**-6)
+    assert torch.equal(found, found.bfloat16().float())
 
 
 @pytest.mark.parametrize("make", [bfloat16_map, pytest.param(int8_map, marks=needs_int8)])
@@ -118,8 +121,8 @@ def test_every_kind_of_model(name, dtype, engine_calls):
         expected = model.get_encoder()(**source).last_hidden_state
     words = source["attention_mask"].bool()
     error = (states - expected)[words].norm() / expected[words].norm()
-    # Recurrent layers are computed in float32.
-    assert error < 0.1
+    # Levels are twice as far apart where 7 bits have to do. Recurrent layers are computed in float32.
+    assert error < (0.2 if dtype == "int8" and int8._reduces_range() else 0.1)
     assert error > 0 or name.startswith("recurrent")
 
 

@@ -324,6 +324,14 @@ def test_a_run_shorter_than_its_warm_up(pairs, tmp_path, caplog, warmup_steps, w
     assert ("it ends before the learning rate reaches 1.0" in caplog.text) == warned
 
 
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_cpu_that_is_slow_in_bfloat16(pairs, tmp_path, monkeypatch, caplog, fast, bf16):
+    monkeypatch.setattr(trainer_module, "multiplies_bfloat16", lambda device: fast)
+    make_trainer(pairs, tmp_path, bf16=bf16).train()
+    assert ("no fast products in bfloat16" in caplog.text) == (bf16 and not fast)
+
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
 def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
     """Whoever looks at the clock, after every update and every save, finds 30 seconds gone."""
