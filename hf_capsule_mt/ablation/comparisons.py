@@ -1,7 +1,8 @@
 """Rows of a study tested against the rows that they name, with all seeds that both have, from records alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,12 @@ HOW = (
 )
 """What the tables of comparisons mean."""
 
+_LIKENESS: dict[str, Callable[[RunRecord], Any]] = {
+    "training text": lambda run: run.data_sha256,
+    "machine": lambda run: run.environment.device,
+    "precision": lambda run: run.mixed_precision,
+}
+
 
 @dataclass(frozen=True)
 class RowComparison:
@@ -31,7 +38,7 @@ class RowComparison:
     test: str
     found: SeedComparison
     unlike: tuple[str, ...] = ()
-    """What else is not the same in both, of some seed: "training text", "machine"."""
+    """What else is not the same in both, of some seed: "training text", "machine", "precision"."""
 
     @property
     def difference(self) -> float:
@@ -65,9 +72,7 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
 
 def _unlike(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:
     """Name what is not the same in two runs of some pair, beside what their rows are."""
-    texts = any(run.data_sha256 != other.data_sha256 for run, other in pairs)
-    machines = any(run.environment.device != other.environment.device for run, other in pairs)
-    return (*(["training text"] if texts else []), *(["machine"] if machines else []))
+    return tuple(name for name, of in _LIKENESS.items() if any(of(run) != of(other) for run, other in pairs))
 
 
 def _check_same_scores(results: Sequence[Result], test: str) -> None:

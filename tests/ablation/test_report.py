@@ -251,6 +251,7 @@ def test_questions_on_the_page(study, tmp_path):
     path = records / "two_em-T2_run_record.json"
     record = json.loads(path.read_text())
     elsewhere = {"environment": {**record["environment"], "device": "another"}, "data_sha256": {"source": "other"}}
+    elsewhere |= {"mixed_precision": "bf16"}
     path.write_text(json.dumps(record | elsewhere))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
@@ -259,7 +260,7 @@ def test_questions_on_the_page(study, tmp_path):
     assert first == f"routing|Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
     assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p < 0.001 | yes |"
-    assert table[4].startswith("| em-T2 | plain (other training text, other machine) | 2 | ")
+    assert table[4].startswith("| em-T2 | plain (other training text, other machine, other precision) | 2 | ")
     assert table[-1] == "+15.91 (+15.91 to +15.91), p < 0.001"
 
 
