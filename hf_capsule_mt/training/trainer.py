@@ -1,6 +1,7 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager, nullcontext
@@ -426,6 +427,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _loader_options(self) -> dict[str, Any]:
         return {
             "num_workers": self.args.dataloader_num_workers,
+            # Elsewhere they would pickle the data set; what Linux has by itself depends on Python's version.
+            "multiprocessing_context": "fork" if self.args.dataloader_num_workers and sys.platform == "linux" else None,
             "prefetch_factor": self.args.dataloader_prefetch_factor,
             "pin_memory": self.args.dataloader_pin_memory,
             "persistent_workers": self.args.dataloader_persistent_workers,

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import multiprocessing
 from itertools import islice
 
 import pyarrow.parquet as pq
@@ -159,6 +160,9 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_
     if "tokenizer_name" in options:
         options = {**options, "tokenizer_name": folder / "bpe", "max_tokens_per_batch": 200}
     options = {"max_steps": 9, **options, "save_strategy": "steps", "save_steps": 6}
+    # What Python 3.14 has by itself: a worker would need all that it uses pickled.
+    default, forkserver = multiprocessing.context._default_context, multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(default, "_actual_context", forkserver)
 
     def train(run, **more):
         main(arguments(folder, tmp_path / run, "dropout=0.3", **{**options, **more}))
