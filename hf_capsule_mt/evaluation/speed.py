@@ -255,8 +255,8 @@ def clock(device: torch.device) -> str:
 
 
 def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def _rates(seconds: Sequence[tuple[float, ...]], counts: Sequence[int], warmup_rounds: int) -> Rates:
