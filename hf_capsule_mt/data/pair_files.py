@@ -10,7 +10,9 @@ import glob
 import gzip
 import io
 import lzma
+import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -240,7 +242,7 @@ def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
         OSError: if the file is missing or unreadable.
     """
     opener = _COMPRESSIONS.get(path.suffix)
-    with open(path, "rb") if opener is None else opener(path) as file:
+    with open(path, "rb", opener=_open) if opener is None else opener(path) as file:
         try:
             # A pipe has no positions.
             if begin:
@@ -252,6 +254,13 @@ def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
             if opener is None:
                 raise
             raise ValueError(f"{path} is not a whole {path.suffix} file: {error}") from error
+
+
+def _open(path: str, flags: int) -> int:
+    # Of a socket, which other programs may connect, the name cannot be opened.
+    if path == "/dev/stdin" and stat.S_ISSOCK(os.fstat(0).st_mode):
+        return os.dup(0)
+    return os.open(path, flags)
 
 
 def decode(line: bytes) -> str | None:

@@ -3,8 +3,10 @@
 import gzip
 import json
 import os
+import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -234,18 +236,36 @@ def test_a_finished_window_that_the_input_lacks(
     assert lines_of(target) == expected
 
 
-def test_what_is_left_of_a_file(checkpoint, source, tmp_path, expected):
-    """Of standard input that the shell opened, from where the command before it stopped reading."""
+@contextmanager
+def as_standard_input(number):
+    """Let a descriptor be standard input."""
     before = os.dup(0)
     try:
-        with source.open("rb", buffering=0) as file:
-            file.seek(len(LINES[0].encode()) + 1)
-            os.dup2(file.fileno(), 0)
-            main(["--model", checkpoint, "--output_file", str(tmp_path / "out.de"), *OPTIONS])
+        os.dup2(number, 0)
+        yield
     finally:
         os.dup2(before, 0)
         os.close(before)
+
+
+def test_what_is_left_of_a_file(checkpoint, source, tmp_path, expected):
+    """Of standard input that the shell opened, from where the command before it stopped reading."""
+    with source.open("rb", buffering=0) as file:
+        file.seek(len(LINES[0].encode()) + 1)
+        with as_standard_input(file.fileno()):
+            main(["--model", checkpoint, "--output_file", str(tmp_path / "out.de"), *OPTIONS])
     assert lines_of(tmp_path / "out.de") == expected[1:]
+
+
+def test_a_socket(checkpoint, source, tmp_path, expected):
+    """As programs in some languages give to those that they start."""
+    ours, theirs = socket.socketpair()
+    with theirs, ours:
+        ours.sendall(source.read_bytes())
+        ours.shutdown(socket.SHUT_WR)
+        with as_standard_input(theirs.fileno()):
+            main(["--model", checkpoint, "--output_file", str(tmp_path / "out.de"), *OPTIONS])
+    assert lines_of(tmp_path / "out.de") == expected
 
 
 def test_an_empty_file(checkpoint, source, tmp_path):
