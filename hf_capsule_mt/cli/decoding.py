@@ -46,7 +46,8 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16", "int8"],
         default="auto",
-        help="precision of decoding; auto (default) is the checkpoint's, int8 is the fast engine's alone, on a CPU",
+        help="precision of decoding; auto (default) is the checkpoint's on a GPU and float32 on a CPU, int8 is the "
+        "fast engine's alone, on a CPU",
     )
     parser.add_argument(
         "--engine",
@@ -148,7 +149,8 @@ def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
 def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
-    Where the engine decodes, precisions of its own are made from weights in float32.
+    Where the engine decodes, precisions of its own are made from weights in float32. So are they by default on a CPU,
+    where products in less are slow, and the engine decodes nothing else.
 
     Raises:
         OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.
@@ -160,7 +162,7 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
         verify_weights(args.model, where["revision"])
     device = torch.device(args.device or state.device)
     of_engine = args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
-    dtype = "float32" if of_engine else args.dtype
+    dtype = "float32" if of_engine or (args.dtype == "auto" and device.type == "cpu") else args.dtype
     try:
         model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=dtype)
     except OSError as error:

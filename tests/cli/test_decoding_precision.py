@@ -26,20 +26,21 @@ def _load(args):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Checkpoints of a model that the engine decodes, and of one that it does not."""
+    """Checkpoints of a model that the engine decodes, of one that it does not, and of the first in bfloat16."""
     sizes = {"vocab_size": 40, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
     other = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0))
     found = {}
-    for name, model in {"known": tiny_model(), "other": other}.items():
+    for name, model in {"known": tiny_model(), "other": other, "half": tiny_model().bfloat16()}.items():
         found[name] = str(tmp_path_factory.mktemp(name))
         model.save_pretrained(found[name])
         tiny_tokenizer().save_pretrained(found[name])
     return found
 
 
+@pytest.mark.parametrize("folder", ["known", "half"])
 @pytest.mark.parametrize("dtype", ["auto", "float32", "bfloat16", "int8"])
-def test_the_engine_has_it(dtype, folders, monkeypatch):
-    args = _args("--model", folders["known"], "--dtype", dtype)
+def test_the_engine_has_it(dtype, folder, folders, monkeypatch):
+    args = _args("--model", folders[folder], "--dtype", dtype)
     model, tokenizer = _load(args)
     assert model.dtype == torch.float32
     asked, make = [], Engine.__init__
@@ -73,7 +74,9 @@ def test_a_gpu_has_no_int8(folders, monkeypatch):
     args.device = "cuda"
     # The engine's own precision.
     assert decoding.load(args, state)[0].dtype == torch.float32
-    assert moved == [torch.device("cuda")]
+    args.model, args.dtype = folders["half"], "auto"
+    assert decoding.load(args, state)[0].dtype == torch.bfloat16
+    assert moved == 2 * [torch.device("cuda")]
     args.dtype = "int8"
     with pytest.raises(ValueError, match=r"int8 is for .* on a CPU, but .* on cuda; give float32 or bfloat16"):
         decoding.load(args, state)
