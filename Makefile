@@ -17,42 +17,42 @@ unexport PYTHONDONTWRITEBYTECODE
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
 
-test: .venv/.installed-test lint docs
+test: .venv/.installed-dev lint docs
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Which lines of the package no test runs.
-coverage: .venv/.installed-test
+coverage: .venv/.installed-dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
 
 # Damaged inputs of every kind for so many minutes, and a table of what came of them.
 MINUTES ?= 30
-fuzz: .venv/.installed-test
+fuzz: .venv/.installed-dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python tests/faults/fuzz.py --minutes $(MINUTES)
 
-lint: .venv/.installed-test
+lint: .venv/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 # The site, into build/site; a warning is an error. Looks at nothing outside, so it needs no network.
-docs: .venv/.installed-docs
+docs: .venv/.installed-dev
 	HF_HUB_OFFLINE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.venv/.installed: pyproject.toml
+.venv/.torch:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python $(INSTALL) $(TORCH)
+	touch $@
+
+.venv/.installed: .venv/.torch pyproject.toml
 	$(BIN)/python $(INSTALL) --editable .
 	touch $@
 
-.venv/.installed-test: .venv/.installed
-	$(BIN)/python $(INSTALL) --editable ".[test]"
-	touch $@
-
-.venv/.installed-docs: .venv/.installed
-	$(BIN)/python $(INSTALL) --editable ".[docs]"
+# At once for tests and site, for every installation takes its time.
+.venv/.installed-dev: .venv/.torch pyproject.toml
+	$(BIN)/python $(INSTALL) --editable ".[test,docs]"
 	touch $@
 
 .venv-oldest/.installed: pyproject.toml tests/oldest.txt
