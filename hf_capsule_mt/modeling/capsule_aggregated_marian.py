@@ -10,6 +10,7 @@
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import (
@@ -18,6 +19,7 @@ from transformers import (
     MarianMTModel,
     PreTrainedModel,
 )
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.marian.modeling_marian import (
     MarianDecoder,
@@ -26,6 +28,7 @@ from transformers.models.marian.modeling_marian import (
     MarianEncoderLayer,
     MarianModel,
     MarianPreTrainedModel,
+    MarianSinusoidalPositionalEmbedding,
 )
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
@@ -94,11 +97,23 @@ class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, Sa
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
+        if isinstance(module, MarianSinusoidalPositionalEmbedding):
+            # Past Marian's own, which takes seconds for the same numbers.
+            super(MarianPreTrainedModel, self)._init_weights(module)
+            init.copy_(module.weight, _positions(*module.weight.shape))
+        else:
+            super()._init_weights(module)
         if type(module) is nn.Embedding and self.config.scale_embedding:
             init_words(module, self.config.d_model)
         if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
             module.init_weights(self.config.init_std)
+
+
+def _positions(count: int, width: int) -> Tensor:
+    """Return the sinusoids of positions `[count, width]`, to the last bit as Marian computes them one by one."""
+    periods = np.array([np.power(10000, 2 * (place // 2) / width) for place in range(width)])
+    angles = np.arange(count)[:, None] / periods
+    return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
 
 
 def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from aggregated_models import (
     LAYER_AGGREGATIONS,
     LAYERS,
     OUTPUTS,
+    SHAPE,
     WIDTH,
     added,
     aggregated,
@@ -23,6 +24,7 @@ from families import MARIAN
 from recurrent_models import recurrent
 from torch.nn import functional as F
 from transformers import MarianModel
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from hf_capsule_mt import (
     CapsuleAggregatedMarianConfig,
@@ -45,6 +47,14 @@ MARIANS = {
     },
 }
 every_marian = pytest.mark.parametrize("fields", MARIANS.values(), ids=MARIANS)
+
+
+def test_positions_are_those_of_marian():
+    for fields in ({"d_model": 128, "max_position_embeddings": 300}, {"d_model": 12}, {"max_position_embeddings": 1}):
+        model = CapsuleAggregatedMarianModel(CapsuleAggregatedMarianConfig(**{**SHAPE, **fields}))
+        for stack in (model.encoder, model.decoder):
+            expected = MarianSinusoidalPositionalEmbedding(*stack.embed_positions.weight.shape).create_weight()
+            assert torch.equal(stack.embed_positions.weight, expected)
 
 
 def run(model, **arguments):
