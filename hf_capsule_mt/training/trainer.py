@@ -427,7 +427,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _loader_options(self) -> dict[str, Any]:
         return {
             "num_workers": self.args.dataloader_num_workers,
-            # Elsewhere they would pickle the data set; what Linux has by itself depends on Python's version.
+            # Others need a copy of all that they use; which Linux has by itself depends on the version of Python.
             "multiprocessing_context": "fork" if self.args.dataloader_num_workers and sys.platform == "linux" else None,
             "prefetch_factor": self.args.dataloader_prefetch_factor,
             "pin_memory": self.args.dataloader_pin_memory,
