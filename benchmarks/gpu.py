@@ -74,7 +74,7 @@ def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
     tokens, rounds, batch, new_tokens = (96, 1, 1, 1) if args.quick else (16384, 7, 64, 24)
     methods = _FAMILIES[family][:1] if args.quick else _FAMILIES[family]
     workload = {"max_tokens": tokens, "rounds": rounds, "batch_size": batch, "new_tokens": new_tokens}
-    workload["warmup_rounds"] = _WARMUP_ROUNDS
+    workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
     return _measure(args, "benchmark", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
 
 
@@ -91,7 +91,7 @@ def _decoders(args: argparse.Namespace, size: str, sentences: int) -> Piece:
     tokens, rounds = (1, 1) if args.quick else (24, 7)
     methods = ("transformer",) if args.quick else ("transformer", "em-routing")
     workload = {"rounds": rounds, "batch_size": sentences, "new_tokens": tokens, "memory_length": 4 * tokens}
-    workload["warmup_rounds"] = _WARMUP_ROUNDS
+    workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
     return _measure(args, "benchmark", f"decoders_{size}_{sentences}", size, methods, ["--decoders"], workload)
 
 

@@ -39,6 +39,24 @@ def default_verbosity():
     logging.set_verbosity_warning()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def positions_made_once():
+    """Marian computes the sinusoids of every new model number by number, longer than all else of a tiny one takes."""
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+    create, made = MarianSinusoidalPositionalEmbedding.create_weight, {}
+
+    def create_once(embedding):
+        size = embedding.weight.shape, embedding.weight.dtype, embedding.weight.device
+        if size not in made:
+            made[size] = create(embedding)
+        return made[size]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MarianSinusoidalPositionalEmbedding, "create_weight", create_once)
+        yield
+
+
 @pytest.fixture
 def hub(monkeypatch):
     """A new Hub on loopback, which this process may talk to."""

@@ -7,7 +7,8 @@ import sys
 
 _BLOCKED = """
 import json, sys
-sys.modules["hf_capsule_mt"] = None  # every import of it fails
+# Every import of them fails.
+sys.modules.update(dict.fromkeys(["hf_capsule_mt", "accelerate", "peft", "scipy", "torchao"]))
 import torch
 from transformers import logging
 logging.set_verbosity_error()

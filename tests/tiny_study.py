@@ -76,5 +76,9 @@ def run_here(words, *others):
 
 
 def subprocess_here():
-    """What looks like `subprocess` and runs commands in this process."""
-    return SimpleNamespace(run=lambda words, **options: SimpleNamespace(returncode=run_here(words)), DEVNULL=None)
+    """What looks like `subprocess` and runs analyses in this process, each with the pictures of one sentence."""
+
+    def run(words, **options):
+        return SimpleNamespace(returncode=run_here([*words, "--sentences", "1"]))
+
+    return SimpleNamespace(run=run, DEVNULL=None)

@@ -24,18 +24,21 @@ def corpus(tmp_path):
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def guided(tmp_path_factory):
-    """A checkpoint of a random model with guided routing."""
-    folder, width = tmp_path_factory.mktemp("guided"), {"d_model": 8, "guided_capsule_dim": 4, "vocab_size": 29}
-    sides = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-    config = CapsuleAggregatedMarianConfig(
-        **width, **sides, guided_routing="gdr", pad_token_id=0, eos_token_id=2, decoder_start_token_id=0, init_std=0.5
-    )
+def save_random(folder, **fields):
+    """Write a checkpoint of a random model of two layers a side; returns `folder`."""
+    shape = {f"{side}_{name}": 2 for side in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    words = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    config = CapsuleAggregatedMarianConfig(**{**shape, **words, "d_model": 8, "init_std": 0.5, **fields})
     torch.manual_seed(0)
     CapsuleAggregatedMarianForConditionalGeneration(config).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    """A checkpoint of a model with guided routing."""
+    return save_random(tmp_path_factory.mktemp("guided"), guided_routing="gdr", guided_capsule_dim=4)
 
 
 def options(model, folder, **named):
@@ -53,8 +56,11 @@ def written(folder):
 
 
 @pytest.mark.slow
-def test_layers_and_heads(corpus, capsys):
-    analyze.main(options(CHECKPOINTS / "capsule_aggregated_marian", corpus, sentences="4"))
+def test_layers_and_heads(corpus, tmp_path_factory, capsys):
+    everywhere = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
+    everywhere |= {f"head_aggregation_{kind}_layers": [0] for kind in ("encoder", "decoder", "cross")}
+    folder = save_random(tmp_path_factory.mktemp("model"), **everywhere, num_output_capsules=4)
+    analyze.main(options(folder, corpus, sentences="4", max_new_tokens=6))
     report = corpus / "report"
     record = json.loads((report / "routing.json").read_text())
     means = np.load(report / "mean_assignment.npz")
@@ -76,7 +82,7 @@ def test_layers_and_heads(corpus, capsys):
     assert not any("line-1" in file for file in files)
     shown = capsys.readouterr().out
     assert shown.startswith((report / "report.md").read_text().split("\n\n", 1)[1].rstrip("\n"))
-    assert "| heads cross.0 | 32 |" in shown
+    assert "| heads cross.0 | 4 |" in shown
 
 
 def test_sentence_capsules(corpus):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from forked_commands import run, run_both
+from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
@@ -276,16 +276,19 @@ def test_an_empty_file(checkpoint, source, tmp_path):
 
 def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
     """While the stream is open, as somebody who types leaves it."""
-    arguments = [sys.executable, str(SCRIPT), "--model", checkpoint, *OPTIONS, "--interactive"]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipes = tmp_path / "in", tmp_path / "out"
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    arguments = ["--model", checkpoint, *OPTIONS, "--interactive"]
+    process = start("translate", arguments, tmp_path / "log", pipe=pipes)
+    with pipes[0].open("w", buffering=1) as typed, pipes[1].open() as printed:
         for line, translation in zip(LINES[:3], expected):
-            process.stdin.write(f"{line}\n".encode())
-            process.stdin.flush()
-            assert process.stdout.readline().decode() == f"{translation}\n"
-        process.stdin.write("".join(f"{line}\n" for line in LINES[3:]).encode())
-        process.stdin.close()
-        assert process.stdout.read().decode() == "".join(f"{line}\n" for line in expected[3:])
-    assert process.returncode == 0
+            typed.write(f"{line}\n")
+            assert printed.readline() == f"{translation}\n"
+        typed.write("".join(f"{line}\n" for line in LINES[3:]))
+        typed.close()
+        assert printed.read() == "".join(f"{line}\n" for line in expected[3:])
+    assert end(process) == 0
 
 
 @pytest.mark.parametrize("half_a_line", [False, True])

@@ -75,7 +75,7 @@ KINDS = {
         "num_output_capsules": 4,
         **GUIDED,
     },
-    "capsnmt": {"decoder_layers": 2, "num_sentence_capsules": 3},
+    "capsnmt": {"decoder_layers": 1, "num_sentence_capsules": 3},
     "hybrid": {"sentence_aggregation": "capsule", "num_sentence_capsules": 3, **GUIDED},
 }
 TRANSLATION = {"Model": MODEL_MAPPING_NAMES, "ForConditionalGeneration": MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES}
@@ -148,7 +148,7 @@ class Marian(Conformance):
 
 
 class NoAggregationTest(Marian, GenerationTesterMixin, unittest.TestCase):
-    pass
+    num_hidden_layers = 1
 
 
 class RoutedHeadsAndLayersTest(Marian, GenerationTesterMixin, unittest.TestCase):
@@ -157,6 +157,7 @@ class RoutedHeadsAndLayersTest(Marian, GenerationTesterMixin, unittest.TestCase)
 
 class GuidedRoutingTest(Marian, GenerationTesterMixin, unittest.TestCase):
     kind = "guided"
+    num_hidden_layers = 1  # nothing is routed in them
 
 
 class EverythingTest(Marian, GenerationTesterMixin, unittest.TestCase):
@@ -191,6 +192,7 @@ class Recurrent(Conformance, GenerationTesterMixin):
 
 class CapsNMTTest(Recurrent, unittest.TestCase):
     kind = "capsnmt"
+    num_hidden_layers = 1
 
 
 class RNMTTest(Recurrent, unittest.TestCase):

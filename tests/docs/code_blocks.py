@@ -1,9 +1,7 @@
 """The code of Markdown pages, and what runs it."""
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,10 +109,3 @@ def _without_launcher(words):
     assert parsed.module
     assert module == "hf_capsule_mt.cli"
     return [name, *parsed.training_script_args]
-
-
-def run_in_process_of_its_own(code, environment, folder):
-    """Run Python, with this package, in `folder`."""
-    command, environment = [sys.executable, "-c", code], {**os.environ, **environment}
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]

@@ -19,7 +19,8 @@ def prepared(tmp_path_factory):
     tiny_tokenizer(model_max_length=256).save_pretrained(folder / "marian")
     _write_texts(folder)
     options = {"save_strategy": "steps", "save_steps": 1, "train_file": [folder / "train.en", folder / "train.de"]}
-    train.main(arguments(folder, folder / "run", **options))
+    least = ["encoder_layers=1", "decoder_layers=1", "num_output_capsules=4", "routing_iterations=2"]
+    train.main(arguments(folder, folder / "run", *least, **options))
     # Of pages that need one, some make it themselves.
     shutil.rmtree(folder / "tokenizer")
     average = folder / "run" / "average"

@@ -5,11 +5,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from code_blocks import NEEDS, PAGES, blocks, commands, run_command, run_in_process_of_its_own
+from code_blocks import NEEDS, PAGES, blocks, commands, run_command
 from elsewhere import run_elsewhere
+from huggingface_hub import constants
 from loopback_hub import TOKEN
 
+from hf_capsule_mt.configuration import presets
+
 RUN = {"bash", "python", "yaml"}
+# Of the models of size "tiny" that pages make: what takes seconds, and has all that the pages look at.
+LEAST = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -29,6 +34,10 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
     (folder / "checkpoints").symlink_to(Path(__file__).parents[2] / "checkpoints")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "home"))
+    for sizes in presets._SIZES.values():
+        smaller = {name: value for name, value in LEAST.items() if name in sizes["tiny"]}
+        monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | smaller)
     # A study runs its commands in processes of their own, of which each would import everything anew.
     monkeypatch.setattr("hf_capsule_mt.ablation.runner.run_command", partial(_run_step, monkeypatch))
     names = {"__name__": "__main__"}
@@ -47,14 +56,13 @@ def _run(block, names, folder, hub, monkeypatch):
     elif block.language == "bash":
         for words in commands(code):
             run_command(words, monkeypatch)
-    elif "user/name" in code:
-        code = code.replace('"COMMIT"', repr(hub.repositories["user/name"].branches["main"]))
+    else:
+        if "user/name" in code:
+            code = code.replace('"COMMIT"', repr(hub.repositories["user/name"].branches["main"]))
         if "trust_remote_code" in code:
             run_elsewhere(code, folder, hub.environment(folder / "elsewhere"))
         else:
-            run_in_process_of_its_own(code, hub.environment(folder / "home"), folder)
-    else:
-        exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
+            exec(compile(code, f"{block.page}, block at line {block.line}", "exec"), names)
 
 
 def _run_step(monkeypatch, words, *others):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from aggregated_models import aggregated, training_batch
+from aggregated_models import aggregated, random_tokens, source_batch, training_batch
 from families import every_kind, translator
 from recurrent_models import recurrent
 from tiny_marian import tiny_tokenizer
@@ -14,11 +14,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 both_ways = pytest.mark.parametrize("use_reentrant", [False, True])
 
 
-def differentiate(model, forward):
+def differentiate(model, forward, **batch):
     """The loss and every gradient of one batch, with the same dropout each time."""
     model.zero_grad()
     torch.manual_seed(0)
-    loss = forward(**training_batch()).loss
+    loss = forward(**(batch or training_batch())).loss
     loss.backward()
     named = model.named_parameters()
     return loss.detach(), {name: parameter.grad.clone() for name, parameter in named if parameter.requires_grad}
@@ -125,11 +125,14 @@ def test_attention_is_in_float32_under_autocast_on_a_cpu(checkpointed):
 )
 def test_compiled_in_one_graph(name):
     torch.compiler.reset()
-    # The second iteration is the first that reads an assignment; a third is compiled as the second, as a layer is.
-    model = translator(name, routing_iterations=2, decoder_layers=1).double()
+    # The second iteration is the first that reads an assignment; a third is compiled as the second, as are a layer and
+    # a word that the RNMT decoder reads.
+    least = {"routing_iterations": 2, "guided_routing_iterations": 2, "encoder_layers": 1, "decoder_layers": 1}
+    model = translator(name, **least).double()
+    batch = {**source_batch((3, 2)), "labels": random_tokens((2, 3), seed=2, padding=-100)}
     # This backend traces forward and backward, and runs what it traced without a C++ compiler.
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    assert_same(differentiate(model, compiled), differentiate(model, model))
+    assert_same(differentiate(model, compiled, **batch), differentiate(model, model, **batch))
 
 
 @pytest.mark.slow

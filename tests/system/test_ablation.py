@@ -35,6 +35,17 @@ def study(tmp_path):
     return write_study(tmp_path / "two.yaml", study)
 
 
+def train_the_tokenizer(study, runs, monkeypatch):
+    """Do the first step of the study here, and let the next one fail."""
+
+    def run(words, *others):
+        return run_here(words) if "hf_capsule_mt.cli.train_tokenizer" in words else 1
+
+    monkeypatch.setattr(runner, "run_command", run)
+    with pytest.raises(SystemExit):
+        ablate.main([str(study), "--runs_dir", str(runs)])
+
+
 def start(study, runs):
     command = [sys.executable, "-m", "hf_capsule_mt.cli.ablate", str(study), "--runs_dir", str(runs)]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
@@ -50,6 +61,7 @@ def wait_for_a_checkpoint(process, run):
 def test_a_kill_costs_little_and_what_is_done_is_not_done_again(study, tmp_path, monkeypatch, capsys):
     runs = tmp_path / "runs"
     records, run = runs / "records", runs / "plain" / "seed1"
+    train_the_tokenizer(study, runs, monkeypatch)
     process = start(study, runs)
     wait_for_a_checkpoint(process, run)
     os.killpg(process.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from digits import learned_bleu, write_digits
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 MODEL = ["d_model=64", "encoder_layers=2", "decoder_layers=2", "dropout=0"]
-SCHEDULE = ["--max_tokens_per_batch", "1024", "--max_steps", "450", "--learning_rate", "4e-3"]
+SCHEDULE = ["--max_tokens_per_batch", "1024", "--max_steps", "450", "--learning_rate", "4e-3", "--warmup_steps", "200"]
 
 
 def losses_without_each_vector(model, batch):

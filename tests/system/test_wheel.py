@@ -19,31 +19,26 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "hf_capsule_mt_command.py", "hf_capsule_mt")
 TINY = [f"{name}={value}" for name, value in {**SMALL, "encoder_layers": 2, "decoder_layers": 1}.items()]
 FEW = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--warmup_steps", "2", "--use_cpu"]
-# As `python -m hf_capsule_mt` runs each.
+# As `python -m hf_capsule_mt` runs each. Of what the study runs, one command is in a process of its own: each of these
+# would import everything anew.
 EACH = """
-import json, runpy, sys
-
-for words in json.loads(sys.argv[1]):
-    sys.argv[1:] = words
-    runpy.run_module("hf_capsule_mt", run_name="__main__")
-"""
-# Scores alone in processes of their own, of which each would import everything anew.
-STUDY = """
-import importlib, sys
+import importlib, json, runpy, sys
 from hf_capsule_mt.ablation import runner
-from hf_capsule_mt.cli import ablate
 
-in_a_process = runner.run_command
+in_a_process, alone = runner.run_command, ["hf_capsule_mt.cli.evaluate"]
 
 def run(words, *others):
     name = words[words.index("-m") + 1]
-    if name.endswith(".evaluate"):
+    if name in alone:
+        alone.remove(name)
         return in_a_process(words, *others)
     importlib.import_module(name).main(words[words.index("-m") + 2 :])
     return 0
 
 runner.run_command = run
-ablate.main(sys.argv[1:])
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    runpy.run_module("hf_capsule_mt", run_name="__main__")
 """
 
 
@@ -100,25 +95,24 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
     assert command("--version") == f"hf-capsule-mt {__version__}\n"
     assert "train_tokenizer" in command("--help")
 
-    call(bin_folder / "python", "-c", EACH, json.dumps(commands()), cwd=empty_folder)
+    (empty_folder / "two.yaml").write_text(yaml.safe_dump(two_rows()))
+    printed = call(bin_folder / "python", "-c", EACH, json.dumps(commands()), cwd=empty_folder)
     # Of a template, which is no Python.
     assert (empty_folder / "run" / "README.md").is_file()
     assert json.loads((empty_folder / "scores.json").read_text())["scores"].keys() >= {"bleu", "chrf"}
     assert (empty_folder / "report" / "index.html").is_file()
-
-    (empty_folder / "two.yaml").write_text(yaml.safe_dump(two_rows()))
-    table = call(bin_folder / "python", "-c", STUDY, "two.yaml", "--runs_dir", "runs", cwd=empty_folder)
-    assert table.count("== plain, seed 1: done") == table.count("== routed, seed 1: done") == 1
+    assert printed.count("== plain, seed 1: done") == printed.count("== routed, seed 1: done") == 1
     assert sorted(path.name for path in empty_folder.glob("runs/records/*.json")) == [
         f"two_{row}_{record}.json" for row in ("plain", "routed") for record in ("run_record", "test", "trainer_state")
     ]
 
 
 def commands():
-    """From a tokenizer to a report; one process imports once what they need."""
+    """From a tokenizer to a study; one process imports once what they need."""
     train_files = ["--train_file", "train.en", "train.de"]
     model = ["--method", "em-routing", "--size", "tiny", "--config_overrides", *TINY, "--tokenizer_name", "tokenizer"]
     decoding = ["--input_file", "test.en", "--device", "cpu"]
+    one_drawn = ["--sentences", "1"]
     short = ["--num_beams", "1", "--max_new_tokens", "8"]
     return [
         ["train_tokenizer", *train_files, "--vocab_size", "300", "--output_dir", "tokenizer"],
@@ -126,7 +120,8 @@ def commands():
         ["average_checkpoints", "--run_dir", "run", "--last", "2", "--output_dir", "average"],
         ["translate", "--model", "average", *decoding, *short, "--output_file", "out.de"],
         ["evaluate", "--hypotheses", "out.de", "--references", "test.de", "--output_file", "scores.json"],
-        ["analyze", "--model", "average", *decoding, "--references", "test.de", "--output_dir", "report"],
+        ["analyze", "--model", "average", *decoding, "--references", "test.de", *one_drawn, "--output_dir", "report"],
+        ["ablate", "two.yaml", "--runs_dir", "runs"],
     ]
 
 
