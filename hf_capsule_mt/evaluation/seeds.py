@@ -75,10 +75,10 @@ def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.r
     scale = np.sqrt(seeds / max(1, seeds - 1))
     found = []
     for start in range(0, samples, _AT_ONCE):
-        draws = range(start, min(start + _AT_ONCE, samples))
-        drawn = ((_times_drawn(generator, sentences), _times_drawn(generator, seeds)) for _ in draws)
+        number = min(_AT_ONCE, samples - start)
+        drawn = ((_times_drawn(generator, sentences), _times_drawn(generator, seeds)) for _ in range(number))
         texts, pairs = (np.stack(each) for each in zip(*drawn))
-        before, after = (bleu(np.einsum("bn,snk->bsk", texts, each, optimize=True)) for each in (old, new))
+        before, after = (bleu(_sums(texts, each)) for each in (old, new))
         gains = after - before
         mean = gains.mean(-1)
         found.append(mean + scale * ((gains * pairs).sum(-1) / seeds - mean))
@@ -90,6 +90,11 @@ def _times_drawn(generator: np.random.Generator, number: int) -> np.ndarray:
     return np.bincount(generator.integers(number, size=number), minlength=number).astype(np.float64)
 
 
+def _sums(times: np.ndarray, statistics: np.ndarray) -> np.ndarray:
+    """Return sums of `[runs, sentences, 10]`, `[samples, runs, 10]`; a sentence counts `times[sample, sentence]`."""
+    return np.einsum("bn,snk->bsk", times, statistics, optimize=True)
+
+
 def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> float:
     """Return the share of exchanges that make the means differ as much as they do."""
     change, totals = new - old, (old.sum(1), new.sum(1))
@@ -98,7 +103,7 @@ def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np
     for start in range(0, samples, _AT_ONCE):
         number = min(_AT_ONCE, samples - start)
         exchanged = generator.random((number, change.shape[1])) < 0.5
-        moved = np.einsum("bn,snk->bsk", exchanged.astype(np.float64), change, optimize=True)
+        moved = _sums(exchanged.astype(np.float64), change)
         differences = (bleu(totals[1] - moved) - bleu(totals[0] + moved)).mean(-1)
         # Sums of the same sentences may differ in the last bit.
         as_large += int((np.abs(differences) >= observed - 1e-9).sum())
