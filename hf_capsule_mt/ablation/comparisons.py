@@ -22,6 +22,7 @@ HOW = (
 )
 """What the tables of comparisons mean."""
 
+# What two runs have in common if nothing but their rows tells them apart.
 _LIKENESS: dict[str, Callable[[RunRecord], Any]] = {
     "training text": lambda run: run.data_sha256,
     "machine": lambda run: run.environment.device,

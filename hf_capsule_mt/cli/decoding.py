@@ -149,8 +149,8 @@ def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
 def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
-    Where the engine decodes, precisions of its own are made from weights in float32. So are they by default on a CPU,
-    where products in less are slow, and the engine decodes nothing else.
+    Where the engine decodes, precisions of its own are made from weights in float32. By default a CPU has weights in
+    float32 too: products in less are slow on most, and the engine decodes nothing else there.
 
     Raises:
         OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.

@@ -54,9 +54,9 @@ def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether the device has fast products in bfloat16: on a CPU without them one takes 20 to 100 times as long.
+    """Return whether the device has fast products in bfloat16: on a CPU without, one takes tens of times as long.
 
-    All that oneDNN makes such products for have them, on x86 those with AVX512.
+    CPUs that oneDNN has such products for have them, on x86 those with AVX512.
     """
     return device.type != "cpu" or _cpu_multiplies_bfloat16()
 
