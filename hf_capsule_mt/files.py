@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, locks of folders, files of JSON, and hashes."""
+"""Files and folders that are written whole or not at all, their locks, files of JSON, and hashes."""
 
 import gzip
 import hashlib
@@ -6,6 +6,7 @@ import io
 import json
 import os
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -167,17 +168,35 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         BlockingIOError: if another process, or thread, holds the lock, and does so for [`GRACE`] more.
     """
-    place = folder.resolve()
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _locked_by(folder / LOCK, f"another process works in {folder}; wait for it, or name another folder"):
+            yield
+    finally:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is to be written, `path` with `.lock` behind it, likewise."""
+    with _locked_by(Path(f"{path}.lock"), f"another process writes {path}; wait for it, or name another file"):
+        yield
+
+
+@contextmanager
+def _locked_by(path: Path, refusal: str) -> Iterator[None]:
+    place = path.resolve()
     if place in _held.get():
         yield
         return
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
+    lock = FileLock(path)
     try:
         lock.acquire(timeout=GRACE)
     except Timeout as error:
-        raise BlockingIOError(f"another process works in {folder}; wait for it, or name another folder") from error
+        raise BlockingIOError(refusal) from error
     outer = _held.set(_held.get() | {place})
     try:
         yield
@@ -185,11 +204,8 @@ def locked(folder: Path) -> Iterator[None]:
         _held.reset(outer)
         # While it is held: who opened the file before looks whether it is still there.
         with suppress(OSError):
-            (folder / LOCK).unlink()
+            path.unlink()
         lock.release()
-        if is_new:
-            with suppress(OSError):
-                folder.rmdir()
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
@@ -226,6 +242,12 @@ def parse_json(text: str) -> Any:
 def hash_text(lines: Iterable[str]) -> str:
     """Return the SHA-256 of lines, each ended by a newline."""
     digest = hashlib.sha256()
+    deque(each_hashed(lines, digest), maxlen=0)
+    return digest.hexdigest()
+
+
+def each_hashed(lines: Iterable[str], digest: "hashlib._Hash") -> Iterator[str]:
+    """Yield lines, and take them into the digest of [`hash_text`]."""
     for line in lines:
         digest.update(line.encode() + b"\n")
-    return digest.hexdigest()
+        yield line

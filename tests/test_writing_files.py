@@ -8,7 +8,7 @@ from threading import Timer
 import pytest
 from filelock import FileLock
 
-from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, replaced_file
+from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, locked_file, replaced_file
 
 
 def test_hashes(tmp_path):
@@ -83,6 +83,19 @@ def test_the_lock_of_another(tmp_path, monkeypatch):
         Timer(0.2, other.release).start()
         with locked(tmp_path):
             assert not other.is_locked
+
+
+def test_a_file_has_one_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    path = tmp_path / "out.de"
+    with FileLock(f"{path}.lock"):
+        with pytest.raises(BlockingIOError, match=f"another process writes {path}; wait"), locked_file(path):
+            pass
+        with locked_file(tmp_path / "other.de"):
+            pass
+    with locked_file(path), locked_file(path):
+        assert [file.name for file in tmp_path.iterdir()] == ["out.de.lock"]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_an_error_ends_the_lock(tmp_path):

@@ -61,6 +61,8 @@ def write_record(folder, name, bleu, *, method, tests=("test",), config=None, lo
     for test in tests:
         evaluation = encode(read(EvaluationRecord, STORED / "multi30k_transformer_test_2016_flickr.json"))
         evaluation |= {"scores": {"bleu": {"score": bleu, "signature": "nrefs:1"}}, "hypotheses": None}
+        evaluation["references"] = [{"file": f"{test}.de", "sha256": "1"}]
+        evaluation["settings"]["tokenize"] = "13a"
         if statistics is not None:
             evaluation["bleu_statistics"] = pack_statistics(statistics)
         (folder / f"{name}_{test}.json").write_text(json.dumps(evaluation))

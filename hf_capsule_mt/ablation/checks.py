@@ -13,6 +13,7 @@ from transformers import HfArgumentParser
 from transformers.utils import CONFIG_NAME
 
 from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.evaluation.length import check_edges
 from hf_capsule_mt.evaluation.scores import make_metrics
@@ -58,8 +59,9 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
     """
     study = plan.study
     for name in ("train_file", "validation_file"):
-        for file in study.data.get(name, ()):
-            _check_file(Path(file), f"{study.name}: data.{name}")
+        for word in study.data.get(name, ()):
+            for file in expand(word, f"{study.name}: data.{name}"):
+                _check_file(file, f"{study.name}: data.{name}")
     for test in study.tests:
         for file in plan.test_files(test) if test.split is None else ():
             _check_file(file, f"{study.name}: tests.{test.name}")

@@ -7,8 +7,8 @@ A folder of records is flat. For the row ROW of STUDY.yaml it has, of the run wi
     STUDY_ROW_TEST.json            what hf-capsule-mt evaluate wrote, for every test set
 
 and of another seed STUDY_ROW_seed2_run_record.json and so on. A record is known by method, size, configuration, seed,
-options of training, and data; when averaging, decoding, scoring or a teacher changes, remove the records of the rows,
-and from their runs what it makes otherwise.
+options of training, and data, a score by its references and BLEU's tokenizer; when averaging, decoding or a teacher
+changes, remove the records of the rows, and from their runs what it makes otherwise.
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any
 from hf_capsule_mt.files import read_json
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 
-from .study import SET_HERE, Row, Study
+from .study import SET_HERE, Row, Study, Test
 
 _PRESET = "that of the preset"
 OF_TRAINING = ("run_record.json", "trainer_state.json")
@@ -102,7 +102,9 @@ def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords |
     run_path = paths.pop(OF_TRAINING[0])
     run = read(RunRecord, run_path)
     check_run(run, row, seed, study.data, run_path)
-    evaluations = {test: read_scores(path) for test, path in paths.items()}
+    evaluations = {test.name: read_scores(paths[test.name]) for test in study.tests}
+    for test in study.tests:
+        _check_scores(evaluations[test.name], study, test, paths[test.name])
     return SeedRecords(seed, run, evaluations, _read_log(log) if log.is_file() else [])
 
 
@@ -120,6 +122,22 @@ def read_scores(path: Path) -> EvaluationRecord:
     if "bleu" not in (evaluation.scores or {}):
         raise ValueError(f"{path} has no BLEU; give what hf-capsule-mt evaluate --hypotheses wrote, with bleu a metric")
     return evaluation
+
+
+def _check_scores(evaluation: EvaluationRecord, study: Study, test: Test, path: Path) -> None:
+    """Raise a ValueError if an evaluation is of other references, or scored otherwise, than the study asks for."""
+    asked, found = study.sections["evaluate"], vars(evaluation.settings)
+    wanted = {"tokenize": asked.get("tokenize", "13a"), "lowercase": asked.get("lowercase", False)}
+    if test.split is None:
+        # Without folders, which may be others where the study is read.
+        wanted["references"] = [Path(file).name for file in test.references]
+        found = {**found, "references": [Path(one.file).name for one in evaluation.references]}
+    for name, value in wanted.items():
+        if found[name] != value:
+            raise ValueError(
+                f"{path} is the record of another evaluation: its {name} is {found[name]!r}, that of {test.name!r} is "
+                f"{value!r}; rename the test set, or remove its records and the scores in the runs to evaluate again"
+            )
 
 
 def read_speed(study: Study) -> list[SpeedRecord]:

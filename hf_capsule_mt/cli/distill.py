@@ -14,6 +14,7 @@ Finished shards are kept in OUTPUT.shards until all are done, and the same comma
 """
 
 import argparse
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
 
+from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.data.parallel_text import (
     check_parallel_files,
     each_hub_source,
@@ -35,7 +37,7 @@ from hf_capsule_mt.data.parallel_text import (
     is_plain_text,
     write_parallel_text,
 )
-from hf_capsule_mt.files import hash_file, hash_text, locked, write_json
+from hf_capsule_mt.files import each_hashed, hash_file, hash_text, locked, write_json
 from hf_capsule_mt.records import Environment
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
@@ -104,7 +106,7 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
     state.wait_for_everyone()
     if state.is_main_process:
         manifest = {
-            **_finish(args, shards),
+            **_finish(args, shards, digest),
             "settings": settings,
             "processes": state.num_processes,
             "seconds_of_this_call": round(time.time() - started, 1),
@@ -120,13 +122,18 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"--min_score is {args.min_score}; it must be a number")
     if bool(args.train_file) == (args.dataset_name is not None):
         raise ValueError("give either --train_file or --dataset_name")
-    for file in args.train_file:
-        check_input_file("--train_file", Path(file))
+    for file in _files(args):
+        check_input_file("--train_file", file)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
-    inputs = [*map(Path, args.train_file), *files_of_dataset(args.dataset_name)]
+    inputs = [*_files(args), *files_of_dataset(args.dataset_name)]
     check_distinct((("--output_file", Path(file)) for file in args.output_file), inputs)
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    """Return the files that the words of `--train_file` name, some of which may be patterns."""
+    return [path for word in args.train_file for path in expand(word)]
 
 
 def _look_through(args: argparse.Namespace) -> tuple[int, str]:
@@ -151,8 +158,9 @@ def _sources(args: argparse.Namespace) -> Iterator[str]:
         if None in languages:
             raise ValueError(f"dataset_name is {args.dataset_name!r}; it needs --source_lang and --target_lang")
         return each_hub_source(args.dataset_name, args.dataset_config_name, "train", *languages)
-    if len(args.train_file) == 1 and is_plain_text(args.train_file[0]):
-        return each_line(args.train_file[0])
+    files = _files(args)
+    if len(args.train_file) == 1 and is_plain_text(files[0]):
+        return chain.from_iterable(map(each_line, files))
     return each_source(args.train_file, *languages)
 
 
@@ -179,18 +187,24 @@ def _parts(lines: Iterable[str], size: int) -> Iterator[list[str]]:
     return iter(lambda: list(islice(lines, size)), [])
 
 
-def _finish(args: argparse.Namespace, shards: Shards) -> dict[str, Any]:
-    """Write the corpus, and return its fields of the manifest."""
-    failures, unlikely = {}, []
+def _finish(args: argparse.Namespace, shards: Shards, digest: str) -> dict[str, Any]:
+    """Write the corpus, whose hash is `digest`, and return its fields of the manifest."""
+    failures, unlikely, found = {}, [], hashlib.sha256()
 
     def kept() -> Iterator[tuple[str, str]]:
-        for number, (source, result) in enumerate(zip(_sources(args), shards.read(), strict=True), start=1):
+        # With one more or less of the sources, their hash is another.
+        for number, (source, result) in enumerate(zip(each_hashed(_sources(args), found), shards.read()), start=1):
             if result.failure:
                 failures[number] = result.failure
             elif args.min_score is not None and result.score < args.min_score:
                 unlikely.append(number)
             else:
                 yield source, result.translation
+        if found.hexdigest() != digest:
+            raise ValueError(
+                f"{args.dataset_name or ', '.join(args.train_file)} has changed since the command began; delete "
+                f"{shards.folder}, and repeat the command"
+            )
 
     pairs = kept()
     first = next(pairs, None)

@@ -30,6 +30,9 @@ def report_user_errors() -> Iterator[None]:
         # The interpreter writes what is left when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
+    except Interrupted:
+        # Said by the command in which it was pressed.
+        raise
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
         raise Interrupted(130) from error

@@ -8,7 +8,9 @@ from hf_capsule_mt.files import check_empty
 
 
 def check_output_file(path: Path | None) -> None:
-    """Raise an OSError if no file can be written at `path`, before the work that fills it; None stands for no file."""
+    """Raise an OSError if no file can be written at `path`, before the work that fills it, a ValueError if none of its
+    format can; None stands for no file.
+    """
     if path is None:
         return
     if path.is_dir():
@@ -18,6 +20,8 @@ def check_output_file(path: Path | None) -> None:
             f"{path} is a device or a pipe, which a file would replace; name a file, or leave the option out and let "
             "the shell lead what is printed there"
         )
+    if path.suffix in (".bz2", ".xz", ".zst"):
+        raise ValueError(f"{path}: of compressed files only .gz are written; name it so, or without that ending")
     _check_beside(path)
 
 

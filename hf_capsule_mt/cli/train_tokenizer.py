@@ -84,6 +84,9 @@ def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as unfinished:
         tokenizer.save_pretrained(unfinished)
+        # An older tokenizer's, which Transformers 5 does not write but reads.
+        for name in ("special_tokens_map.json", "added_tokens.json"):
+            (folder / name).unlink(missing_ok=True)
         for file in Path(unfinished).iterdir():
             os.replace(file, folder / file.name)
 

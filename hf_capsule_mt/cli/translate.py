@@ -39,12 +39,8 @@ from hf_capsule_mt.documents import check_language, language_code
 from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.partial_output import PartialOutput
 from hf_capsule_mt.evaluation.translation_report import faults
-from hf_capsule_mt.evaluation.translator import (
-    batch_by_tokens,
-    encode_lines,
-    translate_lines,
-)
-from hf_capsule_mt.files import hash_text, replaced_file
+from hf_capsule_mt.evaluation.translator import batch_by_tokens, cut_lines, tokenize_lines, translate_lines
+from hf_capsule_mt.files import hash_text, locked_file, replaced_file
 from hf_capsule_mt.marked_segments import keep_pattern
 from hf_capsule_mt.source_limits import source_limit
 
@@ -53,7 +49,7 @@ from .arrivals import arrivals
 from .errors import report_user_errors
 from .input import check_input_file
 from .output import check_distinct, check_output_file
-from .parser import CommandParser, at_least
+from .parser import CommandParser, at_least, refuse_options
 from .processes import leave_group_at_exit
 from .progress import Progress
 from .translation_job import Job, Reading
@@ -131,14 +127,23 @@ def translate_windows(
 
     Yields:
         The lines of each window, in the main process, if there is no output file.
+
+    Raises:
+        BlockingIOError: if another process writes that file.
     """
     state = decoding.process_state(args.device)
     is_main, reading = state.is_main_process, reading or Reading()
-    partial = PartialOutput(output_file, report_file) if is_main and output_file is not None else None
+    # The first process writes for all.
+    writes = is_main and output_file is not None
     counted = is_main and not reading.are_segments
     # Without an output file, a report is written as a whole at the end.
-    alone = replaced_file(report_file) if is_main and report_file and partial is None else nullcontext()
-    with Progress(_number_of_lines(args) if counted else None, shown=is_main) as progress, alone as report:
+    alone = replaced_file(report_file) if is_main and report_file and not writes else nullcontext()
+    with (
+        locked_file(output_file) if writes else nullcontext(),
+        Progress(_number_of_lines(args) if counted else None, shown=is_main) as progress,
+        alone as report,
+    ):
+        partial = PartialOutput(output_file, report_file) if writes else None
         jobs = _jobs(args, partial, window, reading, progress) if is_main else iter(())
         worker = Worker(args, output_file, state, progress, reading)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
@@ -150,8 +155,8 @@ def translate_windows(
                 if report is not None:
                     report.write(text_bytes(judged, report_file))
                 yield job.output(translations)
-    if partial is not None:
-        partial.finish()
+        if partial is not None:
+            partial.finish()
     if is_main and report_file is not None:
         _warn_of_faults(report_file)
 
@@ -174,6 +179,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_output_file(args.report)
     outputs = (("--output_file", args.output_file), ("--report", args.report))
     check_distinct(outputs, [args.input_file or _STANDARD_INPUT])
+    if args.documents is None:
+        refuse_options(args, ["source_lang"], "--documents")
     if _language(args) is not None:
         check_language(_language(args))
     if args.keep is not None:
@@ -239,12 +246,13 @@ def _jobs(
             segments = reading.segments(lines, lambda part: len(tokenizer(part)["input_ids"]) <= limit, first)
             texts = lines if segments is None else [segment.text for segment in segments]
             numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
-            encoded = encode_lines(tokenizer, texts, limit, numbers)
+            encoded = tokenize_lines(tokenizer, texts)
+            cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
             batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)
             done = {} if partial is None else partial.unfinished(header)
             batches = _unfinished(batches, done)
             progress.skip(len(texts) - sum(map(len, batches)))
-            yield Job(encoded, batches, header, done, numbers, segments)
+            yield Job(encoded, batches, header, done, numbers, segments, cut)
         first += len(lines)
     if partial is not None:
         partial.check_end(number + 1)

@@ -1,6 +1,6 @@
 """Windows of lines that a command translates: what is translated of them, and the lines that come of it."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -79,6 +79,7 @@ class Job:
         done: translations by index that an interrupted run has left.
         numbers: of the lines in the input, from 1.
         segments: what stands in the place of the lines, if it is not they.
+        cut: indices of the lines that are longer than the model reads.
     """
 
     encoded: list[list[int]]
@@ -87,6 +88,7 @@ class Job:
     done: dict[int, Found]
     numbers: list[int]
     segments: list[Segment] | None = None
+    cut: Set[int] = frozenset()
 
     def output(self, translations: dict[int, Found]) -> list[str]:
         """Return the lines of the output, of the translations by index."""
@@ -98,6 +100,8 @@ class Job:
     def report(self, translations: dict[int, Found]) -> list[str]:
         """Return the lines of a report, one for each sentence."""
         blank, names = {}, Judgement.__dataclass_fields__
-        found = [translations.get(index, blank) for index in range(len(self.encoded))]
-        judged = [Judgement(**{name: one[name] for name in names if name in one}) for one in found]
-        return [report_line(number, judgement) for number, judgement in zip(self.numbers, judged, strict=True)]
+        lines = []
+        for index, number in enumerate(self.numbers):
+            found = translations.get(index, blank) | {"source_cut": index in self.cut}
+            lines.append(report_line(number, Judgement(**{name: found[name] for name in names if name in found})))
+        return lines

@@ -95,12 +95,14 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
         ValueError: if the files do not go together, a pattern matches nothing, or a file of one has no translation
             among those of another.
     """
-    words = [_expand(file, name) for file in files]
+    words = [expand(file, name) for file in files]
     formats = [file_format(paths[0]) for paths in words]
     texts = [place for place, kind in enumerate(formats) if kind == "text"]
     translations = _translations(words, texts)
     if not words or len(texts) != 2 * len(translations):
         raise ValueError(f"{name}: give {_ALLOWED}, not {', '.join(map(str, files)) or 'nothing'}.")
+    if any(other != place + 1 for place, other in translations.items()):
+        _check_names([(Path(files[place]), Path(files[other])) for place, other in translations.items()], name)
     corpora = []
     for place, (file, paths, kind) in enumerate(zip(files, words, formats)):
         if kind in _NAMED:
@@ -114,8 +116,8 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     return corpora
 
 
-def _expand(file: str | Path, name: str) -> tuple[Path, ...]:
-    """Return the file, or those that a pattern matches."""
+def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
+    """Return the file, or those that a pattern matches; raise a ValueError, about `name`, if there are none."""
     if not _GLOB.intersection(str(file)) or Path(file).is_file():
         return (Path(file),)
     found = tuple(Path(each) for each in sorted(glob.glob(str(file))) if Path(each).is_file())
@@ -133,6 +135,19 @@ def _translations(words: Sequence[tuple[Path, ...]], texts: Sequence[int]) -> di
         return {}
     sources = [place for place in texts if endings[place] == endings[texts[0]]]
     return dict(zip(sources, (place for place in texts if place not in sources)))
+
+
+def _check_names(pairs: Sequence[tuple[Path, Path]], name: str) -> None:
+    """Raise a ValueError if files do not have the names of their translations, endings apart, while others may."""
+    stems = [tuple(_without_compression(path).stem for path in pair) for pair in pairs]
+    if not {source for source, _ in stems} & {target for _, target in stems}:
+        return
+    for (source, target), (stem, other) in zip(pairs, stems):
+        if stem != other:
+            raise ValueError(
+                f"{name}: {source} would go with {target}, by their places; name the translations in the order of the "
+                "sources, or each behind its source"
+            )
 
 
 def _in_order_of(
@@ -238,7 +253,7 @@ def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
     without a carriage return.
 
     Raises:
-        ValueError: if a compressed file is damaged.
+        ValueError: if a compressed file is damaged, or the text begins as UTF-16.
         OSError: if the file is missing or unreadable.
     """
     opener = _COMPRESSIONS.get(path.suffix)
@@ -249,11 +264,19 @@ def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
                 file.seek(begin)
             for number, line in enumerate(file):
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield line if number else line.removeprefix(codecs.BOM_UTF8)
+                yield line if number else _without_mark(line, path)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if opener is None:
                 raise
             raise ValueError(f"{path} is not a whole {path.suffix} file: {error}") from error
+
+
+def _without_mark(first: bytes, path: Path) -> bytes:
+    """Return the first line of a file without a byte order mark."""
+    # UTF-16 of Latin letters is valid UTF-8, with a NUL between each two.
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{path} is UTF-16, and UTF-8 is read; convert it with: iconv -f utf-16 -t utf-8")
+    return first.removeprefix(codecs.BOM_UTF8)
 
 
 def _open(path: str, flags: int) -> int:
@@ -308,7 +331,8 @@ def _json(line: str, where: str) -> Any:
     try:
         return parse_json(line)
     except ValueError as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
+        hint = "; each line must be an object of its own" if line.lstrip().startswith("[") else ""
+        raise ValueError(f"{where}: not JSON: {error}{hint}") from error
 
 
 def _parquet_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
@@ -325,5 +349,6 @@ def _parquet_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
             )
             for number, row in enumerate(rows, start=1):
                 yield columns.pick(row, f"{path}:{number}")
-        except pyarrow.ArrowException as error:
+        # A damaged page is an OSError.
+        except (pyarrow.ArrowException, OSError) as error:
             raise ValueError(f"{path} is not a whole .parquet file: {error}") from error

@@ -36,6 +36,7 @@ class Rows:
         pair: returns both sides of a row.
         name: what error messages call the data.
         order: tells them from rows of other text, or of the same in another order.
+        bytes: size of their files, if they are known.
         columns: names of the source's and the target's, where they are told by name.
     """
 
@@ -44,6 +45,7 @@ class Rows:
     name: str
     order: str = ""
     columns: Sequence[str | None] = ()
+    bytes: int | None = None
 
 
 def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
@@ -69,10 +71,12 @@ def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[flo
         return interleave_datasets(streams, probabilities=shares, **options)
 
     # Without folders, which may be others where a run goes on.
-    files = (path.name for corpus in corpora for shard in corpus.shards for path in shard.paths)
+    paths = [path for corpus in corpora for shard in corpus.shards for path in shard.paths]
+    order = _digest([*(path.name for path in paths), *map(str, weights)])
     is_named = any(shard.format not in ("text", "tsv") for corpus in corpora for shard in corpus.shards)
     sides = (columns.source, columns.target) if is_named else ()
-    return Rows(of_pass, itemgetter("source", "target"), "training data", _digest([*files, *map(str, weights)]), sides)
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    return Rows(of_pass, itemgetter("source", "target"), "training data", order, sides, size)
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
@@ -139,6 +143,7 @@ _OPTIONS = {
     "seed": "--data_seed, else --seed",
     "probability": "--bpe_dropout",
     "order": "of --train_file and --train_file_weights, or --dataset_name",
+    "bytes": "of the files of --train_file",
     "columns": "--source_lang and --target_lang, or --source_column and --target_column",
 }
 """What decides the batches that are cut, and the options of `train` that set it."""
@@ -220,7 +225,8 @@ class TokenBudgetStream(TorchIterableDataset):
         """Return what decides which batches a window is cut into."""
         probability = getattr(self.resegment, "probability", None)
         own = {"max_tokens": self.max_tokens, "limits": list(self.limits), "window": self.window, "seed": self.seed}
-        return {**own, "probability": probability, "order": self.rows.order, "columns": list(self.rows.columns)}
+        rows = {"order": self.rows.order, "bytes": self.rows.bytes, "columns": list(self.rows.columns)}
+        return {**own, "probability": probability, **rows}
 
     def __iter__(self) -> Iterator[StreamedBatch]:
         skipped = self._start["batches"]

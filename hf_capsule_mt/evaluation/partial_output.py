@@ -31,9 +31,23 @@ class PartialOutput:
         self._files = {"bytes": output_file} | ({} if report_file is None else {"report": report_file})
         self._texts = {name: Path(f"{file}.partial") for name, file in self._files.items()}
         self._index = Path(f"{output_file}.partial.json")
-        # Without the text an index tells nothing: the run that left it had only to delete it.
-        found = self._index.is_file() and all(text.is_file() for text in self._texts.values())
-        self._windows: list[dict[str, Any]] = read_json(self._index)["windows"] if found else []
+        self._windows = self._kept() if self._index.is_file() else []
+
+    def _kept(self) -> list[dict[str, Any]]:
+        """Return what the index tells of finished windows: the header of each, and how long the texts are behind it."""
+        windows = read_json(self._index).get("windows")
+        whole = isinstance(windows, list) and all(isinstance(window.get("header"), dict) for window in windows)
+        last = windows[-1] if whole and windows else {}
+        sizes = {text: last[name] for name, text in self._texts.items() if name in last}
+        # Without a text it tells nothing: the run that left it had only to delete it.
+        if not all(text.is_file() for text in sizes):
+            return []
+        if not whole or any(text.stat().st_size < size for text, size in sizes.items()):
+            raise ValueError(
+                f"{self._index} is damaged, or shorter texts lie beside it; delete it and all others of its name to "
+                "start afresh"
+            )
+        return windows
 
     def has(self, header: Mapping[str, Any]) -> bool:
         """Return whether a window is finished; its header says which it is, and all that its translations depend on.

@@ -25,6 +25,7 @@ class Judgement:
         limit_reached: whether it was cut at the limit to its length.
         empty: whether it has no words.
         repeats: whether it repeats a phrase again and again that its source does not.
+        source_cut: whether its source is longer than the model reads, and the rest is not translated.
     """
 
     score: float | None = None
@@ -32,6 +33,7 @@ class Judgement:
     limit_reached: bool = False
     empty: bool = False
     repeats: bool = False
+    source_cut: bool = False
 
 
 def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float) -> Judgement:
@@ -106,7 +108,12 @@ def report_line(line: int, judgement: Judgement) -> str:
 
 def faults(report: Iterable[str]) -> str | None:
     """Return what is wrong with the translations of a report, in a sentence; None if nothing is."""
-    kinds = {"empty": "empty", "limit_reached": "at the limit of their length", "repeats": "repeating"}
+    kinds = {
+        "empty": "empty",
+        "limit_reached": "at the limit of their length",
+        "repeats": "repeating",
+        "source_cut": "of a source that was cut",
+    }
     counts, total, marked, first = dict.fromkeys(kinds, 0), 0, 0, None
     for entry in map(json.loads, report):
         found = [kind for kind in kinds if entry[kind]]

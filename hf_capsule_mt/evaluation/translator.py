@@ -66,6 +66,18 @@ def encode_lines(
     tells the first of their `numbers`, by default from 1.
     """
     encoded = tokenize_lines(tokenizer, lines)
+    cut_lines(tokenizer, lines, encoded, max_length, numbers)
+    return encoded
+
+
+def cut_lines(
+    tokenizer: PreTrainedTokenizerBase,
+    lines: Sequence[str],
+    encoded: list[list[int]],
+    max_length: int,
+    numbers: Sequence[int] | None = None,
+) -> set[int]:
+    """Cut those of the `encoded` lines that are longer as [`encode_lines`] does; return their indices."""
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
         encoded[index] = _cut("text", tokenizer, lines[index], encoded[index], max_length)
@@ -76,7 +88,7 @@ def encode_lines(
             max_length,
             too_long[0] + 1 if numbers is None else numbers[too_long[0]],
         )
-    return encoded
+    return {*too_long}
 
 
 def tokenize_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:

@@ -274,7 +274,15 @@ def damage(records, **changes):
     ("changes", "message"),
     [
         ({"bleu_statistics": {"words": "x"}}, "records of em-T1 on test: the statistics of BLEU are damaged"),
-        ({"references": [{"file": "x", "sha256": "0"}]}, "plain and em-T1 were scored on test with other references"),
+        (
+            {"references": [{"file": "test.de", "sha256": "0"}]},
+            "plain and em-T1 were scored on test with other references",
+        ),
+        ({"references": [{"file": "x.de"}]}, r"its references is \['x.de'\], that of 'test' is \['test.de'\]; rename"),
+        (
+            {"settings": {"tokenize": "intl", "lowercase": False, "metrics": ["bleu"]}},
+            "its tokenize is 'intl', that of 'test' is '13a'",
+        ),
         ({"scores": {"bleu": {"score": 1.0, "signature": "x"}}}, r"another BLEU \(nrefs:1; x\); score them alike"),
     ],
 )

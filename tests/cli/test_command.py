@@ -16,6 +16,7 @@ import hf_capsule_mt
 import hf_capsule_mt_command as door
 from hf_capsule_mt.cli import completion, train_tokenizer
 from hf_capsule_mt.cli.device import usable_device
+from hf_capsule_mt.cli.errors import report_user_errors
 from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_output_folder
 from hf_capsule_mt.files import replace_text
 
@@ -122,6 +123,13 @@ def test_an_interruption(capsys, monkeypatch):
         door.main(["train"])
     assert exit_.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+def test_an_interruption_is_said_once(capsys):
+    with pytest.raises(SystemExit) as exit_, report_user_errors(), report_user_errors():
+        raise KeyboardInterrupt
+    assert exit_.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.slow

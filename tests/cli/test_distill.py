@@ -199,3 +199,24 @@ def test_a_teacher_that_says_nothing(tmp_path, capsys):
     error = error_of(options([tmp_path / "in"], output), capsys)
     assert "all 1 translations failed; the first: more than 32 source tokens" in error
     assert not output[0].exists()
+
+
+@pytest.mark.parametrize("change", [SOURCES[:-1], [*SOURCES, "a"], ["x", *SOURCES[1:]]], ids=["less", "more", "other"])
+def test_a_corpus_that_changes_meanwhile(corpus, tmp_path, capsys, monkeypatch, change):
+    original = distill._finish
+
+    def finish(*arguments):
+        for file in corpus:
+            file.write_text("".join(f"{line}\n" for line in change))
+        return original(*arguments)
+
+    monkeypatch.setattr(distill, "_finish", finish)
+    error = error_of(options(corpus, [tmp_path / "out.tsv"]), capsys)
+    assert "train.de has changed since the command began; delete" in error
+    assert not (tmp_path / "out.tsv").exists()
+
+
+@pytest.mark.parametrize("patterns", [["tr*.en", "tr*.de"], ["tr*.en"]])
+def test_patterns(corpus, tmp_path, patterns):
+    main(options([corpus[0].parent / pattern for pattern in patterns], [tmp_path / "out.tsv"]))
+    assert read_parallel_text([tmp_path / "out.tsv"]).sources == KEPT

@@ -94,3 +94,14 @@ def test_output_dir_that_is_a_file(files, capsys):
     arguments = ["--train_file", files / "train.en", files / "train.de", "--vocab_size", 280]
     assert "train.en" in error_of(capsys, *arguments, "--output_dir", files / "train.en")
     assert (files / "train.en").read_text().splitlines() == ENGLISH
+
+
+def test_nothing_is_left_of_an_older_tokenizer(files):
+    output = files / "tokenizer"
+    output.mkdir()
+    (output / "special_tokens_map.json").write_text('{"eos_token": "<eos>", "pad_token": "[PAD]"}')
+    (output / "added_tokens.json").write_text('{"<eos>": 10000, "[PAD]": 10001}')
+    data = ["--train_file", files / "train.en", files / "train.de", "--vocab_size", 280]
+    run(*data, "--output_dir", output, "--overwrite_output_dir")
+    assert AutoTokenizer.from_pretrained(output).eos_token == "</s>"
+    assert sorted(file.name for file in output.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]

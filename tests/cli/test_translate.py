@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
@@ -424,3 +425,27 @@ def test_a_document_goes_on_after_an_interruption(checkpoint, tmp_path, monkeypa
     translate(checkpoint, source, target, "--documents", "en")
     assert target.read_text() == whole.read_text()
     assert 0 < len(seen) < 4
+
+
+def test_not_twice_at_once(checkpoint, source, tmp_path, expected, capsys, monkeypatch):
+    target = tmp_path / "out.de"
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    with FileLock(f"{target}.lock"), pytest.raises(SystemExit):
+        translate(checkpoint, source, target)
+    assert f"another process writes {target}; wait for it, or name another file" in capsys.readouterr().err
+    translate(checkpoint, source, target)
+    assert lines_of(target) == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--output_file", "out.de.xz"], "out.de.xz: of compressed files only .gz are written"),
+        (["--source_lang", "fr"], "--source_lang is of use with --documents alone"),
+    ],
+)
+def test_what_would_be_passed_by(checkpoint, source, tmp_path, capsys, options, message):
+    with pytest.raises(SystemExit):
+        translate(checkpoint, source, tmp_path / "out.de", *options)
+    assert message in capsys.readouterr().err

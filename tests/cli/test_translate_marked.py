@@ -13,7 +13,7 @@ from hf_capsule_mt.evaluation.translator import translate_lines
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]
-KEYS = ["line", "score", "length_ratio", "limit_reached", "empty", "repeats"]
+KEYS = ["line", "score", "length_ratio", "limit_reached", "empty", "repeats", "source_cut"]
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +58,26 @@ def test_a_page(checkpoint, tmp_path):
     assert found.endswith("</ul></body></html>\n")
 
 
-@pytest.mark.parametrize("output", [True, False])
-def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monkeypatch, caplog, output):
+def test_a_report_without_an_output_is_written_in_the_end(checkpoint, source, tmp_path, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
+    interrupt_after(monkeypatch, batches=1)
+    options = [*MARKED, "--window", "2", "--report", tmp_path / "b.jsonl"]
+    with pytest.raises(KeyboardInterrupt):
+        main(["--model", checkpoint, "--input_file", str(source), *map(str, options)])
+    assert {path.name for path in tmp_path.iterdir()} == {"in.txt"}
+
+
+def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monkeypatch, caplog):
     whole = translate(checkpoint, source, tmp_path / "whole", *MARKED, "--window", "2", "--report", tmp_path / "a")
     report, options = tmp_path / "b.jsonl", [*MARKED, "--window", "2", "--report", tmp_path / "b.jsonl"]
     monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     interrupt_after(monkeypatch, batches=1)
     arguments = (checkpoint, source, tmp_path / "out", *options)
-    if not output:
-        with pytest.raises(KeyboardInterrupt):
-            main(["--model", checkpoint, "--input_file", str(source), *map(str, options)])
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            translate(*arguments)
-        assert (tmp_path / "b.jsonl.partial").is_file()
+    with pytest.raises(KeyboardInterrupt):
+        translate(*arguments)
+    assert (tmp_path / "b.jsonl.partial").is_file()
     assert not report.exists()
     monkeypatch.undo()
-    if not output:
-        return
     monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     assert translate(*arguments) == whole
     assert report.read_text() == (tmp_path / "a").read_text()
@@ -142,3 +144,10 @@ def test_a_tree_has_every_tag():
     """The tests above rest on it."""
     with pytest.raises(AssertionError):
         tree("<b n=1><i n=2></b></i>")
+
+
+def test_a_report_tells_of_sources_that_were_cut(checkpoint, source, tmp_path, caplog):
+    source.write_text("a b\n" + "a " * 200 + "\nc\n")
+    translate(checkpoint, source, tmp_path / "out", "--report", tmp_path / "report")
+    assert [entry["source_cut"] for entry in records(tmp_path / "report")] == [False, True, False]
+    assert "1 of a source that was cut" in caplog.text

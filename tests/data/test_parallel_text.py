@@ -79,6 +79,14 @@ def test_byte_order_mark_is_no_text(tmp_path):
     assert read_lines(write(tmp_path / "windows.txt", "\ufeffa\r\n\ufeffb\r\n")) == ["a", "\ufeffb"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_no_text_full_of_nuls(tmp_path, encoding):
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_bytes("\ufeffone\ntwo\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"a\.en is UTF-16, and UTF-8 is read; convert it with: iconv"):
+        read_parallel_text([tmp_path / "a.en", tmp_path / "a.de"])
+
+
 def test_useless_pairs_are_dropped_as_pairs_and_counted(tmp_path):
     source = write(tmp_path / "train.en", b"one\n\nthree\nf\xffur\nfive\n \t\nseven\n")
     target = write(tmp_path / "train.de", b"eins\nzwei\n  \nvier\nf\xc3nf\nsechs\nsieben\n")
@@ -145,6 +153,11 @@ def test_one_file_for_both_sides(tmp_path, monkeypatch):
         ),
         ("a.jsonl", '{"en": "a", "de": ["b"]}\n', r"""a\.jsonl:1: "de" must be a string, not \['b'\]"""),
         ("a.jsonl", '["a", "b"]\n', r'a\.jsonl:1: expected {"translation"'),
+        (
+            "a.json",
+            '[\n{"en": "a", "de": "b"}\n]\n',
+            r"a\.json:1: not JSON: .*; each line must be an object",
+        ),
         ("a.tsv", "", r"a\.tsv\) holds no usable pair: 0 pairs read"),
         ("a.tsv", "\t\n", r"no usable pair: 1 pairs read, 0 kept, 1 dropped with an empty side"),
     ],
@@ -225,9 +238,13 @@ def test_parquet(tmp_path):
         read_parallel_text([tmp_path / "flat.parquet"], "cs", "de")
     with pytest.raises(ValueError, match=r'nested\.parquet:1: no language "cs", only en, de, fr'):
         read_parallel_text([tmp_path / "nested.parquet"], "cs", "de")
-    (tmp_path / "bad.parquet").write_bytes((tmp_path / "flat.parquet").read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"bad\.parquet is not a whole \.parquet file"):
-        read_parallel_text([tmp_path / "bad.parquet"], "en", "de")
+    whole = (tmp_path / "flat.parquet").read_bytes()
+    for damaged in (whole[:-20], whole[:4] + bytes(60) + whole[64:]):
+        (tmp_path / "bad.parquet").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"bad\.parquet is not a whole \.parquet file"):
+            read_parallel_text([tmp_path / "bad.parquet"], "en", "de")
+    pq.write_table(pa.table({"source": ["one"], "translation": ["eins"]}), tmp_path / "named.parquet")
+    assert pairs_of(read_parallel_text([tmp_path / "named.parquet"], "source", "translation")) == [("one", "eins")]
 
 
 @pytest.mark.parametrize(
@@ -372,3 +389,22 @@ def test_hub_data_set_errors(hub_folder, tmp_path):
         ValueError, match=r'other, split train: no column "fr", only en, de; name one with target_column'
     ):
         load_hub_parallel_text(str(other), None, "train", "en", "fr")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("a.en c.en b.de c.de", "a.en would go with b.de, by their places"),
+        ("b.en c.en a.de b.de", "b.en would go with a.de, by their places"),
+        ("news.en wiki.en wiki.de news.de", "news.en would go with wiki.de, by their places"),
+        ("en/a.en.gz en/b.en de/b.de de/a.de", "en/a.en.gz would go with de/b.de"),
+    ],
+)
+def test_files_whose_names_belong_to_others(files, message):
+    with pytest.raises(ValueError, match=message):
+        shards_of(files.split())
+
+
+def test_files_whose_names_say_nothing():
+    assert shards_of(["a.en", "b.en", "x.de", "y.de"]) == [[("a.en", "x.de")], [("b.en", "y.de")]]
+    assert shards_of(["1/t.en", "2/t.en", "1/t.de", "2/t.de"]) == [[("1/t.en", "1/t.de")], [("2/t.en", "2/t.de")]]

@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,6 @@ from transformers import DataCollatorForSeq2Seq
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows, stream_loader
-from hf_capsule_mt.files import hash_text
 
 PAIRS, MAX_TOKENS, LIMITS, WINDOW = 30, 60, (10, 10), 25
 FILES = {
@@ -188,14 +188,18 @@ def test_rows_know_the_columns_that_they_are_read_by(tmp_path):
         ({"window": WINDOW - 1}, "--shuffle_buffer"),
         ({"seed": 2}, "--data_seed"),
         ({"resegment": SimpleNamespace(probability=0.1)}, "--bpe_dropout"),
-        ({"rows": Rows(None, None, "rows", "other")}, "--train_file_weights"),
-        ({"rows": Rows(None, None, "rows", hash_text(FILES["one"])[:16], ("de", "en"))}, "--source_lang"),
+        ({"order": "other"}, "--train_file_weights"),
+        ({"columns": ("de", "en")}, "--source_lang"),
+        ({"bytes": 1}, "of the files of --train_file"),
     ],
 )
 def test_a_stream_refuses_to_go_on_where_batches_were_cut_otherwise(changed, option):
     state = next(iter(stream("one"))).state
     own = {"max_tokens": MAX_TOKENS, "limits": LIMITS, "window": WINDOW, "seed": 1}
-    other = TokenBudgetStream(**{"rows": stream("one").rows, "tokenizer": tiny_tokenizer(), **own, **changed})
+    of_rows = {name: value for name, value in changed.items() if name in ("order", "bytes", "columns")}
+    rows = replace(stream("one").rows, **of_rows)
+    options = {name: value for name, value in changed.items() if name not in of_rows}
+    other = TokenBudgetStream(rows, tiny_tokenizer(), **{**own, **options})
     with pytest.raises(ValueError, match=f"would be left out, or trained on again; go on with .*{option}"):
         other.load_state(state)
     TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **own).load_state(state)
@@ -220,3 +224,10 @@ def test_mistakes(tmp_path):
     rows = file_rows(find_corpora([tmp_path / "bad.tsv"], Columns()), Columns())
     with pytest.raises(ValueError, match=r"bad\.tsv:2: 1 columns"):
         next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
+
+
+def test_rows_know_the_size_of_their_files(tmp_path):
+    for name, text in (("a.tsv", "a\tb\n"), ("b.tsv", "c\td\ne\tf\n")):
+        (tmp_path / name).write_text(text)
+    columns = Columns()
+    assert file_rows(find_corpora([tmp_path / "a.tsv", tmp_path / "b.tsv"], columns), columns).bytes == 12

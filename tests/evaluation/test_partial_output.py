@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +35,35 @@ def test_windows_survive_a_full_disk_at_the_end(tmp_path, monkeypatch, output, r
     assert {file.name for file in tmp_path.iterdir()} == {output, report}
     texts = [(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()) for file in files]
     assert texts == [b"line 0\nline 1\n", b'{"line": 0}\n{"line": 1}\n']
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """The output file of a run that ended behind its first window."""
+    PartialOutput(tmp_path / "out.de").append(header(0), ["line 0"])
+    return tmp_path / "out.de"
+
+
+@pytest.mark.parametrize("index", ["{}", '{"windows": 1}', '{"windows": [{}]}'])
+def test_a_damaged_index(interrupted, index):
+    Path(f"{interrupted}.partial.json").write_text(index)
+    with pytest.raises(ValueError, match=r"out\.de\.partial\.json is damaged, or .*; delete it and all others"):
+        PartialOutput(interrupted)
+
+
+def test_a_text_that_was_cut_is_not_filled_up(interrupted):
+    Path(f"{interrupted}.partial").write_bytes(b"li")
+    with pytest.raises(ValueError, match="or shorter texts lie beside it"):
+        PartialOutput(interrupted)
+
+
+def test_a_report_that_is_asked_for_later_throws_nothing_away(interrupted, tmp_path):
+    again = PartialOutput(interrupted, tmp_path / "report.jsonl")
+    with pytest.raises(ValueError, match="is from an interrupted run with another report"):
+        again.has({**header(0), "report": "report.jsonl"})
+    assert Path(f"{interrupted}.partial").read_text() == "line 0\n"
+
+
+def test_without_its_text_an_index_tells_nothing(interrupted):
+    Path(f"{interrupted}.partial").unlink()
+    assert not PartialOutput(interrupted).has(header(0))
