@@ -1,7 +1,7 @@
 """Errors in saving a checkpoint, explained, and no part of one left."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
@@ -16,7 +16,7 @@ from hf_capsule_mt.trainer_state import TRAINER_STATE, step_of
 def explained_saving(folder: Path, remedy: str = "make room", *, name: Path | None = None) -> Iterator[None]:
     """Name the folder in errors that a full or failing disk raises while a checkpoint or a model is saved there.
 
-    What was written is removed.
+    What was written of a checkpoint is removed, or of the weights of a model.
 
     Args:
         folder: where it is saved.
@@ -26,6 +26,7 @@ def explained_saving(folder: Path, remedy: str = "make room", *, name: Path | No
     Raises:
         OSError: if it cannot be saved.
     """
+    before = _weights(folder)
     try:
         yield
     except _Unsaved:
@@ -36,7 +37,7 @@ def explained_saving(folder: Path, remedy: str = "make room", *, name: Path | No
         is_whole = step_of(folder) is not None and (folder / TRAINER_STATE).is_file()
         if (isinstance(error, RuntimeError) and not is_of_writer) or is_whole:
             raise
-        _remove_parts(folder)
+        _remove_parts(folder, before)
         reason = str(error).partition("\n")[0]
         raise _Unsaved(f"{name or folder} cannot be saved: {reason} ({_free(folder)}); {remedy}") from error
 
@@ -50,12 +51,19 @@ def begin_saving(folder: Path) -> None:
         (folder / TRAINER_STATE).unlink(missing_ok=True)
 
 
-def _remove_parts(folder: Path) -> None:
-    """Remove a checkpoint that was not saved to its end, or the weights of a model."""
+def _remove_parts(folder: Path, before: Mapping[Path, tuple[int, int]]) -> None:
+    """Remove a checkpoint that was not saved to its end, or the weights of a model that were not there before."""
     if step_of(folder) is not None:
         shutil.rmtree(folder, ignore_errors=True)
-    for file in folder.glob("model*.safetensors*"):
-        file.unlink(missing_ok=True)
+    for file, found in _weights(folder).items():
+        if found != before.get(file):
+            file.unlink(missing_ok=True)
+
+
+def _weights(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return the files of a model's weights, and what tells another in its place from it."""
+    files = {file: file.stat() for file in folder.glob("model*.safetensors*")}
+    return {file: (found.st_ino, found.st_mtime_ns) for file, found in files.items()}
 
 
 class _Unsaved(OSError):

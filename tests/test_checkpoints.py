@@ -24,6 +24,7 @@ from hf_capsule_mt.checkpoints import (
 from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
 from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
 from hf_capsule_mt.explorer.answer import answer
+from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.trainer_state import missing_state
 from hf_capsule_mt.weights import verify_weights
 
@@ -236,3 +237,17 @@ def test_card_record_benchmark_and_explorer_agree(tmp_path):
     assert compared.parameters == counted > compared.plain_parameters
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"), load_tokenizer(tmp_path / "run")
     assert answer(lambda name: loaded, "run", "a b").architecture.endswith(f" {counted:,} parameters.")
+
+
+def test_a_failed_save_leaves_the_weights_that_were_there(tmp_path):
+    for name in ("model.safetensors", "model-00001-of-00002.safetensors"):
+        (tmp_path / name).write_bytes(b"old")
+
+    def save():
+        for number in (1, 2):
+            (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(b"new")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"cannot be saved: .*No space left"), explained_saving(tmp_path):
+        save()
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput
 
 from .constraints import Constraints
@@ -45,8 +46,9 @@ def generate(
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
 
     Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
-    such as sampling, is done by Transformers, and a log line at level info says why. A streamer does not get here. Of
-    words or translations with exactly the same score either may be chosen.
+    such as sampling, is done by Transformers, and a log line at level info says why. Of words
+    or translations with exactly the same score either may be chosen. Transformers gives no streamer to what is called
+    in this way: it is never told that the text has ended.
 
     Args:
         model: the model that decodes.
@@ -191,7 +193,9 @@ def _settings(
     limits = [max_length - 1] * sentences
     for criterion in criteria:
         if type(criterion) is NewTokenLimits:
-            limits = list(map(min, limits, criterion.limits.expand(sentences).tolist()))
+            # Of the one token that they all begin with, the limits may count more or less.
+            own = criterion.limits + criterion.prefix_length - 1
+            limits = list(map(min, limits, own.expand(sentences).tolist()))
     if min(limits) < 1:
         raise UnsupportedError("there are no new tokens to write")
     start = input_ids[:, 0].unique()
@@ -257,6 +261,9 @@ def _transformers(
     # Before what changes scores, so that it sees the model's own.
     processors = LogitsProcessorList([scores, *(logits_processor or ())])
     search = getattr(type(model), _SLOW[mode])
+    # As generate() has it, which keeps it from who is called in its place: ranks that are done wait for the others.
+    shared = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
+    kwargs["synced_gpus"] = shared and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
     scores.check()
     return found

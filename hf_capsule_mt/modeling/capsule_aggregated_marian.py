@@ -34,6 +34,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from ..configuration.checks import check_overrides
 from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.capsule_routing import CapsuleRouting
 from .layers.guided_routing import GuidedContext
@@ -301,6 +302,9 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         self.encoder = CapsuleAggregatedMarianEncoder(config)
         self.decoder = CapsuleAggregatedMarianDecoder(config)
         self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
+        if config.share_encoder_decoder_embeddings and not config.tie_word_embeddings:
+            # Nothing reads it, and processes would wait for its gradient.
+            self.shared.requires_grad_(False)
         self.post_init()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -310,7 +314,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         else:
             self.encoder.embed_tokens = value
             # Nothing reads this one, but it is saved, and has as many words.
-            self.shared = copy.deepcopy(value)
+            self.shared = copy.deepcopy(value).requires_grad_(False)
 
     @can_return_tuple
     def forward(
@@ -421,7 +425,11 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
     @classmethod
     def from_marian(
-        cls, marian: str | MarianMTModel, dtype: str | torch.dtype | None = None, **config_overrides: Any
+        cls,
+        marian: str | MarianMTModel,
+        dtype: str | torch.dtype | None = None,
+        revision: str | None = None,
+        **config_overrides: Any,
     ) -> "CapsuleAggregatedMarianForConditionalGeneration":
         """Warm-start from a Marian translation model.
 
@@ -433,17 +441,22 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             dtype: what a name or folder is loaded in, as `from_pretrained` takes it; "auto" is that of the file. By
                 default float32: what is added is to be trained, and in float16, which many OPUS-MT checkpoints are
                 in, Adam fails. A model keeps its own.
+            revision: branch, tag or commit of a name on the Hub, "main" by default; a model has none.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
                 `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
                 routing adds to the decoder's states.
 
         Raises:
-            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` beside it, an override is
-                unknown or not allowed, or the weights do not fit the configuration.
+            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` or a `revision` beside
+                it, an override is unknown or not allowed, or the weights do not fit the configuration.
             OSError: if there is no such model, or its weights are not in safetensors.
         """
+        # Before anything is fetched.
+        check_overrides(cls.config_class, config_overrides)
         if not isinstance(marian, PreTrainedModel):
-            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype)
+            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
+        elif revision is not None:
+            raise ValueError(f"revision is {revision!r}, but marian is a model, which has been loaded; leave it out")
         elif dtype is not None:
             raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
         elif not isinstance(marian, MarianMTModel):

@@ -26,8 +26,11 @@ class ForcedDecoding:
             `sequences[:, t + 1]`.
 
         Raises:
-            ValueError: if the number of translations is no multiple of that of sources.
+            ValueError: if the number of translations is no multiple of that of sources, or the model is in training
+                mode, whose dropout no step had.
         """
+        if self.training:
+            raise ValueError("the model is in training mode, in which dropout changes what it finds; call eval() first")
         sources = next(iter(source.values())).shape[0]
         if sequences.shape[0] % sources:
             raise ValueError(

@@ -76,22 +76,9 @@ class TranslationHead(ForcedDecoding):
             if self._logits_bias() is not None:
                 logits = logits + self._logits_bias()
         losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
-        return RoutedSeq2SeqLMOutput(
-            **losses,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-            encoder_layer_routing=outputs.encoder_layer_routing,
-            decoder_layer_routing=outputs.decoder_layer_routing,
-            head_routing=outputs.head_routing,
-            guided_routing=outputs.guided_routing,
-            sentence_routing=outputs.sentence_routing,
-        )
+        read = ("last_hidden_state", "guided_states", "guided_capsules")
+        others = {name: value for name, value in outputs.items() if name not in read}
+        return RoutedSeq2SeqLMOutput(**losses, logits=logits, **others)
 
     def _warn_of_a_bypassed_loss(self) -> None:
         """Say what is not trained where the loss is computed elsewhere: by a Trainer with `label_smoothing_factor`."""
@@ -189,5 +176,6 @@ class GuidedTranslationHead(TranslationHead):
 
 def _is_plain(projection: nn.Module) -> bool:
     """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook."""
-    changed = projection._forward_hooks or projection._forward_pre_hooks or hasattr(projection, "_hf_hook")
+    forward = projection._forward_hooks or projection._forward_pre_hooks or hasattr(projection, "_hf_hook")
+    changed = forward or projection._backward_hooks or projection._backward_pre_hooks
     return type(projection) is nn.Linear and projection.bias is None and not changed

@@ -8,7 +8,6 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrain
 from transformers.utils import logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from ..configuration.checks import check_overrides
 from .checkpoint_files import (
     GENERATION_CONFIG,
     check_generation_config,
@@ -62,16 +61,18 @@ def _check_whole(name_or_path: str, missing: Collection[str]) -> None:
         )
 
 
-def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch.dtype) -> PreTrainedModel:
+def load_plain(
+    own: type[PreTrainedModel], name_or_path: str, dtype: str | torch.dtype, revision: str = "main"
+) -> PreTrainedModel:
     """Load a Marian model, or one of the class `own`.
 
     Raises:
         ValueError: if it is a model of another type, or its weights are not whole or not finite.
         OSError: if there is none, it has no safetensors, or these or its decoding settings are damaged.
     """
-    model_type = PreTrainedConfig.get_config_dict(name_or_path)[0].get("model_type")
+    model_type = PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
     if model_type == own.config_class.model_type:
-        plain = own.from_pretrained(name_or_path, dtype=dtype)
+        plain = own.from_pretrained(name_or_path, dtype=dtype, revision=revision)
         _check_whole(name_or_path, plain.unfit_tensors)
         check_finite(name_or_path, plain.named_parameters())
         return plain
@@ -80,7 +81,7 @@ def load_plain(own: type[PreTrainedModel], name_or_path: str, dtype: str | torch
             f"{name_or_path!r} holds a model of type {model_type!r}; from_marian takes models of type "
             f"{MarianConfig.model_type!r}, and {own.config_class.model_type!r} without aggregations"
         )
-    return load_marian(name_or_path, dtype=dtype)
+    return load_marian(name_or_path, revision, dtype=dtype)
 
 
 def is_plain(config: PreTrainedConfig) -> bool:
@@ -93,9 +94,8 @@ def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> Capsul
     """The configuration of a Marian model, with `overrides`, and its aggregations beside what they would replace.
 
     Raises:
-        ValueError: if an override is unknown or not allowed.
+        ValueError: if an override is not allowed.
     """
-    check_overrides(CapsuleAggregatedMarianConfig, overrides)
     fields = config.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)

@@ -166,6 +166,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
+        args = args or TranslationTrainingArguments()
         tokenizer = kwargs.get("processing_class")
         if tokenizer is not None and kwargs.get("data_collator") is None:
             kwargs["data_collator"] = DataCollatorForSeq2Seq(tokenizer, model=model)

@@ -53,6 +53,13 @@ def test_the_default_dtype_says_nothing_of_the_machine():
         torch.set_default_dtype(torch.float32)
 
 
+@needs_int8
+def test_the_stopwatch_draws_nothing_from_the_generator_of_a_run():
+    state = torch.get_rng_state()
+    int8._fastest.__wrapped__(wide=False, many=False)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_rows_have_scales_of_their_own():
     weight = torch.tensor([[1.0, -2.0], [0.0, 0.0], [1e-3, 5e-4]])
     integers, scales = quantized(weight)

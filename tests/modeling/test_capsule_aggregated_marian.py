@@ -1,5 +1,6 @@
 """The model next to Marian, and everything that a Transformers user asks of its forward and backward pass."""
 
+import copy
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,6 +32,7 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
 )
+from hf_capsule_mt.modeling import warm_start
 from hf_capsule_mt.modeling.layers.capsule_routing import CapsuleRouting
 
 every_kind = pytest.mark.parametrize("kind", MARIAN)
@@ -169,6 +171,29 @@ def test_warm_start_from_a_folder_in_float16_can_be_trained(fields, dtype, tmp_p
 def test_warm_start_refuses_a_dtype_for_a_model():
     with pytest.raises(ValueError, match=r"dtype is float16, but marian is a model, of torch\.float32"):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), dtype="float16")
+
+
+def test_warm_start_takes_a_revision_of_a_name(monkeypatch):
+    seen = []
+
+    def fields(name, revision):
+        seen.append(revision)
+        return {"model_type": "marian"}, {}
+
+    monkeypatch.setattr(warm_start.PreTrainedConfig, "get_config_dict", fields)
+    monkeypatch.setattr(warm_start, "load_marian", lambda name, revision, dtype: seen.append(revision) or marian())
+    CapsuleAggregatedMarianForConditionalGeneration.from_marian("some/name", revision="refs/pr/1")
+    assert seen == ["refs/pr/1"] * 2
+    with pytest.raises(ValueError, match=r"revision is 'main', but marian is a model"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), revision="main")
+
+
+@every_marian
+def test_no_process_waits_for_a_gradient_that_never_comes(fields):
+    model = aggregated("em_routing", **fields).train()
+    model.set_input_embeddings(copy.deepcopy(model.get_input_embeddings()))
+    model(**training_batch()).loss.backward()
+    assert not [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
 
 
 @pytest.mark.parametrize("saved", [False, True])

@@ -114,3 +114,5 @@ def test_forced_decoding_is_what_was_generated(kind, num_beams):
             torch.testing.assert_close(step.guided_routing[0, 0], outputs.guided_routing[row, t])
     with pytest.raises(ValueError, match="sequences has 2 rows for 3 sources"):
         model.force_decode(sequences[:2], **source)
+    with pytest.raises(ValueError, match=r"in training mode, in which dropout changes .*; call eval\(\) first"):
+        model.train().force_decode(sequences, **source)

@@ -53,6 +53,12 @@ def test_a_head_that_is_more_than_its_weight_runs(model):
     assert ran
     hook.remove()
     assert model(**training_batch()).logits is None
+    for register in (model.lm_head.register_full_backward_hook, model.lm_head.register_full_backward_pre_hook):
+        ran.clear()
+        hook = register(lambda *_: ran.append(True))
+        model(**training_batch()).loss.backward()
+        assert ran == [True]
+        hook.remove()
 
 
 def test_under_autocast(model):
