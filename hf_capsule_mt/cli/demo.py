@@ -10,6 +10,7 @@ it, by --host, it offers the checkpoints of --models alone. It takes no files, a
 
 The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
 MODELS names the checkpoints, with spaces between them.
+Needs gradio and matplotlib: pip install "hf-capsule-mt[demo]".
 """
 
 import argparse

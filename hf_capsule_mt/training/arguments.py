@@ -218,7 +218,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     learning_rate: float = HfArg(default=7e-4, help="Peak learning rate.")
     adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
     adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon (Vaswani et al. 2017).")
-    predict_with_generate: bool = HfArg(default=True, help="Evaluate with generate() and BLEU.")
+    predict_with_generate: bool = HfArg(
+        default=True, help="Translate the validation data and score BLEU; without, the loss is all that is evaluated."
+    )
+    per_device_train_batch_size: int = HfArg(default=8, help="Pairs in a batch, with --max_tokens_per_batch 0 alone.")
+    label_smoothing_factor: float = HfArg(default=0.0, help="Refused: --label_smoothing is the model's own.")
     generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
     generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")
     metric_for_best_model: str | None = HfArg(

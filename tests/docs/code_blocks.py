@@ -36,6 +36,8 @@ _SMALLER = {
     r"hf-capsule-mt growth": "hf-capsule-mt growth --vocab_size 99",
     r"--lengths 32 64 128 --fit_from 32": "--lengths 4 8 16 --fit_from 4",
     r"--rounds 3": "--rounds 1",
+    r"--warmup_steps (200|2000)": "--warmup_steps 1",
+    r"--min_score -1.5": "--min_score -20",
     r"hf-capsule-mt latency": "hf-capsule-mt latency --num_sentences 1",
     r"hf-capsule-mt analyze": "hf-capsule-mt analyze --sentences 1",
     r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",

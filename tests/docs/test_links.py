@@ -23,7 +23,7 @@ def test_links_of_the_readme_are_absolute_and_lead_somewhere():
     assert all(link.startswith("https://") for link in links)
     own = [link for link in links if REPOSITORY in link]
     for link in own:
-        path = link.partition(f"{REPOSITORY}/")[2].removeprefix("blob/").removeprefix("main/")
+        path = link.partition(f"{REPOSITORY}/")[2].removeprefix("blob/").removeprefix("main/").partition("#")[0]
         assert (ROOT / path).is_file(), link
     assert len(own) > 8
 
