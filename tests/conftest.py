@@ -9,6 +9,8 @@ import tempfile
 import pytest
 from hypothesis import settings
 
+# While modules are imported it looks through all of them again and again, and finds nothing.
+gc.disable()
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Corpora and runs of tests are of no use to anybody afterwards.
 for variable in ("HF_DATASETS_CACHE", "TRACKIO_DIR", "WANDB_DIR"):
@@ -29,6 +31,7 @@ def pytest_collection_modifyitems(items):
 def pytest_collection_finish():
     """Every Trainer that ends collects garbage, and would look through all that was imported."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,18 @@
 """The page of the demo command, served on a free port of this machine by a thread."""
 
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from loopback import free_port
 
 from hf_capsule_mt.cli.demo import build_demo
 
+# To import it takes five seconds, and every process that runs tests collects them all.
+needs_gradio = pytest.mark.skipif(
+    find_spec("gradio") is None, reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"'
+)
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 MARIAN, CAPS_NMT = (str(CHECKPOINTS / name) for name in ("capsule_aggregated_marian", "caps_nmt"))
 

@@ -5,16 +5,16 @@ import shutil
 from urllib.parse import urlsplit
 
 import pytest
-from served import CAPS_NMT, CHECKPOINTS, MARIAN, served
+from served import CAPS_NMT, CHECKPOINTS, MARIAN, needs_gradio, served
 
 from hf_capsule_mt.evaluation.translator import translate_lines
 
-pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
 pytest.importorskip("selenium", reason="the browser is driven by Selenium; pip install selenium")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 pytestmark = [
     pytest.mark.slow,
+    needs_gradio,
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no Chromium with its chromedriver here"),
 ]
 PATIENCE = 180

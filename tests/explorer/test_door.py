@@ -6,13 +6,13 @@ import urllib.request
 from types import SimpleNamespace
 
 import pytest
-from served import CAPS_NMT, MARIAN, served
+from served import CAPS_NMT, MARIAN, needs_gradio, served
 
 from hf_capsule_mt.cli import demo
 from hf_capsule_mt.explorer import door
 from hf_capsule_mt.explorer.door import JOBS_OF_A_CLIENT, LONGEST_REQUEST, MOST_WAITING, is_loopback
 
-pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
+pytestmark = needs_gradio
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,13 @@ def post(url, data, headers):
 
 def ask(url, number, visitor, name=MARIAN, sentence="a b c d", route="queue/join"):
     """Join the queue as a page does, unless by another route."""
+    return post(f"{url}gradio_api/{route}", *request_of(number, visitor, name, sentence))
+
+
+def request_of(number, visitor, name=MARIAN, sentence="a b c d"):
+    """What a page sends, and its headers."""
     body = {"data": [name, sentence, True, None], "fn_index": 0, "session_hash": f"{visitor}{number}"}
-    headers = {"content-type": "application/json", "x-forwarded-for": visitor}
-    return post(f"{url}gradio_api/{route}", json.dumps(body).encode(), headers)
+    return json.dumps(body).encode(), {"content-type": "application/json", "x-forwarded-for": visitor}
 
 
 @pytest.mark.slow
@@ -77,8 +81,12 @@ def test_what_the_page_does_not_take():
         assert post(f"{url}gradio_api/upload", b"x" * 20_000_000, headers)[0] in (403, None)
         assert post(f"{url}gradio_api/queue/join", b"x" * (LONGEST_REQUEST + 1), {})[0] in (413, None)
         # Sent in pieces, it does not say how long it is.
-        pieces = (b"x" * 10_000 for _ in range(30))
-        assert post(f"{url}gradio_api/queue/join", pieces, {"content-type": "application/json"})[0] != 200
+        body, headers = request_of(0, "10.0.0.9")
+        body += b" " * LONGEST_REQUEST
+        pieces = (body[start : start + 10_000] for start in range(0, len(body), 10_000))
+        assert post(f"{url}gradio_api/queue/join", pieces, headers)[0] != 200
+        body, headers = request_of(0, "10.0.0.9")
+        assert post(f"{url}gradio_api/queue/join", iter([body]), headers)[0] == 200
 
 
 @pytest.mark.slow

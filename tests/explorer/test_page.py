@@ -4,14 +4,11 @@ import ipaddress
 import socket
 
 import pytest
-from loopback import free_port
-from served import CAPS_NMT, MARIAN, served
+from served import CAPS_NMT, MARIAN, needs_gradio, served
 
-from hf_capsule_mt.cli.demo import main
 from hf_capsule_mt.evaluation.translator import translate_lines
 
-pytest.importorskip("gradio", reason='the page needs Gradio; pip install "hf-capsule-mt[demo]"')
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs_gradio]
 
 
 @pytest.fixture
@@ -61,14 +58,3 @@ def test_it_answers_and_talks_to_nobody(addresses):
 def test_fixed_models_are_the_only_ones():
     with served(MARIAN, fixed_models=True) as url, pytest.raises(Exception, match=f"{CAPS_NMT} .*not in the list"):
         client_of(url).predict(CAPS_NMT, "a b c d", None, api_name="/respond")
-
-
-def test_a_taken_port(capsys):
-    port = free_port()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        with pytest.raises(SystemExit) as exit_:
-            main(["--models", MARIAN, "--device", "cpu", "--host", "127.0.0.1", "--port", str(port)])
-    assert exit_.value.code == 2
-    assert str(port) in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,16 +61,17 @@ def check_end(corpus, folder, log, whole):
 
 @pytest.mark.parametrize("kills", [2, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.slow])])
 def test_training_at_random_moments(corpus, whole, tmp_path, kills):
-    moments = random.Random(kills)
-    for _ in range(kills):
-        process = start("train", training(corpus, tmp_path / "run"), tmp_path / "log")
-        time.sleep(moments.uniform(0.2, 1) * whole[2])
+    moments, seconds, killed, folder = random.Random(kills), whole[2], 0, tmp_path / "run0"
+    while killed < kills:
+        process = start("train", training(corpus, folder), tmp_path / "log")
+        time.sleep(moments.uniform(0.2, 1) * seconds)
         process.kill()
-        end(process)
-        if (tmp_path / "run" / "run_record.json").exists():
-            break
-    if not (tmp_path / "run" / "run_record.json").exists():
-        check_end(corpus, tmp_path / "run", tmp_path / "log", whole)
+        if end(process) == -signal.SIGKILL:
+            killed += 1
+        else:
+            # It was faster than the other.
+            seconds, folder = seconds / 2, folder.with_name(f"{folder.name}0")
+    check_end(corpus, folder, tmp_path / "log", whole)
 
 
 def test_training_inside_a_save(corpus, whole, tmp_path):
@@ -126,12 +128,18 @@ def test_decoding_at_random_moments(corpus, tmp_path, command, kills):
         folder.mkdir()
     started = time.monotonic()
     assert run(command, decoding(command, corpus, once), tmp_path / "log") == 0, (tmp_path / "log").read_text()
-    seconds = time.monotonic() - started
-    for _ in range(kills):
+    seconds, landed = time.monotonic() - started, 0
+    while landed < kills:
         process = start(command, decoding(command, corpus, killed), tmp_path / "log")
         time.sleep(moments.uniform(0.2, 1) * seconds)
         process.kill()
-        end(process)
+        if end(process) == -signal.SIGKILL:
+            landed += 1
+        else:
+            # It was faster than the other.
+            seconds /= 2
+            shutil.rmtree(killed)
+            killed.mkdir()
     assert run(command, decoding(command, corpus, killed), tmp_path / "log") == 0, (tmp_path / "log").read_text()
     # What a killed process was writing has its number in its name.
     found = {name: content for name, content in outputs(killed).items() if not name.endswith(".tmp")}

@@ -272,6 +272,7 @@ def test_a_checkpoint_without_a_card(hub, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         push(hub, tmp_path)
     assert "README.md" not in hub.repositories["user/name"].files
+    assert "has no model card, README.md; hf-capsule-mt write_model_card writes one" in caplog.text
 
 
 def break_architectures(folder):
