@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 
 Fits = Callable[[str], bool]
 
-# OPUS-MT names the target language at the head of the source: >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
-LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
 _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
 # Where a sentence that is too long is cut, the best first: after clause marks, between words.
 _CUTS = (re.compile(r"(?<=[,;:–—,、;:،؛])\s*"), re.compile(r"(?<=\s)(?=\S)"))
@@ -55,18 +53,10 @@ def check_language(language: str) -> None:
 
 
 def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
-    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks within one become spaces.
-
-    A language code at its head, such as >>pt<<, is put in front of every segment that has words.
-    """
-    found = LANGUAGE_CODE.match(document)
-    code = "" if found is None else found.group().rstrip()
-    document = document[len(code) :].lstrip(" ") if code else document
-    code += " " if code else ""
+    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks within one become spaces."""
     segments, line = [], 0
-    for part in cut_text(document, language, lambda text: fits(code + text)):
-        segment = whole_segment(part, line)
-        segments.append(replace(segment, text=code + segment.text) if segment.text else segment)
+    for part in cut_text(document, language, fits):
+        segments.append(whole_segment(part, line))
         line += part.count("\n")
     return segments
 

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import logging
 import os
 import tempfile
 from collections import deque
@@ -19,6 +20,8 @@ from .json_fields import encode
 
 # That which checkpoints carry.
 from .modeling.weight_hashes import hash_file as hash_file
+
+logger = logging.getLogger(__name__)
 
 # The Trainer sends no file whose name begins so to the Hub.
 LOCK = "_lock"
@@ -197,6 +200,13 @@ def _locked_by(path: Path, refusal: str) -> Iterator[None]:
         lock.acquire(timeout=GRACE)
     except Timeout as error:
         raise BlockingIOError(refusal) from error
+    except OSError as error:
+        # Some network file systems have no locks.
+        logger.warning("%s cannot be locked (%s); see that no other process writes there", path, error)
+        with suppress(OSError):
+            path.unlink()
+        yield
+        return
     outer = _held.set(_held.get() | {place})
     try:
         yield

@@ -2,12 +2,13 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import extract_tb
 
 from safetensors import SafetensorError
 from torch import serialization
+from transformers.utils import CONFIG_NAME
 
 from hf_capsule_mt.trainer_state import TRAINER_STATE, step_of
 
@@ -26,7 +27,7 @@ def explained_saving(folder: Path, remedy: str = "make room", *, name: Path | No
     Raises:
         OSError: if it cannot be saved.
     """
-    before = _weights(folder)
+    before = _kept(folder)
     try:
         yield
     except _Unsaved:
@@ -51,19 +52,28 @@ def begin_saving(folder: Path) -> None:
         (folder / TRAINER_STATE).unlink(missing_ok=True)
 
 
-def _remove_parts(folder: Path, before: Mapping[Path, tuple[int, int]]) -> None:
-    """Remove a checkpoint that was not saved to its end, or the weights of a model that were not there before."""
+def _remove_parts(folder: Path, before: Mapping[Path, object]) -> None:
+    """Remove a checkpoint that was not saved to its end, or weights that were not there before, or had another
+    configuration.
+    """
     if step_of(folder) is not None:
         shutil.rmtree(folder, ignore_errors=True)
-    for file, found in _weights(folder).items():
-        if found != before.get(file):
+    after = _kept(folder)
+    is_same = after.pop(folder / CONFIG_NAME, None) == before.get(folder / CONFIG_NAME)
+    for file, found in after.items():
+        if not is_same or found != before.get(file):
             file.unlink(missing_ok=True)
 
 
-def _weights(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Return the files of a model's weights, and what tells another in its place from it."""
-    files = {file: file.stat() for file in folder.glob("model*.safetensors*")}
-    return {file: (found.st_ino, found.st_mtime_ns) for file, found in files.items()}
+def _kept(folder: Path) -> dict[Path, object]:
+    """Return what tells a model's configuration, and each file of its weights, from another in its place."""
+    config = folder / CONFIG_NAME
+    found: dict[Path, object] = {config: config.read_bytes()} if config.is_file() else {}
+    for file in folder.glob("model*.safetensors*"):
+        with suppress(FileNotFoundError):
+            state = file.lstat()
+            found[file] = state.st_ino, state.st_mtime_ns
+    return found
 
 
 class _Unsaved(OSError):

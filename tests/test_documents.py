@@ -58,13 +58,3 @@ def test_languages():
 def test_what_can_never_fit():
     with pytest.raises(ValueError, match="the model cannot read 'a'"):
         cut_document("a", "en", fits(0))
-
-
-@pytest.mark.parametrize("gap", ["", " ", "  ", "\n"])
-def test_a_language_code_is_that_of_every_sentence(gap):
-    found = cut_document(f">>de<<{gap}One. Two, three.\n\nFour.", "en", fits(17))
-    assert [segment.text for segment in found] == [f">>de<< {words}" for words in ("One.", "Two,", "three.", "Four.")]
-    first = "\n" if gap == "\n" else ""
-    assert [segment.before + segment.after for segment in found] == [f"{first} ", " ", "\n", "\n"]
-    assert [segment.text for segment in cut_document("A dog. >>de<< B.", "en", fits(9))] == ["A dog.", ">>de<< B."]
-    assert cut_document(">>de<<", "en", fits(99)) == [Segment("", "", "")]

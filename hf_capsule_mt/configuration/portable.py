@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 
 from .checks import check_dtype, check_spelling, check_token_ids
-from .source import IN_PACKAGE, MARK, source_files
+from .source import IN_PACKAGE, source_files
 
 _REMOTE_CODE = ("auto_map", "custom_pipelines")
 _PIPELINES = {"translation": {"impl": "pipeline.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
@@ -62,28 +62,14 @@ class PortableConfig:
         return super().from_dict({**config_dict, **overrides}, **kwargs)
 
     def to_json_file(self, json_file_path: str | os.PathLike, use_diff: bool = True) -> None:
-        """Write the configuration, and its models' source beside it.
-
-        Raises:
-            FileExistsError: if a file of such a name is there that is none of this source; nothing is written then.
-        """
+        """Write the configuration, and its models' source beside it."""
         folder = Path(json_file_path).parent
         modules = frozenset(reference.partition(".")[0] for reference in self.auto_classes.values())
-        source = source_files(modules)
-        for name in source:
-            _check_own(folder / name)
-        for name, text in source.items():
+        for name, text in source_files(modules).items():
             _replace(folder / name, text)
         fields = self.to_diff_dict() if use_diff else self.to_dict()
         fields |= {"auto_map": self.auto_classes, "custom_pipelines": _PIPELINES}
         _replace(Path(json_file_path), json.dumps(fields, indent=2, sort_keys=True) + "\n")
-
-
-def _check_own(path: Path) -> None:
-    if path.is_file() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
-        raise FileExistsError(
-            f"{path} is there, and a file of the model's source would replace it; save in another folder, or rename it"
-        )
 
 
 def _replace(path: Path, text: str) -> None:

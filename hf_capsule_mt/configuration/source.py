@@ -12,8 +12,6 @@ from pathlib import Path
 from ..version import __version__
 
 IN_PACKAGE = True
-MARK = "# From hf-capsule-mt"
-"""How the line begins that tells, in every file, where it comes from."""
 
 _PACKAGE = Path(__file__).parents[1]
 _PIPELINE = "pipeline.py"
@@ -37,7 +35,6 @@ _SOURCE_OF_A_CHECKPOINT = '''\
 from pathlib import Path
 
 IN_PACKAGE = False
-MARK = "{mark}"
 FILES = (
 {files}
 )
@@ -126,11 +123,11 @@ def _source_of_a_checkpoint(names: list[str]) -> str:
     files = "\n".join(f'    "{name}",' for name in names)
     others = [name.removesuffix(".py") for name in names if name != _flat_name(_THIS)]
     imports = "\n".join(f"    from .{name} import __doc__ as _" for name in others)
-    return _header(_THIS) + _SOURCE_OF_A_CHECKPOINT.format(mark=MARK, files=files, imports=imports)
+    return _header(_THIS) + _SOURCE_OF_A_CHECKPOINT.format(files=files, imports=imports)
 
 
 def _header(path: str) -> str:
-    return f"{_LICENCE}{MARK} {__version__}, hf_capsule_mt/{path}.\n"
+    return f"{_LICENCE}# From hf-capsule-mt {__version__}, hf_capsule_mt/{path}.\n"
 
 
 def _read(path: str) -> str:

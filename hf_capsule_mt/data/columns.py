@@ -62,8 +62,7 @@ class Columns:
 
     def wanted(self, names: Sequence[str], where: str) -> list[str]:
         """Return those columns of a table that hold the two sides; raise a ValueError if it has no such columns."""
-        flat = {self.source, self.target} <= {*names}
-        if "translation" in names and not flat and None in (self.source_column, self.target_column):
+        if "translation" in names and None in (self.source_column, self.target_column):
             return ["translation"]
         self.check_names(names, where)
         return list(dict.fromkeys((self.source, self.target)))

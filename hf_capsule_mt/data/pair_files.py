@@ -138,12 +138,11 @@ def _translations(words: Sequence[tuple[Path, ...]], texts: Sequence[int]) -> di
 
 
 def _check_names(pairs: Sequence[tuple[Path, Path]], name: str) -> None:
-    """Raise a ValueError if files do not have the names of their translations, endings apart, while others may."""
+    """Raise a ValueError if a file's name, its ending apart, is that of the other side of another pair."""
     stems = [tuple(_without_compression(path).stem for path in pair) for pair in pairs]
-    if not {source for source, _ in stems} & {target for _, target in stems}:
-        return
+    sources, targets = ({stem[side] for stem in stems} for side in (0, 1))
     for (source, target), (stem, other) in zip(pairs, stems):
-        if stem != other:
+        if stem != other and (stem in targets or other in sources):
             raise ValueError(
                 f"{name}: {source} would go with {target}, by their places; name the translations in the order of the "
                 "sources, or each behind its source"

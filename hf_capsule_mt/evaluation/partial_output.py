@@ -36,7 +36,7 @@ class PartialOutput:
     def _kept(self) -> list[dict[str, Any]]:
         """Return what the index tells of finished windows: the header of each, and how long the texts are behind it."""
         windows = read_json(self._index).get("windows")
-        whole = isinstance(windows, list) and all(isinstance(window.get("header"), dict) for window in windows)
+        whole = isinstance(windows, list) and all(map(_is_whole, windows))
         last = windows[-1] if whole and windows else {}
         sizes = {text: last[name] for name, text in self._texts.items() if name in last}
         # Without a text it tells nothing: the run that left it had only to delete it.
@@ -109,3 +109,8 @@ class PartialOutput:
                 os.replace(self._texts[name], self._files[name])
         self._index.unlink(missing_ok=True)
         remove_journals(self._output_file)
+
+
+def _is_whole(window: Any) -> bool:
+    sizes = isinstance(window, dict) and [window.get("bytes"), window.get("report", 0)]
+    return bool(sizes) and isinstance(window.get("header"), dict) and all(isinstance(size, int) for size in sizes)

@@ -302,9 +302,6 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         self.encoder = CapsuleAggregatedMarianEncoder(config)
         self.decoder = CapsuleAggregatedMarianDecoder(config)
         self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
-        if config.share_encoder_decoder_embeddings and not config.tie_word_embeddings:
-            # Nothing reads it, and processes would wait for its gradient.
-            self.shared.requires_grad_(False)
         self.post_init()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -314,7 +311,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         else:
             self.encoder.embed_tokens = value
             # Nothing reads this one, but it is saved, and has as many words.
-            self.shared = copy.deepcopy(value).requires_grad_(False)
+            self.shared = copy.deepcopy(value)
 
     @can_return_tuple
     def forward(

@@ -39,16 +39,6 @@ class SafetensorsOnly:
             self.unfit_tensors = frozenset()
         return super().train(mode)
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments.
-
-        Raises:
-            ValueError: if its decoding settings are none that [`from_pretrained`] takes.
-        """
-        if self.can_generate():
-            check_settings_of(type(self).__name__, self)
-        super().save_pretrained(*args, **kwargs)
-
     @classmethod
     def from_pretrained(
         cls,

@@ -126,10 +126,13 @@ class _CardCallback(TrainerCallback):
         self._write()
 
 
-def _scores_nothing(model: nn.Module) -> bool:
-    """Return whether a model has guided routing of one iteration: what would score for the next gets no gradient."""
+def _has_unread_weights(model: nn.Module) -> bool:
+    """Return whether some weights get no gradient: what would score for the next iteration of guided routing, where it
+    has one alone, and an embedding of Marian's that nothing reads where none is tied.
+    """
     config = getattr(model, "config", None)
-    return getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1
+    unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
+    return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
 
 
 def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
@@ -185,7 +188,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 "one with CUDA_VISIBLE_DEVICES=0"
             )
         # Processes would wait for those gradients.
-        if _scores_nothing(self.model):
+        if _has_unread_weights(self.model):
             self.args.ddp_find_unused_parameters = True
         self.recorder = recorder
         self.identity = RunIdentity()

@@ -44,9 +44,9 @@ def interrupted(tmp_path):
     return tmp_path / "out.de"
 
 
-@pytest.mark.parametrize("index", ["{}", '{"windows": 1}', '{"windows": [{}]}'])
-def test_a_damaged_index(interrupted, index):
-    Path(f"{interrupted}.partial.json").write_text(index)
+@pytest.mark.parametrize("windows", [None, 1, [1], [{}], [{"header": {}}], [{"header": {}, "bytes": "x"}]], ids=str)
+def test_a_damaged_index(interrupted, windows):
+    Path(f"{interrupted}.partial.json").write_text(json.dumps({} if windows is None else {"windows": windows}))
     with pytest.raises(ValueError, match=r"out\.de\.partial\.json is damaged, or .*; delete it and all others"):
         PartialOutput(interrupted)
 

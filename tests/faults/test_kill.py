@@ -66,7 +66,9 @@ def test_training_at_random_moments(corpus, whole, tmp_path, kills):
         process = start("train", training(corpus, folder), tmp_path / "log")
         time.sleep(moments.uniform(0.2, 1) * seconds)
         process.kill()
-        if end(process) == -signal.SIGKILL:
+        status = end(process)
+        assert status in (0, -signal.SIGKILL), (tmp_path / "log").read_text()
+        if status:
             killed += 1
         else:
             # It was faster than the other.
@@ -133,7 +135,9 @@ def test_decoding_at_random_moments(corpus, tmp_path, command, kills):
         process = start(command, decoding(command, corpus, killed), tmp_path / "log")
         time.sleep(moments.uniform(0.2, 1) * seconds)
         process.kill()
-        if end(process) == -signal.SIGKILL:
+        status = end(process)
+        assert status in (0, -signal.SIGKILL), (tmp_path / "log").read_text()
+        if status:
             landed += 1
         else:
             # It was faster than the other.

@@ -268,6 +268,16 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, iterations,
     assert trainer.args.ddp_find_unused_parameters == lacks
 
 
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_nor_for_an_embedding_that_nothing_reads(shared, pairs, tmp_path):
+    fields = ["d_model=16", "tie_word_embeddings=false", f"share_encoder_decoder_embeddings={shared}"]
+    trainer = make_trainer(pairs, tmp_path, "transformer", fields)
+    trainer.model.train()(**next(iter(trainer.get_train_dataloader()))).loss.backward()
+    lacks = any(weight.requires_grad and weight.grad is None for weight in trainer.model.parameters())
+    assert lacks == (shared == "true")
+    assert trainer.args.ddp_find_unused_parameters == lacks
+
+
 def test_one_process_with_several_gpus_is_refused(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(TranslationTrainingArguments, "n_gpu", 2)
     with pytest.raises(ValueError, match=r"this process has 2 GPUs; start one process for each by accelerate launch"):
