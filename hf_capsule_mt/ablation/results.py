@@ -124,10 +124,15 @@ def read_scores(path: Path) -> EvaluationRecord:
     return evaluation
 
 
+def bleu_options(study: Study) -> dict[str, str | bool]:
+    """Return the options of the study's BLEU."""
+    options = study.sections["evaluate"]
+    return {"tokenize": options.get("tokenize", "13a"), "lowercase": bool(options.get("lowercase", False))}
+
+
 def _check_scores(evaluation: EvaluationRecord, study: Study, test: Test, path: Path) -> None:
     """Raise a ValueError if an evaluation is of other references, or scored otherwise, than the study asks for."""
-    asked, found = study.sections["evaluate"], vars(evaluation.settings)
-    wanted = {"tokenize": asked.get("tokenize", "13a"), "lowercase": asked.get("lowercase", False)}
+    wanted, found = dict[str, Any](bleu_options(study)), vars(evaluation.settings)
     if test.split is None:
         # Without folders, which may be others where the study is read.
         wanted["references"] = [Path(file).name for file in test.references]

@@ -17,7 +17,7 @@ from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import EvaluationRecord
 
 from .figures import draw_formats
-from .results import Result
+from .results import Result, bleu_options
 from .runner import command_environment, command_line
 from .steps import Plan, Step
 from .study import Test
@@ -45,7 +45,7 @@ def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:
 
 def lengths(material: Material) -> Section | None:
     """Draw BLEU and length by the length of the source."""
-    figures, scoring = [], _scoring(material.plan)
+    figures, scoring = [], bleu_options(material.plan.study)
     tokenize = material.plan.study.sections["evaluate"].get("source_tokenize", scoring["tokenize"])
     for test, texts in material.translated:
         words = count_words(texts.sources, tokenize)
@@ -127,9 +127,3 @@ def _check_scored(file: Path, evaluation: EvaluationRecord) -> None:
     scored = evaluation.hypotheses
     if scored is not None and scored.sha256 not in (None, hash_file(file)):
         raise ValueError(f"{file} is not what its record scored; score it again, or remove it")
-
-
-def _scoring(plan: Plan) -> dict[str, str | bool]:
-    """Return the options of the study's BLEU."""
-    options = plan.study.sections["evaluate"]
-    return {"tokenize": options.get("tokenize", "13a"), "lowercase": bool(options.get("lowercase", False))}

@@ -122,12 +122,13 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"--min_score is {args.min_score}; it must be a number")
     if bool(args.train_file) == (args.dataset_name is not None):
         raise ValueError("give either --train_file or --dataset_name")
-    for file in _files(args):
+    files = _files(args)
+    for file in files:
         check_input_file("--train_file", file)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
-    inputs = [*_files(args), *files_of_dataset(args.dataset_name)]
+    inputs = [*files, *files_of_dataset(args.dataset_name)]
     check_distinct((("--output_file", Path(file)) for file in args.output_file), inputs)
 
 

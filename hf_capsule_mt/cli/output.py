@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from hf_capsule_mt.data.pair_files import is_only_read
 from hf_capsule_mt.files import check_empty
 
 
@@ -20,7 +21,7 @@ def check_output_file(path: Path | None) -> None:
             f"{path} is a device or a pipe, which a file would replace; name a file, or leave the option out and let "
             "the shell lead what is printed there"
         )
-    if path.suffix in (".bz2", ".xz", ".zst"):
+    if is_only_read(path):
         raise ValueError(f"{path}: of compressed files only .gz are written; name it so, or without that ending")
     _check_beside(path)
 

@@ -216,6 +216,11 @@ def _without_compression(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in _COMPRESSIONS else path
 
 
+def is_only_read(path: Path) -> bool:
+    """Return whether a file is compressed, by its name, as this package reads files and does not write them."""
+    return path.suffix in _COMPRESSIONS.keys() - {".gz"}
+
+
 def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> Iterator[RawPair]:
     """Yield the pairs of a shard, those of no use among them.
 

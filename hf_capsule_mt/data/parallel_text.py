@@ -14,7 +14,7 @@ from hf_capsule_mt.data.segments import each_unbroken, write_lines
 from hf_capsule_mt.records import ReadReport
 
 from .columns import Columns, RawPair
-from .pair_files import byte_lines, decode, file_format, find_corpora, read_shard, useful_pairs
+from .pair_files import byte_lines, decode, file_format, find_corpora, is_only_read, read_shard, useful_pairs
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -78,7 +78,7 @@ def _raw_pairs(
 def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, target_lang: str | None) -> None:
     """Raise a ValueError unless [`write_parallel_text`] can write to files of these names."""
     formats = [file_format(Path(file)) for file in files]
-    only_read = [file for file in files if Path(file).suffix in (".bz2", ".xz", ".zst")]
+    only_read = any(is_only_read(Path(file)) for file in files)
     names = {Path(file).resolve() for file in files}
     if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(names) < len(formats) or only_read:
         raise ValueError(

@@ -46,9 +46,9 @@ def generate(
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
 
     Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
-    such as sampling, is done by Transformers, and a log line at level info says why. Of words
-    or translations with exactly the same score either may be chosen. Transformers gives no streamer to what is called
-    in this way: it is never told that the text has ended.
+    such as sampling, is done by Transformers, and a log line at level info says why. Of words or translations with
+    exactly the same score either may be chosen. Transformers gives no streamer to what is called in this way: it is
+    never told that the text has ended.
 
     Args:
         model: the model that decodes.

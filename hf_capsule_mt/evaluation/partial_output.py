@@ -112,5 +112,6 @@ class PartialOutput:
 
 
 def _is_whole(window: Any) -> bool:
-    sizes = isinstance(window, dict) and [window.get("bytes"), window.get("report", 0)]
-    return bool(sizes) and isinstance(window.get("header"), dict) and all(isinstance(size, int) for size in sizes)
+    if not isinstance(window, dict) or not isinstance(window.get("header"), dict):
+        return False
+    return all(isinstance(size, int) for size in (window.get("bytes"), window.get("report", 0)))

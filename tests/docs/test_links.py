@@ -23,8 +23,11 @@ def test_links_of_the_readme_are_absolute_and_lead_somewhere():
     assert all(link.startswith("https://") for link in links)
     own = [link for link in links if REPOSITORY in link]
     for link in own:
-        path = link.partition(f"{REPOSITORY}/")[2].removeprefix("blob/").removeprefix("main/").partition("#")[0]
+        path, _, title = link.partition(f"{REPOSITORY}/")[2].removeprefix("blob/").removeprefix("main/").partition("#")
         assert (ROOT / path).is_file(), link
+        if title:
+            titles = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert title in [words.lower().replace(" ", "-") for words in titles], link
     assert len(own) > 8
 
 

@@ -230,13 +230,14 @@ def test_going_on_with_returned_states(kind):
     assert torch.equal(rest, whole)
 
 
+@pytest.mark.parametrize("output_routing", [True, "all"])
 @few_or_many_beams
 @every_kind
-def test_routing_is_carried_through_generate(model, name, num_beams):
+def test_routing_is_carried_through_generate(model, name, num_beams, output_routing):
     """That of the encoder, where its output is given; it changes no word."""
     arguments = {**source_batch(), "num_beams": num_beams, "max_new_tokens": 6}
     with torch.no_grad():
-        encoded = model.get_encoder()(**source_batch(), output_routing="all")
+        encoded = model.get_encoder()(**source_batch(), output_routing=output_routing)
     routed = model.generate(**arguments, encoder_outputs=copy.copy(encoded))
     assert torch.equal(routed, model.generate(**arguments))
     if name in MARIANS:
