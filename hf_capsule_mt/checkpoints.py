@@ -256,7 +256,7 @@ def load_weights(
         raise ValueError(misfit(name, fields, f"{first_names(strange)}."))
     check_finite(name, model.named_parameters())
     if model.can_generate():
-        check_settings_of(name, model)
+        check_settings_of(name, model, for_commands=True)
     return model
 
 

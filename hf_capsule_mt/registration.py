@@ -8,7 +8,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from . import modeling
 from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
-from .modeling.safe_loading import drawn_anew
+from .modeling.portable_model import drawn_anew
 from .pipeline import LANGUAGE_PAIR, TranslationPipeline
 
 CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)

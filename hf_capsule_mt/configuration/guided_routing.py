@@ -43,11 +43,6 @@ class GuidedRoutingFields:
     bow_loss_weight: float | int = 1.0
     bca_loss_weight: float | int = 1.0
 
-    @property
-    def num_guided_capsules(self) -> int:
-        """PAST and FUTURE capsules, those that the decoder reads."""
-        return self.num_past_capsules + self.num_future_capsules
-
     def _validate_guided_routing(self) -> None:
         check_choice("guided_routing", self.guided_routing, (None, *GUIDED_ROUTINGS))
         for name in ("num_past_capsules", "num_future_capsules", "guided_capsule_dim"):

@@ -204,6 +204,7 @@ class CapsNMTForConditionalGeneration(TranslationHead, RecurrentHead, CapsNMTPre
         super().__init__(config)
         self.model = CapsNMTModel(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.guided_losses = None
         self.post_init()
 
 

@@ -51,21 +51,18 @@ from .layers.linear import init_words, use_products
 from .ops.float32_attention import float32_attention
 from .ops.masks import word_mask
 from .outputs import (
-    GuidedSeq2SeqModelOutput,
     OutputRouting,
     RoutedDecoderOutput,
     RoutedEncoderOutput,
     RoutedSeq2SeqModelOutput,
 )
-from .safe_loading import SafetensorsOnly
-from .translation_head import GuidedTranslationHead
-from .undivided_modules import UndividedModules
+from .portable_model import PortableModel
+from .translation_head import TranslationHead
 from .untied_embeddings import UntiedEmbeddings
 from .warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
-from .weight_hashes import HashedWeights
 
 
-class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, MarianPreTrainedModel):
+class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig
@@ -342,7 +339,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the cache.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
         if encoder_outputs is None:
@@ -372,7 +369,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         guided = GuidedContext(states, None, None)
         if self.guided_routing is not None:
             guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
-        outputs = RoutedSeq2SeqModelOutput(
+        return RoutedSeq2SeqModelOutput(
             last_hidden_state=guided.states,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
@@ -385,10 +382,9 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_layer_routing=decoder_outputs.layer_routing,
             head_routing=head_routing or None,
             guided_routing=guided.assignment,
+            guided_states=states if output_guided_capsules else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
         )
-        if not output_guided_capsules:
-            return outputs
-        return GuidedSeq2SeqModelOutput(**outputs, guided_states=states, guided_capsules=guided.capsules)
 
     def _route_guided(
         self,
@@ -403,7 +399,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    GuidedTranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    TranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 

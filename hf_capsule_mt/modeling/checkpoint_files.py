@@ -13,7 +13,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import cached_file
 
 from ..configuration.checks import check_spelling
-from .decoding_settings import check_decoding_settings
+from .decoding_settings import check_decoding_settings, check_settings_for_commands
 
 WEIGHTS_INDEX = "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
@@ -85,10 +85,14 @@ def check_generation_config(checkpoint: object, file: Path | None) -> None:
         ) from error
 
 
-def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
-    """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed."""
+def check_settings_of(checkpoint: object, model: PreTrainedModel, *, for_commands: bool = False) -> None:
+    """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed, or,
+    `for_commands`, asks for more than they do.
+    """
     try:
         check_decoding_settings(model.generation_config, model.get_output_embeddings().weight.shape[0])
+        if for_commands:
+            check_settings_for_commands(model.generation_config)
     except ValueError as error:
         raise ValueError(f"{checkpoint}: {GENERATION_CONFIG} cannot be used: {error}") from error
 

@@ -78,12 +78,16 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
     _check(_is_number(penalty_alpha), "penalty_alpha", penalty_alpha, "finite numbers")
     _check_tokens(given, num_words)
     _check_biases(given, num_words)
+
+
+def check_settings_for_commands(settings: GenerationConfig) -> None:
+    """Check that `settings` ask for nothing that `generate()` needs more than a source for.
+
+    Raises:
+        ValueError: if they do.
+    """
     for name, allowed in _ELSEWHERE.items():
-        check_choice(name, given.get(name), allowed)
-    _check_mode(settings)
-
-
-def _check_mode(settings: GenerationConfig) -> None:
+        check_choice(name, getattr(settings, name, None), allowed)
     mode = settings.get_generation_mode()
     if mode not in _MODES:
         # The code of others is elsewhere, or needs another model.

@@ -13,13 +13,11 @@ from .layers.linear import init_unit_gain, init_words
 from .layers.recurrent import RecurrentCache, reading_orders
 from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .ops.masks import reading_mask, word_mask
-from .safe_loading import SafetensorsOnly
-from .undivided_modules import UndividedModules
+from .portable_model import PortableModel
 from .untied_embeddings import UntiedEmbeddings
-from .weight_hashes import HashedWeights
 
 
-class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, PreTrainedModel):
+class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
     """Weight initialisation, loading, and the words that encoder and decoder read."""
 
     config: RecurrentConfig

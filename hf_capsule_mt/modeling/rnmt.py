@@ -31,7 +31,6 @@ from .ops.masks import mean_over_words, next_word_mask, word_mask
 from .outputs import (
     AttendedEncoderOutput,
     GuidedDecoderOutput,
-    GuidedSeq2SeqModelOutput,
     OutputRouting,
     RoutedSeq2SeqModelOutput,
 )
@@ -43,7 +42,7 @@ from .recurrent_seq2seq import (
     build_sentence_projection,
     named_encoder_outputs,
 )
-from .translation_head import GuidedTranslationHead
+from .translation_head import TranslationHead
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):
@@ -256,7 +255,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the decoder's states.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
             **kwargs: `output_hidden_states`, `output_attentions` and `return_dict`.
         """
         if encoder_outputs is None:
@@ -280,7 +279,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             output_guided_capsules=output_guided_capsules,
             **kwargs,
         )
-        outputs = RoutedSeq2SeqModelOutput(
+        return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
             past_key_values=decoder_outputs.past_key_values,
             decoder_hidden_states=decoder_outputs.hidden_states,
@@ -289,11 +288,8 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             encoder_hidden_states=encoder_outputs.hidden_states,
             sentence_routing=encoder_outputs.sentence_routing,
             guided_routing=decoder_outputs.guided_routing,
-        )
-        if not output_guided_capsules:
-            return outputs
-        return GuidedSeq2SeqModelOutput(
-            **outputs, guided_states=decoder_outputs.guided_states, guided_capsules=decoder_outputs.guided_capsules
+            guided_states=decoder_outputs.guided_states,
+            guided_capsules=decoder_outputs.guided_capsules,
         )
 
     def _read_of_encoder(self) -> tuple[str, ...]:
@@ -303,7 +299,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         return "last_hidden_state", "attention_keys", *sentence, *guided
 
 
-class RNMTForConditionalGeneration(GuidedTranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
+class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
     """The translation model: RNMT with a language model head and its own label-smoothed loss."""
 
     def __init__(self, config: RNMTConfig) -> None:

@@ -109,7 +109,8 @@ def test_overlap_of_the_bags(kind):
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([7, 4, 2])
     targets = torch.randint(3, 12, (3, 7), generator=generator)
-    capsules = torch.randn(3, 7, model.config.num_guided_capsules, 4, generator=generator)
+    guided = model.config.num_past_capsules + model.config.num_future_capsules
+    capsules = torch.randn(3, 7, guided, 4, generator=generator)
     mask = torch.arange(7) < lengths[:, None]
     losses, embedding = model.guided_losses, model.get_output_embeddings().weight
     found = bag_overlaps(losses, capsules, embedding, targets, mask)

@@ -117,10 +117,6 @@ def test_decoding_settings_do_not_vanish(ours, capsys, content):  # noqa: F811
         ({"eos_token_id": 29}, "eos_token_id is 29; allowed are integers from 0 to 28"),
         ({"bad_words_ids": [[0.5]]}, r"bad_words_ids is \[\[0.5\]\]; allowed are lists of lists"),
         ({"max_length": -3}, "max_length is -3; allowed are integers of at least 1"),
-        (
-            {"num_beams": 4, "num_beam_groups": 2},
-            "its values ask for group_beam_search; allowed are those that",
-        ),
         ({"penalty_alpha": "0.6"}, "penalty_alpha is '0.6'; allowed are finite numbers"),
         ({"use_cache": 0}, "use_cache is 0; allowed are None, True, False"),
     ],
@@ -130,6 +126,19 @@ def test_decoding_settings_are_checked(ours, capsys, fields, message):  # noqa: 
     with pytest.raises(ValueError, match=f"{SETTINGS} cannot be used: {message}"):
         AutoModelForSeq2SeqLM.from_pretrained(ours)
     assert str(ours) in by_command(ours, capsys)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"stop_strings": ["a"]}, "stop_strings is ['a']"), ({"prompt_lookup_num_tokens": 3}, "assisted_generation")],
+)
+def test_what_was_saved_with_settings_for_generate_alone_loads_again(ours, capsys, fields, message):  # noqa: F811
+    model = AutoModelForSeq2SeqLM.from_pretrained(ours)
+    model.generation_config.update(**fields)
+    model.save_pretrained(ours)
+    [(name, value)] = fields.items()
+    assert getattr(AutoModelForSeq2SeqLM.from_pretrained(ours).generation_config, name) == value
+    assert message in by_command(ours, capsys)
 
 
 def test_one_translation_a_line_whatever_the_settings_say(ours, tmp_path):  # noqa: F811

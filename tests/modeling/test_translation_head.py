@@ -59,6 +59,8 @@ def test_a_head_that_is_more_than_its_weight_runs(model):
         model(**training_batch()).loss.backward()
         assert ran == [True]
         hook.remove()
+    model.lm_head.forward = lambda states: states @ model.lm_head.weight.T
+    assert model(**training_batch()).logits is not None
 
 
 def test_under_autocast(model):

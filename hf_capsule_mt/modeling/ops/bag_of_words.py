@@ -8,28 +8,8 @@ from .log_partition import log_partition_sum
 from .routing import in_autocast_dtype
 
 
-def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
-    return _shares(_pairs(mask).tril(-1), dtype)
-
-
-def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares as those of [`words_before`], of the words before every position and its own."""
-    return _shares(_pairs(mask).tril(), dtype)
-
-
-def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares as those of [`words_before`], of every position's own word and those after it."""
-    return _shares(_pairs(mask).triu(), dtype)
-
-
-def _pairs(mask: Tensor) -> Tensor:
-    """Mask `[B, T, T]` of the pairs of positions that both have a word."""
-    return mask.unsqueeze(1) & mask.unsqueeze(2)
-
-
-def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
-    """Shares of equal size for the members of every row."""
+def shares(members: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return shares of equal size for the members of every row, by a mask `[..., T]`."""
     members = members.to(dtype)
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 

@@ -7,12 +7,7 @@ from reference import guided_routing as reference
 from hf_capsule_mt.modeling.layers.guided_losses import GuidedLosses
 from hf_capsule_mt.modeling.layers.guided_routing import GuidedCapsules
 from hf_capsule_mt.modeling.ops import log_partition
-from hf_capsule_mt.modeling.ops.bag_of_words import (
-    bag_of_words_loss,
-    words_before,
-    words_from,
-    words_until,
-)
+from hf_capsule_mt.modeling.ops.bag_of_words import bag_of_words_loss, shares
 
 WIDTH, CAPSULE, VOCABULARY = 5, 3, 11
 LABELS = {
@@ -25,10 +20,10 @@ CAPSULES = GuidedCapsules(past=1, future=2, redundant=2, dim=CAPSULE)
 every_label = pytest.mark.parametrize("labels", [torch.tensor(rows) for rows in LABELS.values()], ids=LABELS)
 
 
-def make(labels, **weights):
+def make(labels, **switches):
     """The losses in float64, and states, capsules and embedding for them."""
     torch.manual_seed(0)
-    module = GuidedLosses(WIDTH, CAPSULES, **weights).double()
+    module = GuidedLosses(WIDTH, CAPSULES, **switches).double()
     shapes = (*labels.shape, WIDTH), (*labels.shape, 3, CAPSULE), (VOCABULARY, WIDTH)
     return module, *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
 
@@ -88,28 +83,12 @@ def test_number_of_items():
             torch.testing.assert_close(loss * 18, whole[name] * 9)
 
 
-@pytest.mark.parametrize("weights", [(0, 0), (0, 0.5), (2.0, 0)])
-def test_a_loss_without_weight_has_no_parameters(weights):
+@pytest.mark.parametrize("wanted", [[], ["bca"], ["bow"]])
+def test_a_loss_that_is_not_asked_for_has_no_parameters(wanted):
     labels = torch.tensor(LABELS["no padding"])
-    names = ("bow", "bca")
-    module, *tensors, embedding = make(labels, **{f"{name}_weight": w for name, w in zip(names, weights)})
-    wanted = [name for name, weight in zip(names, weights) if weight]
+    module, *tensors, embedding = make(labels, **{f"{name}_loss": name in wanted for name in ("bow", "bca")})
     assert list(module(*tensors, labels, embedding)) == [f"{name}_loss" for name in wanted]
     assert list(module.state_dict()) == [f"{side}_{name}.weight" for name in wanted for side in ("past", "future")]
-
-
-def test_what_is_before_and_after():
-    """z_t has read the words before t: PAST ends there, FUTURE begins with the word at t."""
-    mask = torch.tensor([[False, True, True, True, False]])
-    third, half = 1 / 3, 1 / 2
-    empty = [0, 0, 0, 0, 0]
-    expected = {
-        words_before: [empty, empty, [0, 1, 0, 0, 0], [0, half, half, 0, 0], empty],
-        words_until: [empty, [0, 1, 0, 0, 0], [0, half, half, 0, 0], [0, third, third, third, 0], empty],
-        words_from: [empty, [0, third, third, third, 0], [0, 0, half, half, 0], [0, 0, 0, 1, 0], empty],
-    }
-    for function, shares in expected.items():
-        torch.testing.assert_close(function(mask), torch.tensor([shares]))
 
 
 def test_the_probabilities_of_all_positions_never_exist(monkeypatch):
@@ -150,7 +129,7 @@ def test_the_bag_of_words_loss_adds_up_in_float32(dtype, monkeypatch):
     torch.manual_seed(0)
     queries, embedding = (torch.randn(size).to(dtype).requires_grad_() for size in ((2, 40, 8), (50, 8)))
     words = torch.randint(50, (2, 40))
-    bags = words_before(torch.ones(2, 40, dtype=torch.bool))
+    bags = shares(torch.ones(2, 40, 40, dtype=torch.bool).tril(-1))
     with torch.autocast("cpu", dtype):
         actual = bag_of_words_loss(queries / 8, embedding, words, bags)
     expected = bag_of_words_loss(queries.double() / 8, embedding.double(), words, bags.double())

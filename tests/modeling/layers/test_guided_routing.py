@@ -78,7 +78,7 @@ def test_matches_the_loops(kind, shape, masked):
     mask = mask if masked else None
     outputs, capsules, assignment = routing(states, *votes(sources, mask), mask, output_routing="all")
     expected, assignments = by_loops(config, votes, routing, states, sources, mask)
-    kept = config.num_guided_capsules
+    kept = config.num_past_capsules + config.num_future_capsules
     torch.testing.assert_close(capsules, expected[:, :, :kept])
     torch.testing.assert_close(assignment, assignments.detach())
     last = routing(states, *votes(sources, mask), mask, output_routing=True).assignment

@@ -1,7 +1,10 @@
-"""Models that are loaded whole, from safetensors alone, and with the decoding settings that were saved with them."""
+"""Models that are loaded whole, from safetensors alone, with the decoding settings that were saved with them, and are
+saved with hashes of their weights.
+"""
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -17,6 +20,7 @@ from .checkpoint_files import (
     damaged_weights,
     find_file,
 )
+from .weight_hashes import write_hashes
 
 
 def drawn_anew(report: Mapping[str, Any]) -> frozenset[str]:
@@ -24,10 +28,12 @@ def drawn_anew(report: Mapping[str, Any]) -> frozenset[str]:
     return frozenset([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
 
 
-class SafetensorsOnly:
-    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds.
+class PortableModel:
+    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds, and the
+    SHA-256 of the weights is saved beside them.
 
-    A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it.
+    A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it. The class
+    names in `_no_split_modules` what any of its configurations may have; a model keeps those that it has.
     """
 
     unfit_tensors: frozenset[str] = frozenset()
@@ -78,3 +84,21 @@ class SafetensorsOnly:
             check_generation_config(base, settings)
             check_settings_of(base, model)
         return (model, report) if output_loading_info else model
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if args[0] if args else kwargs.get("is_main_process", True):
+            write_hashes(Path(save_directory))
+
+    def _upload_modified_files(self, working_dir: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
+        """Let the hashes go to the Hub too, where `save_pretrained` sends what it saved."""
+        write_hashes(Path(working_dir))
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, and keep those of the names whose modules are there."""
+        super().post_init()
+        present = {type(module).__name__ for module in self.modules()}
+        # FSDP's wrapping refuses a class that the model lacks. The class's names, for Marian's models call this twice.
+        self._no_split_modules = present.intersection(type(self)._no_split_modules)
