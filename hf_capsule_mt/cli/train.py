@@ -116,7 +116,7 @@ def _prepare(
     data = load_data(data_args, args, tokenizer, model.config)
     recorder = RunRecorder(model_args, data_args, data.facts, words, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
-    return recorder, TranslationTrainer(model, args, recorder, processing_class=tokenizer, **data_sets)
+    return recorder, TranslationTrainer(model, args, processing_class=tokenizer, recorder=recorder, **data_sets)
 
 
 def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: RunRecorder) -> None:

@@ -55,17 +55,21 @@ class Columns:
                 f'{where}: expected {{"translation": {{"en": "...", "de": "..."}}}} or {{"en": "...", ...}}.'
             )
         translation = row.get("translation")
-        if isinstance(translation, dict) and None in (self.source_column, self.target_column):
-            return self._sides(translation, (self.source_lang, self.target_lang), "language", where)
+        if "translation" in row and None in (self.source_column, self.target_column):
+            if isinstance(translation, dict):
+                return self._sides(translation, (self.source_lang, self.target_lang), "language", where)
+            if translation is None and not {self.source, self.target} <= row.keys():
+                return "", ""
         self.check_names(row, where)
         return self._sides(row, (self.source, self.target), "column", where)
 
     def wanted(self, names: Sequence[str], where: str) -> list[str]:
         """Return those columns of a table that hold the two sides; raise a ValueError if it has no such columns."""
-        if "translation" in names and None in (self.source_column, self.target_column):
-            return ["translation"]
-        self.check_names(names, where)
-        return list(dict.fromkeys((self.source, self.target)))
+        # Its rows tell whether it holds the languages, or is a side itself.
+        nested = [name for name in names if name == "translation" and None in (self.source_column, self.target_column)]
+        if not nested:
+            self.check_names(names, where)
+        return [name for name in dict.fromkeys((*nested, self.source, self.target)) if name in names]
 
     def check_names(self, names: Iterable[str], where: str) -> None:
         """Raise a ValueError unless both sides are among the `names` of flat columns."""

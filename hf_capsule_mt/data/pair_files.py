@@ -16,7 +16,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,6 +27,8 @@ from .columns import Columns, RawPair
 
 _FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _NAMED = ("jsonl", "parquet")
+# Hold both sides, so that the lines of two of them would pass for sources and translations.
+_NOT_READ = (".csv", ".tmx", ".xlsx", ".arrow", ".zip")
 _GLOB = frozenset("*?[")
 _WILDCARD = re.compile(r"\*+|\?|\[(?:![^/]|[^!/])[^]/]*\]")
 _ALLOWED = (
@@ -92,10 +94,13 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
         name: what error messages call the data.
 
     Raises:
-        ValueError: if the files do not go together, a pattern matches nothing, or a file of one has no translation
-            among those of another.
+        ValueError: if the files do not go together, a pattern matches nothing, a file of one has no translation among
+            those of another, or a file has a format that is not read.
     """
     words = [expand(file, name) for file in files]
+    for path in chain(*words):
+        if (ending := _without_compression(path).suffix) in _NOT_READ:
+            raise ValueError(f"{name}: {path} is a {ending} file, which is not read; make it {_ALLOWED}.")
     formats = [file_format(paths[0]) for paths in words]
     texts = [place for place, kind in enumerate(formats) if kind == "text"]
     translations = _translations(words, texts)
@@ -354,5 +359,5 @@ def _parquet_pairs(path: Path, columns: Columns) -> Iterator[RawPair]:
             for number, row in enumerate(rows, start=1):
                 yield columns.pick(row, f"{path}:{number}")
         # A damaged page is an OSError.
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a whole .parquet file: {error}") from error

@@ -142,11 +142,14 @@ def _values(state: Mapping, metric: str) -> dict[int, float]:
 
 def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None) -> tuple[str, bool]:
     """Return the metric's name in the history and its direction; defaults are the run's."""
-    tracked = _tracked_metric(state)
+    settings = identity_in(state).get("settings") or {}
+    tracked = _in_history(settings["metric_for_best_model"]) if settings else _tracked_metric(state)
     if metric is None and tracked is None:
         names = {name for entry in state["log_history"] for name in entry if name.startswith("eval_")}
         raise ValueError(f"the run tracked no best model; name a metric among {', '.join(sorted(names)) or 'none'}")
-    metric = tracked if metric is None else f"eval_{metric.removeprefix('eval_')}"
+    metric = tracked if metric is None else _in_history(metric)
+    if greater_is_better is None and metric == tracked:
+        greater_is_better = settings.get("greater_is_better")
     if greater_is_better is None:
         values = set(_values(state, metric).values())
         if metric == tracked and len(values) > 1:
@@ -156,8 +159,12 @@ def _ranking(state: Mapping, metric: str | None, greater_is_better: bool | None)
     return metric, greater_is_better
 
 
+def _in_history(metric: str) -> str:
+    return f"eval_{metric.removeprefix('eval_')}"
+
+
 def _tracked_metric(state: Mapping) -> str | None:
-    """Return the run's `metric_for_best_model`, found by its best value: the state does not record the name."""
+    """Return the `metric_for_best_model` of a plain Trainer's run, whose state lacks the name, by its best value."""
     for entry in state["log_history"]:
         if entry["step"] == state["best_global_step"]:
             for name, value in entry.items():

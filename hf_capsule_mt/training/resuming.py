@@ -132,10 +132,14 @@ def batches_of(args: TrainingArguments, **data: Any) -> dict[str, Any]:
     """Return what the batches of every update depend on: options, and facts of the `data`."""
     budget = getattr(args, "max_tokens_per_batch", 0)
     batches = args.world_size * args.gradient_accumulation_steps
-    sizes = {"max_tokens_per_batch": budget, "batches_per_update": batches}
+    pairs = {
+        "pairs_per_update": batches * args.train_batch_size,
+        "train_sampling_strategy": args.train_sampling_strategy,
+    }
     return {
         "processes": args.world_size,
-        **(sizes if budget else {"pairs_per_update": batches * args.train_batch_size}),
+        "max_tokens_per_batch": budget,
+        **({"batches_per_update": batches} if budget else pairs),
         "data_seed": args.data_seed if args.data_seed is not None else args.seed,
         **data,
     }

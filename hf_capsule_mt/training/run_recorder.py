@@ -50,7 +50,8 @@ class RunRecorder:
     def decides_batches(self) -> dict[str, Any]:
         """Return what of the data decides which pairs are in which batch."""
         text = {f"SHA-256 of the {side}": digest for side, digest in self.facts.sha256.items()}
-        return {"bpe_dropout": self.data_args.bpe_dropout, **text}
+        own = {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")}
+        return {**own, **text}
 
     def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> RunRecord:
         """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""

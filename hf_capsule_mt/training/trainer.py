@@ -1,8 +1,6 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
-import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 
 import torch
 from accelerate.data_loader import DataLoaderShard
-from accelerate.utils import broadcast_object_list
 from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -20,10 +17,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Seq2SeqTrainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
@@ -37,11 +30,11 @@ from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, s
 from hf_capsule_mt.data.tokenizer import words_hash
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.ops.products import multiplies_bfloat16
-from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES
 from hf_capsule_mt.saving import begin_saving, explained_saving
 from hf_capsule_mt.trainer_state import read_trainer_state
 
 from .arguments import TranslationTrainingArguments
+from .callbacks import CardCallback, SaveByTheClock, SourceCallback
 from .divergence import DivergenceCheck, check_weights
 from .hyperparameters import check_hyperparameters, own_hyperparameters
 from .loss_terms import log_loss_terms
@@ -68,64 +61,6 @@ logger = logging.get_logger(__name__)
 MAKE_ROOM = "make room, and go on from the last checkpoint with --resume_from_checkpoint last"
 
 
-class _EpochBeforeSkipping(TrainerCallback):
-    """Tells the sampler the epoch before a resumed run skips the batches that it has trained on.
-
-    The Trainer tells it afterwards, through wrappers that hide the sampler when there are several processes.
-    """
-
-    def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        batches = kwargs["train_dataloader"].batch_sampler
-        while hasattr(batches, "batch_sampler"):
-            batches = batches.batch_sampler
-        if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
-            batches.sampler.set_epoch(int(state.epoch))
-
-
-class _SaveByTheClock(TrainerCallback):
-    """Saves a checkpoint when a number of minutes has passed since training began or the last one was saved."""
-
-    def __init__(self, minutes: float) -> None:
-        self._seconds = 60 * minutes
-        self._last = 0.0
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._last = time.monotonic()
-
-    on_save = on_train_begin
-
-    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **kwargs: Any) -> None:
-        is_time = [time.monotonic() - self._last >= self._seconds]
-        # All processes save or none does: the first one's clock decides.
-        if broadcast_object_list(is_time)[0]:
-            control.should_save = True
-
-
-class SourceCallback(TrainerCallback):
-    """Lets a model's source go to the Hub with every checkpoint that a Trainer sends there.
-
-    By itself the Trainer sends, before training ends, only the files of a checkpoint that it knows.
-    """
-
-    def on_push_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Write the source, and the hashes of the checkpoint's weights, where the Trainer will look."""
-        if state.is_world_process_zero:
-            kwargs["model"].config.save_pretrained(args.output_dir)
-            hashes = Path(args.output_dir) / f"checkpoint-{state.global_step}" / WEIGHTS_HASHES
-            if hashes.is_file():
-                shutil.copy(hashes, args.output_dir)
-
-
-class _CardCallback(TrainerCallback):
-    """Lets the model card go to the Hub with every checkpoint; the Trainer sends one at the end."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
-
-    def on_push_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._write()
-
-
 def _has_unread_weights(model: nn.Module) -> bool:
     """Return whether some weights get no gradient: what would score for the next iteration of guided routing, where it
     has one alone, and an embedding of Marian's that nothing reads where none is tied.
@@ -133,6 +68,15 @@ def _has_unread_weights(model: nn.Module) -> bool:
     config = getattr(model, "config", None)
     unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
     return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
+
+
+def _set_epoch(loader: DataLoader, epoch: int) -> None:
+    """Tell the epoch to the sampler of a loader, through the wrappers that hide it when there are several processes."""
+    batches = loader.batch_sampler
+    while hasattr(batches, "batch_sampler"):
+        batches = batches.batch_sampler
+    if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
+        batches.sampler.set_epoch(epoch)
 
 
 def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
@@ -166,16 +110,25 @@ class TranslationTrainer(Seq2SeqTrainer):
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TranslationTrainingArguments | None = None,
+        data_collator: Callable | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        *,
         recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
-        args = args or TranslationTrainingArguments()
-        tokenizer = kwargs.get("processing_class")
-        if tokenizer is not None and kwargs.get("data_collator") is None:
-            kwargs["data_collator"] = DataCollatorForSeq2Seq(tokenizer, model=model)
+        args = TranslationTrainingArguments() if args is None else args
+        if not isinstance(args, TranslationTrainingArguments):
+            raise TypeError(
+                f"args is a {type(args).__name__}; give TranslationTrainingArguments, which has all its options"
+            )
+        tokenizer = processing_class
+        if tokenizer is not None and data_collator is None:
+            data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
-        super().__init__(model=model, args=args, **kwargs)
+        super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         self._set_signature_columns_if_needed()
         if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
             raise ValueError(
@@ -203,10 +156,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         log_loss_terms(self)
         self._progress = show_progress(self)
         self.add_callback(SourceCallback())
-        self.add_callback(_CardCallback(self.create_model_card))
-        self.add_callback(_EpochBeforeSkipping())
+        self.add_callback(CardCallback(self.create_model_card))
         if self.args.save_minutes is not None:
-            self.add_callback(_SaveByTheClock(self.args.save_minutes))
+            self.add_callback(SaveByTheClock(self.args.save_minutes))
         self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
         if self._average is not None:
             self._check_whole_weights()
@@ -316,7 +268,16 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.state.global_step >= self.state.max_steps or any(waited):
             self.control.should_training_stop = True
         else:
+            # Before a resumed run skips what it has trained on: the Trainer does it behind that.
+            _set_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
+
+    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
+        is_best = super()._determine_best_metric(*args, **kwargs)
+        # At the end only what has been saved can be loaded.
+        if is_best and self.args.load_best_model_at_end:
+            self.control.should_save = True
+        return is_best
 
     def _take_folder(self, checkpoint: str | None) -> None:
         """Make the output folder this run's own, which it stays if the trainer trains again."""

@@ -222,6 +222,7 @@ def test_damaged_state(corpus, run, capsys, monkeypatch, name, damage):
             {"max_tokens_per_batch": 30},
             "go on with max_tokens_per_batch 60, or begin the data anew with",
         ),
+        ({"max_tokens_per_batch": 0}, "whose run had max_tokens_per_batch 60, where this has 0"),
         ({"seed": 9}, "whose run had data_seed 42, where this has 9"),
         ({"max_source_length": 8}, "whose run had pairs 60, where this has "),
         ({"train_file": ["train.source", "other.target"]}, "whose run had SHA-256 of the target"),
@@ -466,6 +467,19 @@ def test_sigterm_saves_what_is_not_the_best(corpus, tmp_path, monkeypatch, capsy
     assert f"{tmp_path}/checkpoint-3 is saved; go on with" in capsys.readouterr().err
     assert [folder.name for folder in checkpoints(tmp_path)] == ["checkpoint-1", "checkpoint-3"]
     assert all(is_whole(folder) for folder in checkpoints(tmp_path))
+
+
+def test_sigterm_ends_no_epoch(corpus, tmp_path, monkeypatch, capsys):
+    """The grace time is for the checkpoint, and what resumes evaluates where a whole run does."""
+    saved = []
+    save_checkpoint = TranslationTrainer._save_checkpoint
+    monkeypatch.setattr(TranslationTrainer, "_save_checkpoint", lambda *args: saved.append(1) or save_checkpoint(*args))
+    monkeypatch.setattr(TranslationTrainer, "evaluate", None)
+    stop_in(monkeypatch, 2)
+    with pytest.raises(SystemExit):
+        train(corpus, tmp_path, **evaluated(corpus) | {"eval_strategy": "epoch"}, save_strategy="epoch")
+    assert saved == [1]
+    assert f"{tmp_path}/checkpoint-3 is saved" in capsys.readouterr().err
 
 
 def test_sigterm_says_what_is_not_saved(corpus, tmp_path, monkeypatch, capsys):

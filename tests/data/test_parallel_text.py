@@ -253,10 +253,32 @@ def test_parquet(tmp_path):
         ({"text": "a", "summary": "b"}, Columns("en", "de", "text", "summary"), ("a", "b")),
         ({"en": "a", "translation": "b"}, Columns("en", "de", target_column="translation"), ("a", "b")),
         ({"en": None, "de": "\ud800"}, Columns("en", "de"), ("", None)),
+        ({"en": "a", "translation": "b"}, Columns("en", "translation"), ("a", "b")),
+        ({"en": "a", "de": "b", "translation": "c"}, Columns("en", "de"), ("a", "b")),
+        ({"en": "a", "de": "b", "translation": None}, Columns("en", "de"), ("a", "b")),
+        ({"translation": None}, Columns("en", "de"), ("", "")),
     ],
 )
 def test_columns(row, columns, pair):
+    """Of all of a row's columns, and of those that are read of a table."""
     assert columns.pick(row, "here") == pair
+    wanted = columns.wanted(list(row), "here")
+    assert columns.pick({name: row[name] for name in wanted}, "here") == pair
+
+
+def test_a_parquet_file_that_is_not_utf8(tmp_path):
+    strings = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff"))
+    pq.write_table(pa.table({"en": strings, "de": ["a"]}), tmp_path / "bad.parquet")
+    with pytest.raises(ValueError, match=r"bad\.parquet is not a whole \.parquet file"):
+        read_parallel_text([tmp_path / "bad.parquet"], "en", "de")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.zip"])
+def test_files_of_both_sides_are_no_text(tmp_path, name):
+    for file in ("b.de", name):
+        (tmp_path / file).write_text("en,de\n")
+    with pytest.raises(ValueError, match=rf"{name} is a \.\w+ file, which is not read; make it a source and"):
+        find_corpora([tmp_path / name, tmp_path / "b.de"], Columns())
 
 
 def shards_of(files, columns=Columns("en", "de")):  # noqa: B008

@@ -23,7 +23,7 @@ from transformers import (
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.configuration.source import source_files
-from hf_capsule_mt.training.trainer import SourceCallback
+from hf_capsule_mt.training.callbacks import SourceCallback
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +160,7 @@ def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
     corpus = write_corpus(tmp_path)
     validation = [tmp_path / "validation.source", tmp_path / "validation.target"]
     options = {"validation_file": validation, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"}
-    push = {"save_steps": 1, "push_to_hub": True, "hub_model_id": "user/run", "hub_always_push": True}
+    push = {"save_steps": 1, "push_to_hub": True, "hub_model_id": "user/run", "hub_always_push": True, "ema_decay": 0.5}
     run_command("train", *arguments(corpus, tmp_path / "run", **options, **push))
     repository = hub.repositories["user/run"]
     commits = list(repository.commits.values())[1:]
@@ -171,6 +171,8 @@ def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
     assert last == "End of training"
     for files in commits:
         assert SOURCE | {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+        # What they are verified against names nothing that stays here.
+        assert files["weights.sha256"].split()[1:] == [b"model.safetensors"]
     card = ModelCard(repository.files["README.md"].decode())
     assert card.data.eval_results[0].metric_type == "bleu"
     assert 'model="user/run"' in card.text

@@ -30,13 +30,13 @@ def write_checkpoint(folder, tensors, model_type="marian"):
     return folder
 
 
-def write_run(folder, best_metric=40.0, best_global_step=500):
+def write_run(folder, best_metric=40.0, best_global_step=500, **state):
     """Checkpoints 100, 900 and 1000 whose only weight is their number."""
     folder.mkdir()
     for step in (100, 900, 1000):
         checkpoint = write_checkpoint(folder / f"checkpoint-{step}", {"w": torch.tensor([float(step)])})
         history = [entry for entry in HISTORY if entry["step"] <= step]
-        state = {"log_history": history, "best_metric": best_metric, "best_global_step": best_global_step}
+        state |= {"log_history": history, "best_metric": best_metric, "best_global_step": best_global_step}
         (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     write_checkpoint(folder / "checkpoint-last", {"w": torch.zeros(1)})
     return folder
@@ -153,6 +153,16 @@ def test_direction_of_the_runs_own_metric(tmp_path):
     # The state of a run with metric_for_best_model="bleu" and greater_is_better=False.
     run = write_run(tmp_path / "run", best_metric=10.0, best_global_step=100)
     assert steps(best_checkpoints(run, 2)) == [100, 900]
+
+
+def test_the_metric_that_the_run_recorded(tmp_path):
+    """Where the best value, found anew since the run goes on by another metric, is the worst."""
+    settings = {"metric_for_best_model": "loss", "greater_is_better": False}
+    attributes = {"RunIdentity": {"args": {}, "attributes": {"settings": settings}}}
+    values = {"best_metric": 3.0, "best_global_step": 100}
+    run = write_run(tmp_path / "run", **values, stateful_callbacks=attributes)
+    assert steps(best_checkpoints(run, 2)) == [900, 1000]
+    assert steps(best_checkpoints(run, 2, greater_is_better=True)) == [100, 1000]
 
 
 @pytest.mark.parametrize("metric", ["loss", "step_parity"])

@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
-from transformers import DataCollatorForSeq2Seq, EvalPrediction, MarianConfig, set_seed
+from transformers import DataCollatorForSeq2Seq, EvalPrediction, MarianConfig, Seq2SeqTrainingArguments, set_seed
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
@@ -25,6 +25,7 @@ from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.records import ValidationCounts
+from hf_capsule_mt.training import callbacks
 from hf_capsule_mt.training import trainer as trainer_module
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -346,7 +347,7 @@ def test_a_cpu_that_is_slow_in_bfloat16(pairs, tmp_path, monkeypatch, caplog, fa
 def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
     """Whoever looks at the clock, after every update and every save, finds 30 seconds gone."""
     looks = iter(range(1000))
-    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: 30 * next(looks)))
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: 30 * next(looks)))
     make_trainer(pairs, tmp_path, max_steps=7, save_minutes=1).train()
     saved = sorted(int(folder.name.partition("-")[2]) for folder in tmp_path.glob("checkpoint-*"))
     assert saved == [2, 4, 6]
@@ -354,6 +355,20 @@ def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
 
 def test_the_clock_and_the_steps(pairs, tmp_path, monkeypatch):
     """A checkpoint of the one kind puts off the next of the other."""
-    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: 0.0))
     make_trainer(pairs, tmp_path, max_steps=4, save_minutes=1, save_strategy="steps", save_steps=2).train()
     assert {folder.name for folder in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+
+
+def test_takes_its_arguments_as_the_trainers_of_transformers_do(pairs, tmp_path):
+    tokenizer = tiny_tokenizer()
+    model_args = ModelArguments("em-routing", "tiny", tokenizer_name="tokenizer", config_overrides=SMALL)
+    model = build_model(model_args, tokenizer)
+    collator = DataCollatorForSeq2Seq(tokenizer, model)
+    args = TranslationTrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    trainer = TranslationTrainer(model, args, collator, pairs, pairs, tokenizer)
+    given = trainer.data_collator, trainer.train_dataset, trainer.eval_dataset, trainer.processing_class
+    assert given == (collator, pairs, pairs, tokenizer)
+    others = Seq2SeqTrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    with pytest.raises(TypeError, match="args is a Seq2SeqTrainingArguments; give TranslationTrainingArguments"):
+        TranslationTrainer(model, others)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,6 +129,15 @@ def test_the_best_checkpoint_stays(corpus, tmp_path):
     saved = run(corpus, tmp_path, learning_rate=3, max_steps=4, **options)
     assert json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())["best_global_step"] == 2
     best = load_file(tmp_path / "checkpoint-2" / "model.safetensors")
+    assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
+
+
+def test_the_best_is_saved_if_it_is_evaluated_between_saves(corpus, tmp_path):
+    options = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "eval_steps": 1, "save_total_limit": 2}
+    saved = run(corpus, tmp_path, learning_rate=3, max_steps=4, **options)
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
+    assert (state["best_global_step"], Path(state["best_model_checkpoint"]).name) == (1, "checkpoint-1")
+    best = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
 
 
