@@ -100,7 +100,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     from hf_capsule_mt.data.columns import Columns
     from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
     from hf_capsule_mt.data.pair_files import find_corpora
-    from hf_capsule_mt.data.rows import fast_rows, longest_sides
+    from hf_capsule_mt.data.rows import longest_sides
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
     costs = {"import": imported.lap()}
@@ -114,9 +114,9 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     batches = iter(sampler)
     first = next(batches)
     costs["until the first batch"] = imported.lap()
-    rows, collator, tokens = fast_rows(pairs), DataCollatorForSeq2Seq(tokenizer), 0
+    collator, tokens = DataCollatorForSeq2Seq(tokenizer), 0
     for batch in [first, *islice(batches, BATCHES - 1)]:
-        found = rows.__getitems__(batch)
+        found = pairs.__getitems__(batch)
         collator(found)
         tokens += sum(len(row[side]) for row in found for side in ("input_ids", "labels"))
     costs["tokens a CPU second"] = round(tokens / imported.lap())

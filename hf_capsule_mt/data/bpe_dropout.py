@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from .batching import TokenBudgetBatchSampler
-from .rows import fast_rows, longest_sides
+from .rows import longest_sides
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -163,7 +163,7 @@ class ResegmentedPairs:
         """Return the factor by which nearly all pairs of a sample grow at most."""
         size = min(self._SAMPLE, len(self))
         sample = np.random.default_rng(self.dropout.seed).choice(len(self), size, replace=False)
-        pairs = [(row["input_ids"], row["labels"]) for row in fast_rows(self.dataset).__getitems__(sample.tolist())]
+        pairs = [(row["input_ids"], row["labels"]) for row in self.dataset.__getitems__(sample.tolist())]
         drawn = [self.dropout(*pair, self.limits, (-1, number)) for number, pair in enumerate(pairs)]
         ratios = [max(map(len, new)) / max(map(len, old)) for new, old in zip(drawn, pairs)]
         return float(np.quantile(ratios, self._SHARE_WITHIN))
@@ -173,7 +173,7 @@ class ResegmentedRows(TorchDataset):
     """Rows of [`ResegmentedPairs`], a batch at a time, by epoch and index."""
 
     def __init__(self, pairs: ResegmentedPairs, max_tokens: int) -> None:
-        self._rows = fast_rows(pairs.dataset)
+        self._rows = pairs.dataset
         self._pairs = pairs
         self._max_tokens = max_tokens
 

@@ -1,15 +1,12 @@
-"""Lengths and rows of data sets of token ids: columns input_ids and labels."""
+"""Lengths of the rows of data sets of token ids: columns input_ids and labels."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import Dataset as TorchDataset
 
 if TYPE_CHECKING:
-    import pyarrow
     from datasets import Dataset
 
 SIDES = ("input_ids", "labels")
@@ -51,30 +48,6 @@ def _lengths_type(lengths: np.ndarray) -> type:
     return np.uint16 if lengths.max(initial=0) <= np.iinfo(np.uint16).max else np.int32
 
 
-class ArrowRows(TorchDataset):
-    """Rows of a `datasets.Dataset` as lists of ints, a batch at a time: what it gives itself, in half the time."""
-
-    def __init__(self, dataset: "Dataset") -> None:
-        self._tables = dataset.with_format("arrow")
-
-    def __len__(self) -> int:
-        return len(self._tables)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        """Return the rows of a batch; a `DataLoader` looks for this method."""
-        table = self._tables[indices]
-        columns = [_to_lists(table[name]) for name in table.column_names]
-        return [dict(zip(table.column_names, row)) for row in zip(*columns)]
-
-
-def fast_rows(pairs: Any) -> Any:
-    """Return [`ArrowRows`] of a `datasets.Dataset` without a format of its own, and anything else as it is."""
-    return ArrowRows(pairs) if _is_arrow(pairs) and pairs.format["type"] is None else pairs
-
-
 def _is_arrow(pairs: Any) -> bool:
     # A trainer may be given lists where `datasets` is not installed.
     try:
@@ -82,14 +55,3 @@ def _is_arrow(pairs: Any) -> bool:
     except ImportError:
         return False
     return isinstance(pairs, Dataset)
-
-
-def _to_lists(column: "pyarrow.ChunkedArray") -> list[Any]:
-    import pyarrow
-
-    array = pyarrow.concat_arrays(column.chunks)
-    if not (pyarrow.types.is_list(array.type) and pyarrow.types.is_integer(array.type.value_type)) or array.null_count:
-        return array.to_pylist()
-    ends = array.offsets.to_pylist()
-    values = array.values.to_numpy(zero_copy_only=False)[ends[0] : ends[-1]].tolist()
-    return [values[start - ends[0] : end - ends[0]] for start, end in pairwise(ends)]

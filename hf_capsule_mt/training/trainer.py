@@ -25,7 +25,7 @@ from transformers.utils import logging
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
-from hf_capsule_mt.data.rows import fast_rows, longest_sides
+from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
 from hf_capsule_mt.data.tokenizer import words_hash
 from hf_capsule_mt.files import locked
@@ -385,7 +385,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         else:
             if isinstance(getattr(pairs, "column_names", None), list):
                 pairs = self._remove_unused_columns(pairs, description="training")
-            rows, sampler = fast_rows(pairs), TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
+            rows, sampler = pairs, TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
         check_dealt_evenly(len(sampler), dealt, self.args.world_size)
         return rows, sampler
 

@@ -15,7 +15,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import Sentences, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import find_corpora
-from hf_capsule_mt.data.rows import fast_rows, longest_sides
+from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.files import hash_text
 
@@ -64,8 +64,6 @@ def test_items_are_the_tokenizers(tokenizer, file):
         for source, target in zip(SOURCES, TARGETS)
     ]
     assert list(pairs) == expected
-    assert fast_rows(pairs).__getitems__([4, 0, 0]) == [expected[4], expected[0], expected[0]]
-    assert fast_rows(pairs)[2] == expected[2]
     lengths = longest_sides(pairs)
     assert lengths.tolist() == [max(len(pair["input_ids"]), len(pair["labels"])) for pair in expected]
     assert longest_sides(expected).tolist() == lengths.tolist()
@@ -200,8 +198,6 @@ def test_any_data_set_has_lengths():
     assert longest_sides(dataset.select([2, 0])).tolist() == [3, 2]
     assert longest_sides(dataset.with_format("torch")).dtype == np.uint16
     assert longest_sides(dataset.select([])).tolist() == []
-    assert fast_rows(dataset.select([2, 0])).__getitems__([0]) == [{"input_ids": [4, 5, 6], "labels": [], "text": "c"}]
-    assert len(fast_rows(dataset.with_format("torch"))[0]["input_ids"]) == 2
     with pytest.raises(ValueError, match="no column labels, only input_ids, text; tokenise it"):
         longest_sides(dataset.remove_columns("labels"))
 
@@ -218,7 +214,7 @@ def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
     lengths = longest_sides(pairs)
     budget = int(lengths.max()) * 2
     sampler = TokenBudgetBatchSampler(lengths, budget)
-    batches = list(DataLoader(fast_rows(pairs), batch_sampler=sampler, collate_fn=DataCollatorForSeq2Seq(tokenizer)))
+    batches = list(DataLoader(pairs, batch_sampler=sampler, collate_fn=DataCollatorForSeq2Seq(tokenizer)))
     assert sum(len(batch["labels"]) for batch in batches) == 5
     for batch in batches:
         assert max(batch["input_ids"].numel(), batch["labels"].numel()) <= budget
