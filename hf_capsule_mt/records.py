@@ -1,10 +1,8 @@
 """The records of the commands' work: dataclasses, and the only functions that read and write them.
 
-A record is a file with a JSON object that has its `kind`, its `version`, and its fields. [`read`] takes records of
-earlier versions as well: a function for each kind and version turns them into those of the next.
+A record is a file with a JSON object that has its `kind`, its `version`, and its fields.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,7 +13,7 @@ from .files import read_json, write_json
 from .json_fields import decode, encode
 
 VERSION = 2
-"""Version of the records that are written. Records of version 1 have neither `kind` nor `version`."""
+"""Version of the records that are written and read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,7 +435,7 @@ R = TypeVar("R", bound=Record)
 
 
 def read(kind: type[R], path: Path) -> R:
-    """Read a record of this or an earlier version.
+    """Read a record.
 
     Raises:
         FileNotFoundError: if there is no such file.
@@ -445,17 +443,12 @@ def read(kind: type[R], path: Path) -> R:
     """
     found = read_json(path)
     remedy = f"give a record that {kind.COMMAND} wrote"
-    if found.get("kind", kind.KIND) != kind.KIND:
-        raise ValueError(f"{path} is a record of the kind {found['kind']!r:.80}, not {kind.KIND!r}; {remedy}")
-    version = found.get("version", 1)
-    if type(version) is not int or version not in range(1, VERSION + 1):
-        raise ValueError(
-            f"{path} is of version {version!r:.80}; this release reads versions up to {VERSION}: upgrade it"
-        )
+    if found.pop("kind", None) != kind.KIND:
+        raise ValueError(f"{path} is no record of the kind {kind.KIND!r}; {remedy}")
+    if found.get("version") != VERSION:
+        raise ValueError(f"{path} is of version {found.get('version')!r:.80}; this release reads version {VERSION}")
     try:
-        for step in range(version, VERSION):
-            found = _UPGRADES.get((kind.KIND, step), dict)(found)
-        return decode(kind, {**{name: found[name] for name in found if name != "kind"}, "version": VERSION})
+        return decode(kind, found)
     except ValueError as error:
         raise ValueError(f"{path} {error!s:.500}; {remedy}") from error
 
@@ -463,40 +456,3 @@ def read(kind: type[R], path: Path) -> R:
 def write(record: Record, path: Path) -> None:
     """Write a record, whole or not at all."""
     write_json(path, {"kind": record.KIND, **encode(record)})
-
-
-def _run_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Give the Trainer's options None where it wrote that as text."""
-    training = found.get("training")
-    if not isinstance(training, dict):
-        return found
-    return {**found, "training": {name: None if value == "None" else value for name, value in training.items()}}
-
-
-def _evaluation_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Make an environment of the versions; nothing else of it was recorded."""
-    packages = found.get("versions")
-    if not isinstance(packages, dict):
-        return found
-    packages = dict(packages)
-    environment = {"python": packages.pop("python", "unknown"), "packages": packages}
-    environment |= {"device": None, "cpu_threads": None, "commit": None}
-    return {**{name: found[name] for name in found if name != "versions"}, "environment": environment}
-
-
-def _speed_from_1(found: dict[str, Any]) -> dict[str, Any]:
-    """Remove the ratios, which are computed from the rates."""
-    results = found.get("results")
-    if not isinstance(results, dict) or not all(isinstance(result, dict) for result in results.values()):
-        return found
-    ratios = ("training_ratio", "decoding_ratio")
-    kept = {row: {name: result[name] for name in result if name not in ratios} for row, result in results.items()}
-    return {**found, "results": kept}
-
-
-_UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    (RunRecord.KIND, 1): _run_from_1,
-    (EvaluationRecord.KIND, 1): _evaluation_from_1,
-    (SpeedRecord.KIND, 1): _speed_from_1,
-}
-"""Functions that turn a record into one of the next version, by kind and version."""

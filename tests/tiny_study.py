@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import yaml
 
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics
-from hf_capsule_mt.json_fields import encode
-from hf_capsule_mt.records import EvaluationRecord, RunRecord, read
 
 STORED = Path(__file__).parents[1] / "benchmarks" / "records"
 SMALL = {"d_model": 16, "dropout": 0.1}
@@ -49,7 +47,7 @@ def write_study(path, study):
 
 def write_record(folder, name, bleu, *, method, tests=("test",), config=None, log=None, statistics=None, **changes):
     """The records of one run, as the commands leave them, with the `statistics` of sentences."""
-    config, run = config or {}, encode(read(RunRecord, STORED / "multi30k_transformer-3000_run_record.json"))
+    config, run = config or {}, json.loads((STORED / "multi30k_transformer-3000_run_record.json").read_text())
     run["model"] |= {"method": method, "config_overrides": [f"{field}={value}" for field, value in config.items()]}
     run["data"] |= {**study_of_two(folder.parent)["data"], **changes.pop("data", {})}
     run["training"] |= {"max_steps": 8, "learning_rate": 1e-3, "save_steps": 2, "max_tokens_per_batch": 200}
@@ -59,7 +57,7 @@ def write_record(folder, name, bleu, *, method, tests=("test",), config=None, lo
     run |= {"command": "", "parameters": 2_605_056, "updates": 8, "seconds_of_this_call": 4.0, **changes}
     (folder / f"{name}_run_record.json").write_text(json.dumps(run))
     for test in tests:
-        evaluation = encode(read(EvaluationRecord, STORED / "multi30k_transformer_test_2016_flickr.json"))
+        evaluation = json.loads((STORED / "multi30k_transformer_test_2016_flickr.json").read_text())
         evaluation |= {"scores": {"bleu": {"score": bleu, "signature": "nrefs:1"}}, "hypotheses": None}
         evaluation["references"] = [{"file": f"{test}.de", "sha256": "1"}]
         evaluation["settings"]["tokenize"] = "13a"

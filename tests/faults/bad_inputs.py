@@ -368,8 +368,7 @@ def record(rng: random.Random, folder: Path) -> Finding:
 
     def against(found: records.Record) -> str:
         said, written = json.loads(file.read_text()), encode(found)
-        # Of version 1, whose damage may have made it, the fields are upgraded.
-        names = [name for name in said if name not in ("kind", "version") and said.get("version") == records.VERSION]
+        names = [name for name in said if name != "kind"]
         changed = [name for name in names if name not in written or not _same(written[name], said[name])]
         return f"{changed} changed" if changed else ""
 

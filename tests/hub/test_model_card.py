@@ -242,7 +242,7 @@ def test_records_of_something_else(record):
     ("text", "message"),
     [
         *((None, "is not a file"), ("{", "is not valid JSON"), ("[]", "is no object")),
-        ('{"model": {}}', "lacks command, data, training, config,"),
+        ('{"kind": "run", "version": 2, "model": {}}', "lacks command, data, training, config,"),
     ],
 )
 def test_the_command_names_broken_files(tmp_path, capsys, text, message):
