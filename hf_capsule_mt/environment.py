@@ -23,7 +23,7 @@ _PACKAGES = (
 class Environment:
     """Versions, device, threads, source commit and date of a piece of work.
 
-    Records of evaluations had no device, threads or commit in version 1, those of training runs no date.
+    Of the first measurements no device, threads, commit or date are known.
     """
 
     python: str

@@ -54,10 +54,11 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
     return marian
 
 
-def _check_whole(name_or_path: str, missing: Collection[str]) -> None:
-    if missing:
+def _check_whole(name_or_path: str, unfit: Collection[str]) -> None:
+    if unfit:
         raise ValueError(
-            f"{name_or_path} lacks weights: {first_names(missing)}; copy or download it again, or name another"
+            f"{name_or_path} lacks weights, or has others than its configuration says: {first_names(unfit)}; copy or "
+            "download it again, or name another"
         )
 
 
