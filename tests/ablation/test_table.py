@@ -156,7 +156,7 @@ def test_what_a_row_starts_from_is_what_its_run_started_from(study, records, sta
         assert len(read_results(started, records)) == 1
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[]", "is no object"), ("{}", "is no record of the kind")])
+@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[]", "is no object"), ("{}", "is no record")])
 def test_records_that_are_none(study, records, text, message):
     (records / "two_plain_run_record.json").write_text(text)
     with pytest.raises(ValueError, match=message):

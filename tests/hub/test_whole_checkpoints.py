@@ -246,7 +246,10 @@ def test_a_warm_start_takes_nothing_less(tmp_path):
     tensors, lost = load_file(folder / WEIGHTS), "model.encoder.layers.0.fc1.weight"
     begin = CapsuleAggregatedMarianForConditionalGeneration.from_marian
     save_file({name: tensors[name] for name in tensors if name != lost}, folder / WEIGHTS, {"format": "pt"})
-    with pytest.raises(ValueError, match=rf"marian lacks weights, or has others than its configuration says: {lost}; copy or download it again"):
+    with pytest.raises(
+        ValueError,
+        match=rf"marian lacks weights, or has others than its .*: {lost}; copy or download it again",
+    ):
         begin(folder)
     save_file({**tensors, lost: tensors[lost] * float("nan")}, folder / WEIGHTS, {"format": "pt"})
     with pytest.raises(ValueError, match=rf"the weights in .*marian are not finite: {lost}"):
@@ -271,5 +274,5 @@ def test_nor_of_a_plain_model_of_this_package(ours):  # noqa: F811
     tensors = load_file(ours / WEIGHTS)
     lost = sorted(tensors)[-1]
     save_file({name: tensors[name] for name in tensors if name != lost}, ours / WEIGHTS, {"format": "pt"})
-    with pytest.raises(ValueError, match=f"lacks weights, or has others than its configuration says: .*{lost}"):
+    with pytest.raises(ValueError, match=f"lacks weights, or has others than its .*: .*{lost}"):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(ours, layer_aggregation="em_routing")
