@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.resume_from_checkpoint is not None:
             args.resume_from_checkpoint = find_checkpoint(args.resume_from_checkpoint, args)
         if args.process_index == 0:
-            check_no_other_run(args, settings, args.resume_from_checkpoint)
+            check_no_other_run(args, settings, args.resume_from_checkpoint, model_args.model_name_or_path)
         recorder, trainer = _prepare(model_args, data_args, args, sys.argv[1:] if argv is None else argv)
         trainer.identity.settings = settings
         _train(model_args, trainer, recorder)
@@ -91,6 +91,11 @@ def _check_lora(model_args: ModelArguments, args: TranslationTrainingArguments) 
     if model_args.lora_rank is None:
         return
     check_peft()
+    if args.added_learning_rate is not None:
+        raise ValueError(
+            f"added_learning_rate is {args.added_learning_rate}, and lora_rank is {model_args.lora_rank}: adapters "
+            "alone are trained; leave out one of them"
+        )
     if args.push_to_hub:
         raise ValueError(
             "push_to_hub is true and lora_rank given: checkpoints of the run are adapters, and its end is a model; "

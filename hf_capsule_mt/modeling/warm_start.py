@@ -21,6 +21,8 @@ from .finite_weights import check_finite
 from .guided_parts import GUIDED_PARTS
 from .layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 
+_ADDED = ("model.encoder.aggregation.", "model.decoder.aggregation.", *GUIDED_PARTS)
+
 logger = logging.get_logger(__name__)
 
 
@@ -104,16 +106,30 @@ def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> Capsul
     return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
 
 
+def added_weights(model: PreTrainedModel) -> set[str]:
+    """Return the names of the weights that a model has and its parent, a plain model of its family, has not."""
+    projections = _output_projections(model)
+    names = {name for name, _ in model.named_parameters()}
+    beginnings = (*_ADDED, *(f"{name}." for name in projections))
+    return {name for name in names if name.startswith(beginnings)}.difference(*projections.values())
+
+
+def _output_projections(model: PreTrainedModel) -> dict[str, set[str]]:
+    """Return, by the name of each routed aggregation of heads, the names of the weights of what it replaces."""
+    kinds = (RoutedHeads, ResidualRoutedHeads)
+    routed = [name for name, module in model.named_modules() if isinstance(module, kinds)]
+    return {name: {f"{name}.weight", f"{name}.bias"} for name in routed}
+
+
 def load_marian_weights(model: PreTrainedModel, marian: MarianMTModel) -> None:
     """Give a model of this family the weights of a Marian model.
 
     Raises:
         ValueError: if they do not fit.
     """
-    routed = [name for name, module in model.named_modules() if isinstance(module, (RoutedHeads, ResidualRoutedHeads))]
-    sides = (f"model.{side}.aggregation." for side in ("encoder", "decoder"))
-    added = (*sides, *GUIDED_PARTS, *(f"{name}." for name in routed))
-    unused = copy_weights(model, marian, added, {f"{name}.{part}" for name in routed for part in ("weight", "bias")})
+    projections = _output_projections(model)
+    added = (*_ADDED, *(f"{name}." for name in projections))
+    unused = copy_weights(model, marian, added, {weight for weights in projections.values() for weight in weights})
     if unused:
         logger.warning(
             f"head_aggregation_output is 'replace': {len(unused) // 2} trained output projections are dropped, and the "

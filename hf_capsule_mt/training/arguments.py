@@ -191,6 +191,11 @@ class _TranslationArguments:
         help="Evaluate and save an exponential moving average of the weights with this decay, about 0.999; 0: the "
         "weights themselves.",
     )
+    added_learning_rate: float | None = HfArg(
+        default=None,
+        help="Learning rate of what a method adds to the model that training starts from, such as 1e-3 where "
+        "learning_rate is 2e-5, at which routing would stay switched off.",
+    )
     early_stopping_patience: int | None = HfArg(
         default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
@@ -254,6 +259,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             # By itself the Trainer gives its limit to processes on GPUs alone.
             PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
         super().__post_init__()
+        if self.fp16 and self.device.type == "cpu":
+            raise ValueError("fp16 is true, and there is no GPU; on a CPU it would change nothing: leave it out")
         # Pinned memory without an accelerator does nothing but warn, every time a loader is made.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
 
@@ -282,6 +289,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.save_minutes is not None and self.save_minutes <= 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must be more than 0")
+        if self.added_learning_rate is not None and not 0 < self.added_learning_rate < math.inf:
+            raise ValueError(f"added_learning_rate is {self.added_learning_rate}; it must be more than 0")
         if not 0 <= self.rdrop_alpha < math.inf:
             raise ValueError(f"rdrop_alpha is {self.rdrop_alpha}; it must be at least 0")
         if not 0 <= self.ema_decay < 1:

@@ -1,4 +1,4 @@
-"""Learning rate, weight decay and the like of a run that goes on: those of its options, not of its checkpoint."""
+"""Learning rates and the like: that of what is added to a model; and of a run that goes on, those of its options."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -6,13 +6,34 @@ from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import Trainer
+from transformers import PreTrainedModel, Trainer
+
+from hf_capsule_mt.modeling.warm_start import added_weights
 
 from .run_identity import identity_in
 
 _OPTIONS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+_ADDED = "added_learning_rate"
 # How far these have lowered the rate is a part of their state.
 _LOWERING = ("reduce_lr_on_plateau", "greedy")
+
+
+def set_added_rate(optimizer: Optimizer, model: PreTrainedModel, rate: float) -> None:
+    """Give the weights that are added to a parent's a learning rate of their own, in groups of their own.
+
+    Raises:
+        ValueError: if a model has none.
+    """
+    names = added_weights(model)
+    if not names:
+        raise ValueError(f"added_learning_rate is {rate}, but the model has nothing added to a plain one; leave it out")
+    added = {id(weight) for name, weight in model.named_parameters() if name in names}
+    groups = []
+    for group in optimizer.param_groups:
+        for is_added, lr in ((False, group["lr"]), (True, rate)):
+            weights = [weight for weight in group["params"] if (id(weight) in added) == is_added]
+            groups += [{**group, "params": weights, "lr": lr}] if weights else []
+    optimizer.param_groups[:] = groups
 
 
 @contextmanager
@@ -44,6 +65,13 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
     Raises:
         ValueError: if one differs from that of the checkpoint's run.
     """
+    there = identity_in(state).get("settings", settings)
+    if (_ADDED in there) != (_ADDED in settings):
+        old, new = (found.get(_ADDED, "not given") for found in (there, settings))
+        raise ValueError(
+            f"{_ADDED} is {new}, and was {old} in the run that goes on, by which its optimizer's state is ordered; go "
+            "on with that, or start from the weights with --model_name_or_path"
+        )
     schedule = trainer.args.lr_scheduler_type
     if trainer.is_deepspeed_enabled:
         decided, by = _OPTIONS, "DeepSpeed"
@@ -51,7 +79,6 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
         decided, by = ("learning_rate",), f"lr_scheduler_type {schedule.value}"
     else:
         return
-    there = identity_in(state).get("settings", settings)
     for name in decided:
         old, new = (found.get(name, "its default") for found in (there, settings))
         if old != new:

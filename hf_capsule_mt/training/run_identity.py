@@ -75,16 +75,26 @@ def settings_of(arguments: Sequence[Any]) -> dict[str, Any]:
     return json.loads(json.dumps(found, default=str))
 
 
-def check_no_other_run(args: TrainingArguments, settings: Mapping[str, Any], checkpoint: str | None) -> None:
+def check_no_other_run(
+    args: TrainingArguments, settings: Mapping[str, Any], checkpoint: str | None, start: str | None = None
+) -> None:
     """Check that the output folder holds neither checkpoints of a run nor what a finished one leaves.
 
     It may, if `checkpoint`, from which the run goes on, is one of them, or `args.overwrite_output_dir` gives them up.
 
     Raises:
-        ValueError: if it does; the message names the `settings` that differ from those of the run in the folder.
+        ValueError: if it does; the message names the `settings` that differ from those of the run in the folder; or if
+            the model that the run starts from, `start`, lies there, and would be lost.
     """
     folder = Path(args.output_dir)
     found = files_of_run(folder)
+    if (
+        found
+        and checkpoint is None
+        and start
+        and folder.resolve() in (Path(start).resolve(), Path(start).resolve().parent)
+    ):
+        raise ValueError(f"output_dir is {folder}, where the model lies that training starts from; name another folder")
     if not found or args.overwrite_output_dir or _is_in(folder, checkpoint):
         return
     there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)

@@ -36,7 +36,7 @@ from hf_capsule_mt.trainer_state import read_trainer_state
 from .arguments import TranslationTrainingArguments
 from .callbacks import CardCallback, SaveByTheClock, SourceCallback
 from .divergence import DivergenceCheck, check_weights
-from .hyperparameters import check_hyperparameters, own_hyperparameters
+from .hyperparameters import check_hyperparameters, own_hyperparameters, set_added_rate
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
@@ -282,7 +282,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _take_folder(self, checkpoint: str | None) -> None:
         """Make the output folder this run's own, which it stays if the trainer trains again."""
         if self.is_world_process_zero() and not self._has_folder:
-            check_no_other_run(self.args, self.identity.settings, checkpoint)
+            check_no_other_run(self.args, self.identity.settings, checkpoint, getattr(self.model, "name_or_path", None))
             if self.args.overwrite_output_dir:
                 remove_run(Path(self.args.output_dir), checkpoint)
         self._has_folder = True
@@ -457,6 +457,14 @@ class TranslationTrainer(Seq2SeqTrainer):
             super().create_model_card(*args, **kwargs)
         elif self.is_world_process_zero():
             self.recorder.model_card(self).save(Path(self.args.output_dir) / "README.md")
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """Return the optimizer, with `added_learning_rate` for what is added to a parent's weights."""
+        is_given = self.optimizer is not None
+        optimizer = super().create_optimizer(*args, **kwargs)
+        if self.args.added_learning_rate is not None and not is_given:
+            set_added_rate(optimizer, self.model, self.args.added_learning_rate)
+        return optimizer
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

@@ -1,0 +1,98 @@
+"""The learning rate of what is added to a trained model, and that model, which training leaves as it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_marian import save_tiny_marian
+from tiny_run import arguments, stop_at, write_corpus
+from transformers import MarianMTModel
+
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.modeling.warm_start import added_weights
+
+EVERYTHING = {"layer_aggregation": "em_routing", "guided_routing": "gdr", "guided_capsule_dim": 4}
+START = {"size": None, "tokenizer_name": None, "config_overrides": None}
+START |= {"max_source_length": 60, "max_target_length": 60}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    return save_tiny_marian(tmp_path_factory.mktemp("marian"))
+
+
+@pytest.mark.parametrize("output", ["residual", "replace"])
+def test_what_is_added(marian, output):
+    fields = {**EVERYTHING, "head_aggregation": "em_routing", "head_aggregation_output": output}
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **fields)
+    of_parent = {name for name, _ in MarianMTModel.from_pretrained(marian).named_parameters()}
+    own = {name for name, _ in model.named_parameters()}
+    assert added_weights(model) == own - of_parent
+    assert added_weights(CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian)) == set()
+
+
+def train(corpus, folder, marian, **options):
+    fixed = {"method": "em-routing", "model_name_or_path": marian, **START, "optim": "sgd", "max_grad_norm": 0}
+    rates = {"learning_rate": 1e-9, "lr_scheduler_type": "constant", "warmup_steps": 0, "max_steps": 2}
+    main(arguments(corpus, folder, **{**fixed, **rates, **options}))
+    return load_file(Path(folder) / "model.safetensors")
+
+
+def test_it_has_a_rate_of_its_own(corpus, marian, tmp_path):
+    """At a rate of next to nothing the parent's weights stay, and what is added moves."""
+    begun, trained = load_file(marian / "model.safetensors"), train(corpus, tmp_path, marian, added_learning_rate=1)
+    for name, weight in trained.items():
+        if name in begun:
+            torch.testing.assert_close(weight, begun[name], rtol=0, atol=1e-6)
+    assert all(trained[f"model.{side}.aggregation.gamma"].abs().max() > 1e-4 for side in ("encoder", "decoder"))
+
+
+def test_a_resumed_run_keeps_it(corpus, marian, tmp_path, monkeypatch, capsys):
+    options = {"learning_rate": 1e-3, "added_learning_rate": 1e-2, "optim": "adamw_torch", "max_steps": 4}
+    options |= {"save_strategy": "steps", "save_steps": 2, "lr_scheduler_type": "linear"}
+    whole = train(corpus, tmp_path / "whole", marian, **options)
+    with monkeypatch.context() as patch:
+        stop_at(patch, update=3)
+        with pytest.raises(KeyboardInterrupt):
+            train(corpus, tmp_path / "run", marian, **options)
+    with pytest.raises(SystemExit):
+        train(
+            corpus, tmp_path / "run", marian, **options | {"added_learning_rate": None}, resume_from_checkpoint="last"
+        )
+    assert "added_learning_rate is not given, and was 0.01 in the run that goes on" in capsys.readouterr().err
+    resumed = train(corpus, tmp_path / "run", marian, **options, resume_from_checkpoint="last")
+    assert all(torch.equal(weight, whole[name]) for name, weight in resumed.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"added_learning_rate": 0}, "added_learning_rate is 0.0; it must be more than 0"),
+        ({"added_learning_rate": 1, "method": None}, "added_learning_rate is 1.0, but the model has nothing added to"),
+        ({"added_learning_rate": 1, "lora_rank": 2, "method": None}, "added_learning_rate is 1.0, and lora_rank is 2: adapters alone"),
+        ({"fp16": True}, "fp16 is true, and there is no GPU"),
+    ],
+)
+def test_what_is_refused(corpus, marian, tmp_path, capsys, options, message):
+    with pytest.raises(SystemExit):
+        train(corpus, tmp_path / "run", marian, **options)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [".", "checkpoint-1"])
+def test_what_training_starts_from_is_not_overwritten(corpus, marian, tmp_path, capsys, place):
+    start = tmp_path / "run" / place
+    shutil.copytree(marian, start)
+    before = {path: path.read_bytes() for path in start.iterdir() if path.is_file()}
+    with pytest.raises(SystemExit):
+        train(corpus, tmp_path / "run", start, overwrite_output_dir=True)
+    assert "where the model lies that training starts from; name another folder" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
