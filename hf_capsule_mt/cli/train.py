@@ -10,7 +10,7 @@ Warm-started from a Marian checkpoint; defaults, such as 4,000 updates of warm-u
 
     accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5 \\
-        --warmup_steps 500
+        --added_learning_rate 1e-3 --warmup_steps 500
 
 A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true and
 --hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share

@@ -77,7 +77,7 @@ def test_a_resumed_run_keeps_it(corpus, marian, tmp_path, monkeypatch, capsys):
     [
         ({"added_learning_rate": 0}, "added_learning_rate is 0.0; it must be more than 0"),
         ({"added_learning_rate": 1, "method": None}, "added_learning_rate is 1.0, but the model has nothing added to"),
-        ({"added_learning_rate": 1, "lora_rank": 2, "method": None}, "added_learning_rate is 1.0, and lora_rank is 2: adapters alone"),
+        ({"added_learning_rate": 1, "lora_rank": 2, "method": None}, "is 1.0, and lora_rank is 2: adapters alone are"),
         ({"fp16": True}, "fp16 is true, and there is no GPU"),
     ],
 )
