@@ -358,6 +358,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         with own:
             super()._load_optimizer_and_scheduler(checkpoint)
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A tied weight is saved once, and is not missing under its other names.
+        missing = [name for name in load_result.missing_keys if name not in self.model.all_tied_weights_keys]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         if state_dict is not None:
             # Gathered from processes, a tied weight is there under each of its names.
