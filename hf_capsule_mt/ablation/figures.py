@@ -1,11 +1,11 @@
 """The figures of a study, from its records: learning curves, and BLEU against what a grid varies."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hf_capsule_mt.analysis.figures import save_for_page
 from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep, draw_time_by_length
 from hf_capsule_mt.records import TimeByLengthRecord, read
 
@@ -13,7 +13,9 @@ from .results import Result, mean_and_spread
 from .study import Figure, Study
 from .table import learning_curve
 
-FORMATS = (".png", ".svg")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
 # Of a loss of several parts, the part that every method has.
 _LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation BLEU": ("eval_bleu",)}
 
@@ -34,15 +36,14 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
         if (curves := {result.row.name: curve for result in results if (curve := _first_curve(result, names))})
     }
     if panels:
-        draw_formats(folder, "learning_curves", lambda path: draw_learning_curves(panels, path))
+        save_for_page(draw_learning_curves(panels), folder / "learning_curves")
         captions["learning_curves"] = f"During training: {', '.join(panels)}."
     for name, figure in study.figures.items():
         if (series := _series(figure, results)) is not None:
-            draw_formats(folder, name, partial(_draw_sweep, figure, series, results))
+            save_for_page(_draw_sweep(figure, series, results), folder / name)
             captions[name] = f"BLEU on {figure.test} against {figure.x}."
     if study.growth is not None:
-        record = read(TimeByLengthRecord, Path(study.growth))
-        draw_formats(folder, "growth", lambda path: draw_time_by_length(record, path))
+        save_for_page(draw_time_by_length(read(TimeByLengthRecord, Path(study.growth))), folder / "growth")
         captions["growth"] = "Time against the length of sentences."
     return captions
 
@@ -50,12 +51,6 @@ def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> dict[
 def _first_curve(result: Result, names: Sequence[str]) -> dict[int, list[float]]:
     """Return the learning curve of the first of the names that was logged."""
     return next(filter(None, (learning_curve(result, name) for name in names)), {})
-
-
-def draw_formats(folder: Path, name: str, draw: Callable[[Path], None]) -> None:
-    """Draw a figure in every format of reports."""
-    for ending in FORMATS:
-        draw(folder / f"{name}{ending}")
 
 
 def _series(figure: Figure, results: Sequence[Result]) -> dict[str, dict[float, list[float]]] | None:
@@ -77,8 +72,8 @@ def _field(result: Result, name: str) -> float:
     return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
 
 
-def _draw_sweep(figure: Figure, series: Any, results: Sequence[Result], path: Path) -> None:
+def _draw_sweep(figure: Figure, series: Any, results: Sequence[Result]) -> "MatplotlibFigure":
     found = [result for result in results if result.row.name == figure.baseline]
     baseline = (found[0].row.name, mean_and_spread(found[0].bleu(figure.test))[0]) if found else None
     how = {"field": figure.x, "score": f"BLEU, {figure.test}", "title": figure.title}
-    draw_sweep(series, path, **how, baseline=baseline, log=figure.log)
+    return draw_sweep(series, **how, baseline=baseline, log=figure.log)

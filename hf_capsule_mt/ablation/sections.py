@@ -4,9 +4,9 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+from hf_capsule_mt.analysis.figures import save_for_page
 from hf_capsule_mt.analysis.line_figures import draw_lengths
 from hf_capsule_mt.analysis.pages import Section
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
@@ -16,7 +16,6 @@ from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import EvaluationRecord
 
-from .figures import draw_formats
 from .results import Result, bleu_options
 from .runner import command_environment, command_line
 from .steps import Plan, Step
@@ -56,7 +55,7 @@ def lengths(material: Material) -> Section | None:
             continue
         buckets = score_by_length(texts, words, edges, **scoring)
         figure = f"lengths_{test.name}"
-        draw_formats(material.folder, figure, partial(draw_lengths, {"buckets": record_buckets(buckets)}))
+        save_for_page(draw_lengths({"buckets": record_buckets(buckets)}), material.folder / figure)
         figures.append((figure, f"{test.name}, by the number of words in the source."))
     return Section("Length", figures=figures) if figures else None
 

@@ -5,6 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hf_capsule_mt.files import replaced_file
+
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
@@ -68,13 +70,20 @@ def word_fonts() -> tuple[str, ...]:
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure, whole or not at all, without the time it was made."""
-    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
-    dated = {".svg": "Date", ".pdf": "CreationDate"}.get(path.suffix)
-    try:
-        figure.savefig(temporary, dpi=150, bbox_inches="tight", metadata={dated: None} if dated else None)
-        # The layout has been found, which takes longer than all else: the same figure in another format keeps it.
-        figure.set_layout_engine("none")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a figure, whole or not at all, without the time it was made.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    kind = path.suffix.removeprefix(".")
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with replaced_file(path) as file:
+        figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=undated)
+    # The layout has been found, which takes longer than all else: the same figure in another format keeps it.
+    figure.set_layout_engine("none")
+
+
+def save_for_page(figure: "Figure", path: Path) -> None:
+    """Write a figure in the formats that pages of reports show and link, to `path` with their endings."""
+    for ending in (".png", ".svg"):
+        save_figure(figure, path.with_name(f"{path.name}{ending}"))

@@ -1,13 +1,12 @@
 """Figures of lines: learning curves, sweeps over a field, and BLEU, length and time by the length of sentences."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.records import TimeByLengthRecord
 
-from .figures import line_style, save_figure
+from .figures import line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,14 +18,13 @@ Points = Mapping[float, Sequence[float]]
 """BLEU of one or more runs by the value of a field."""
 
 
-def draw_learning_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path) -> None:
+def draw_learning_curves(panels: Mapping[str, Mapping[str, Curve]]) -> "Figure":
     """Draw a panel for each value that was logged, a line for each row: the mean of its runs.
 
     Where there are several runs, a band reaches from the smallest to the largest value.
 
     Args:
         panels: by the label of the vertical axis, and by row, the curves. A row has one style in all panels.
-        path: .png, .svg or .pdf.
     """
     rows = list(dict.fromkeys(row for curves in panels.values() for row in curves))
     figure, found = _panels(len(panels), 2.5 + 4.5 * len(panels))
@@ -36,7 +34,7 @@ def draw_learning_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path) 
         axes.set(xlabel="updates", ylabel=label)
     lines = {line.get_label(): line for axes in found for line in axes.get_lines()}
     figure.legend(handles=[lines[row] for row in rows], loc="outside right upper")
-    save_figure(figure, path)
+    return figure
 
 
 def _draw_curve(axes: "Axes", row: str, number: int, curve: Curve) -> None:
@@ -53,19 +51,17 @@ def _draw_curve(axes: "Axes", row: str, number: int, curve: Curve) -> None:
 
 def draw_sweep(
     series: Mapping[str, Points],
-    path: Path,
     *,
     field: str,
     score: str = "BLEU",
     title: str | None = None,
     baseline: tuple[str, float] | None = None,
     log: int | None = None,
-) -> None:
+) -> "Figure":
     """Draw a line for each series: means of runs, with bars of a standard deviation where a point has several.
 
     Args:
         series: points by the line's label.
-        path: .png, .svg or .pdf.
         field: label of the horizontal axis, such as `routing_iterations`.
         score: label of the vertical axis.
         title: above the figure.
@@ -87,15 +83,14 @@ def draw_sweep(
     axes.minorticks_off()
     axes.set(xlabel=field.replace("_", " "), ylabel=score, title=title or "")
     figure.legend(loc="outside right upper")
-    save_figure(figure, path)
+    return figure
 
 
-def draw_lengths(record: Mapping[str, Any], path: Path) -> None:
+def draw_lengths(record: Mapping[str, Any]) -> "Figure":
     """Draw a panel for BLEU and one for the length of translations by source length, a line for each system.
 
     Args:
         record: `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`; empty ones are left out.
-        path: .png, .svg or .pdf.
     """
     buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
     places = range(len(buckets))
@@ -108,15 +103,14 @@ def draw_lengths(record: Mapping[str, Any], path: Path) -> None:
         axes.set(xlabel="words of the source (sentences)", ylabel=label)
     panels[1].axhline(1, color="black", linewidth=0.8, linestyle=":")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    save_figure(figure, path)
+    return figure
 
 
-def draw_time_by_length(record: TimeByLengthRecord, path: Path) -> None:
+def draw_time_by_length(record: TimeByLengthRecord) -> "Figure":
     """Draw a panel for training and one for decoding, a line for each model, with its exponent; both axes logarithmic.
 
     Args:
         record: of `hf-capsule-mt growth`.
-        path: .png, .svg or .pdf.
     """
     lengths, titles = record.settings.lengths, {"training": "One update", "decoding": "Greedy decoding"}
     figure, panels = _panels(len(record.exponents), 5 * len(record.exponents))
@@ -131,7 +125,7 @@ def draw_time_by_length(record: TimeByLengthRecord, path: Path) -> None:
         axes.minorticks_off()
         axes.set(xlabel="words of source and of target", ylabel="seconds", title=titles[kind])
         axes.legend()
-    save_figure(figure, path)
+    return figure
 
 
 def _panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from hf_capsule_mt.files import replace_bytes, replace_text
 from hf_capsule_mt.markdown import table_in_markdown
 
-from .figures import save_figure
+from .figures import save_for_page
 from .pages import Section, report_page, sentences_page
 from .routing_figures import draw_routing
 from .routing_record import routing_tables
@@ -62,8 +62,7 @@ def _save_figures(folder: Path, figures: "Mapping[str, Figure]") -> list[tuple[s
     files = []
     for title, figure in tqdm(figures.items(), unit=" figures", desc="drawing"):
         name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-        for ending in (".png", ".svg"):
-            save_figure(figure, folder / f"{name}{ending}")
+        save_for_page(figure, folder / name)
         files.append((f"{folder.name}/{name}", title))
     return files
 

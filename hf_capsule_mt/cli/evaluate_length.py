@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
 from hf_capsule_mt.analysis.line_figures import draw_lengths
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import (
@@ -60,5 +60,5 @@ def measure(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
     buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
     record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
     if args.length_figure is not None:
-        draw_lengths(record, args.length_figure)
+        save_figure(draw_lengths(record), args.length_figure)
     return record

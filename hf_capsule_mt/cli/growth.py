@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
 from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
 from hf_capsule_mt.json_fields import decode
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.output_file is not None:
         write(record, args.output_file)
     if args.figure_file is not None:
-        draw_time_by_length(record, args.figure_file)
+        save_figure(draw_time_by_length(record), args.figure_file)
 
 
 def _configs(args: argparse.Namespace) -> dict[str, Any]:

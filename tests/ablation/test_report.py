@@ -85,10 +85,12 @@ def test_of_a_loss_with_parts_the_translation_is_drawn(study, tmp_path, monkeypa
         tmp_path / "records", "two_em-T2", 22.0, method="em-routing", config={"routing_iterations": 2}, log=log
     )
     drawn = []
-    monkeypatch.setattr(figures, "draw_learning_curves", lambda panels, path: drawn.append(panels))
+    draw = figures.draw_learning_curves
+    monkeypatch.setattr(figures, "draw_learning_curves", lambda panels: drawn.append(panels) or draw(panels))
     report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
     losses = {"plain": {2: [5.0], 4: [4.0]}, "em-T2": {2: [5.5]}}
-    assert drawn == [{"training loss of the translation": losses, "validation BLEU": {"plain": {4: [7.0]}}}] * 2
+    assert drawn == [{"training loss of the translation": losses, "validation BLEU": {"plain": {4: [7.0]}}}]
+    assert {".png", ".svg"} <= {file.suffix for file in (tmp_path / "report").glob("learning_curves.*")}
 
 
 RIGHT, WRONG = [8, 7, 6, 5, 8, 7, 6, 5, 8, 8], [7, 6, 5, 4, 8, 7, 6, 5, 8, 8]

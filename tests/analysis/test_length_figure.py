@@ -1,8 +1,8 @@
 """The figure shows what was scored."""
 
 import pytest
-from matplotlib.figure import Figure
 
+from hf_capsule_mt.analysis.figures import save_figure
 from hf_capsule_mt.analysis.line_figures import draw_lengths
 
 
@@ -17,15 +17,8 @@ def record(systems=2):
     return {"buckets": [*buckets[:2], {"name": "none", "sentences": 0, "systems": {}}, buckets[2]]}
 
 
-def draw(record, path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
-    draw_lengths(record, path)
-    return drawn[0].axes
-
-
-def test_what_is_drawn(tmp_path, monkeypatch):
-    bleu, ratio = draw(record(), tmp_path / "lengths.png", monkeypatch)
+def test_what_is_drawn():
+    bleu, ratio = draw_lengths(record()).axes
     assert [label.get_text() for label in bleu.get_xticklabels()] == ["≤ 10\n(10)", "11–20\n(10)", "> 20\n(10)"]
     lines = {line.get_label(): list(line.get_ydata()) for line in bleu.get_lines()}
     assert lines == {"system 0": [30, 31, 32], "system 1": [31, 32, 33]}
@@ -33,12 +26,12 @@ def test_what_is_drawn(tmp_path, monkeypatch):
     assert lines == {"system 0": pytest.approx([1, 1.01, 1.02]), "system 1": pytest.approx([0.9, 0.91, 0.92])}
 
 
-def test_more_systems_than_colours(tmp_path, monkeypatch):
-    bleu, _ = draw(record(systems=13), tmp_path / "lengths.png", monkeypatch)
+def test_more_systems_than_colours():
+    bleu, _ = draw_lengths(record(systems=13)).axes
     assert len({(line.get_color(), line.get_linestyle()) for line in bleu.get_lines()}) == 13
 
 
 def test_a_file_is_written_whole(tmp_path):
-    draw_lengths(record(), tmp_path / "lengths.svg")
+    save_figure(draw_lengths(record()), tmp_path / "lengths.svg")
     assert [file.name for file in tmp_path.iterdir()] == ["lengths.svg"]
     assert (tmp_path / "lengths.svg").stat().st_size > 1000

@@ -1,5 +1,7 @@
 """Pictures show what was read: their images, the names on their axes, what they leave out."""
 
+import os
+
 import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgb
@@ -176,11 +178,26 @@ def test_an_interrupted_file(routing, tmp_path, monkeypatch):
     save_figure(figure, tmp_path / "one.png")
     before = (tmp_path / "one.png").read_bytes()
 
-    def interrupted(path, **options):
-        path.write_bytes(b"half")
+    def interrupted(file, **options):
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(figure, "savefig", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_figure(figure, tmp_path / "one.png")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"one.png": before}
+
+
+def test_no_link_leads_a_figure_elsewhere(routing, tmp_path):
+    """Not where a file is made before it gets its name, whatever that is, nor in its own place."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    for name in ("one.png", ".one.tmp.png", f".one.png.{os.getpid()}.tmp"):
+        (elsewhere / name).write_bytes(b"kept")
+        (folder / name).symlink_to(elsewhere / name)
+    save_figure(draw_sentence(routing)["PAST and FUTURE"], folder / "one.png")
+    assert {file.read_bytes() for file in elsewhere.iterdir()} == {b"kept"}
+    assert not (folder / "one.png").is_symlink()
+    assert (folder / "one.png").read_bytes().startswith(b"\x89PNG")

@@ -1,28 +1,18 @@
 """Learning curves, and BLEU against a field, show what they are given."""
 
 import pytest
-from matplotlib.figure import Figure
 
 from hf_capsule_mt.analysis.figures import COLOURS, LINES, line_style
 from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that are saved."""
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (figures.append(figure), path.touch()))
-    return figures
 
 
 def points(line):
     return list(line.get_xdata()), list(line.get_ydata())
 
 
-def test_learning_curves(drawn, tmp_path):
+def test_learning_curves():
     loss = {"one": {50: [4.0, 6.0], 100: [3.0, 4.0]}, "two": {50: [7.0]}}
-    draw_learning_curves({"training loss": loss, "validation BLEU": {"two": {100: [20.0]}}}, tmp_path / "curves.png")
-    [figure] = drawn
+    figure = draw_learning_curves({"training loss": loss, "validation BLEU": {"two": {100: [20.0]}}})
     left, right = figure.axes
     assert (left.get_ylabel(), right.get_ylabel(), right.get_xlabel()) == (
         "training loss",
@@ -37,11 +27,10 @@ def test_learning_curves(drawn, tmp_path):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
 
 
-def test_a_sweep(drawn, tmp_path):
+def test_a_sweep():
     series = {"few": {4: [21.0, 23.0], 2: [20.0]}, "many": {2: [24.0], 4: [25.0]}}
     how = {"field": "routing_iterations", "title": "A figure", "baseline": ("plain", 19.0), "log": 2}
-    draw_sweep(series, tmp_path / "sweep.png", **how)
-    [axes] = drawn[0].axes
+    [axes] = draw_sweep(series, **how).axes
     lines = {line.get_label(): line for line in axes.get_lines()}
     few, many = (container.lines for container in axes.containers)
     assert points(few[0]) == ([2, 4], [20.0, 22.0])

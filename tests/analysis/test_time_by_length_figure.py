@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
-from hf_capsule_mt.analysis.figures import check_figure_file
+from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
 from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 from hf_capsule_mt.records import Measurement, TimeByLengthRecord, read
 
@@ -28,11 +27,8 @@ def record():
     return replace(stored, settings=replace(stored.settings, lengths=LENGTHS), medians=medians, exponents=exponents)
 
 
-def test_what_is_drawn(record, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
-    draw_time_by_length(record, tmp_path / "growth.png")
-    panels = drawn[0].axes
+def test_what_is_drawn(record):
+    panels = draw_time_by_length(record).axes
     assert [axes.get_title() for axes in panels] == ["One update", "Greedy decoding"]
     for axes in panels:
         lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()}
@@ -43,15 +39,12 @@ def test_what_is_drawn(record, tmp_path, monkeypatch):
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
-def test_every_row_is_drawn(record, tmp_path, monkeypatch):
+def test_every_row_is_drawn(record):
     rows = [f"row {number}" for number in range(8)]
     record.settings.methods[:] = rows
     medians = [Measurement(row, "decoding", 32, 1.0) for row in rows]
     record = replace(record, exponents={"decoding": dict.fromkeys(rows, 1.0)}, medians=medians)
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: (drawn.append(figure), path.touch()))
-    draw_time_by_length(record, tmp_path / "growth.png")
-    lines = drawn[0].axes[0].get_lines()
+    lines = draw_time_by_length(record).axes[0].get_lines()
     assert [line.get_label() for line in lines] == [f"{row} (exponent 1.00)" for row in rows]
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
 
@@ -59,7 +52,7 @@ def test_every_row_is_drawn(record, tmp_path, monkeypatch):
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_formats(record, tmp_path, ending):
     for name in ("one", "two"):
-        draw_time_by_length(record, tmp_path / f"{name}{ending}")
+        save_figure(draw_time_by_length(record), tmp_path / f"{name}{ending}")
     files = sorted(tmp_path.iterdir())
     assert [file.name for file in files] == [f"one{ending}", f"two{ending}"]
     assert files[0].stat().st_size > 1000
