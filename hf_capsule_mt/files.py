@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -79,13 +79,13 @@ def _replaced(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
     temporaries = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
     try:
         with ExitStack() as stack:
-            files = (io.BufferedWriter(_Temporary(*both)) for both in zip(temporaries, paths))
+            files = (io.BufferedWriter(_temporary(*both)) for both in zip(temporaries, paths))
             yield [stack.enter_context(file) for file in files]
         # A new file beside an old one would look like a pair.
         for path in paths[1:]:
             path.unlink(missing_ok=True)
         for temporary, path in zip(temporaries, paths):
-            with _naming(path):
+            with naming(path):
                 os.replace(temporary, path)
     finally:
         for temporary in temporaries:
@@ -93,47 +93,60 @@ def _replaced(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
                 temporary.unlink()
 
 
-class _Temporary(io.FileIO):
-    """A new file at `temporary`, whose errors name `path`."""
+def _temporary(temporary: Path, path: Path) -> "_NamedFile":
+    """Return a new file at `temporary`, whose errors name `path`."""
+    # A link that somebody laid here would lead the bytes to another file.
+    with naming(path):
+        temporary.unlink(missing_ok=True)
+    return _NamedFile(path, temporary, "xb")
 
-    def __init__(self, temporary: Path, path: Path) -> None:
+
+class _NamedFile(io.FileIO):
+    """A file at `place` to write, whose errors name `path`; a symbolic link is not followed."""
+
+    def __init__(self, path: Path, place: Path, mode: str) -> None:
         self._path = path
-        with _naming(path):
-            # A link that somebody laid here would lead the bytes to another file.
-            temporary.unlink(missing_ok=True)
-            super().__init__(temporary, "xb")
+        with naming(path):
+            super().__init__(place, mode, opener=lambda file, flags: os.open(file, flags | os.O_NOFOLLOW, 0o666))
 
     def write(self, data: bytes) -> int:
-        with _naming(self._path):
+        with naming(self._path):
             return super().write(data)
 
+    def truncate(self, size: int | None = None) -> int:
+        with naming(self._path):
+            return super().truncate(size)
+
     def close(self) -> None:
-        with _naming(self._path):
+        with naming(self._path):
             super().close()
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Let errors name a file that is known, in the place of the temporary one."""
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the system name `path`, which is being written.
+
+    Raises:
+        OSError: in the place of one that the block raises.
+    """
     try:
         yield
     except OSError as error:
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def open_to_append(path: Path) -> IO[str]:
-    """Open a file to append text to, made if it is not there.
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file to append to, made if it is not there; the file's errors name it.
 
     Raises:
         OSError: if it cannot be opened, or is a symbolic link, which would lead what is written elsewhere.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        return io.BufferedWriter(_NamedFile(path, path, "ab"))
     except OSError as error:
         if path.is_symlink():
             raise OSError(f"{path} is a symbolic link, which is not followed here; remove it") from error
         raise
-    return open(descriptor, "a", encoding="utf-8")
 
 
 def check_empty(path: Path) -> None:

@@ -8,7 +8,7 @@ from threading import Timer
 import pytest
 from filelock import FileLock
 
-from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, locked_file, replaced_file
+from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, locked_file, open_to_append, replaced_file
 
 
 def test_hashes(tmp_path):
@@ -45,6 +45,15 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, limited_size, name, si
     ):
         file.write(os.urandom(size))
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("act", [lambda file: file.write(bytes(5_000)), lambda file: file.truncate(5_000)])
+def test_a_file_that_cannot_be_appended_to_is_named(tmp_path, limited_size, act):
+    with (
+        pytest.raises(OSError, match=f"^{tmp_path / 'text'} cannot be written: File too large$"),
+        open_to_append(tmp_path / "text") as file,
+    ):
+        act(file)
 
 
 def test_a_file_that_cannot_be_made_is_named(tmp_path):

@@ -18,7 +18,7 @@ Found: TypeAlias = str | dict[str, Any]
 
 
 class Journal:
-    """Appends one process's translations, a batch at a time."""
+    """Appends one process's translations, a batch at a time; an OSError that it raises names the journal."""
 
     def __init__(self, output_file: Path, process: int, header: Mapping[str, Any]) -> None:
         self._path = Path(f"{output_file}.partial.{process}.jsonl")
@@ -37,13 +37,13 @@ class Journal:
         """Keep a batch's translations by index."""
         if self._header is not None:
             # An interrupted run may have left half a line.
-            self._file.write("\n")
+            self._file.write(b"\n")
             self._append({"header": self._header})
             self._header = None
         self._append(translations)
 
     def _append(self, entry: Mapping) -> None:
-        self._file.write(json.dumps(entry) + "\n")
+        self._file.write(json.dumps(entry).encode() + b"\n")
         self._file.flush()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.data.segments import text_bytes
-from hf_capsule_mt.files import open_to_append, read_json, replace_text, replaced_file
+from hf_capsule_mt.files import naming, open_to_append, read_json, replace_text, replaced_file
 
 from .journal import Found, check_header, read_journals, remove_journals
 
@@ -74,7 +74,11 @@ class PartialOutput:
         return read_journals(self._output_file, header)
 
     def append(self, header: Mapping[str, Any], lines: Sequence[str], report: Sequence[str] = ()) -> None:
-        """Keep the translations of the next window, and the lines of its report, and forget its journals."""
+        """Keep the translations of the next window, and the lines of its report, and forget its journals.
+
+        Raises:
+            OSError: if they cannot be written; the message names the file.
+        """
         sizes = {}
         for (name, path), new in zip(self._texts.items(), (lines, report)):
             text = text_bytes(new, self._files[name])
@@ -82,9 +86,10 @@ class PartialOutput:
             with open_to_append(path) as file:
                 # What an interrupted run wrote without having told of it.
                 file.truncate(self._size(name))
-                file.buffer.write(text)
+                file.write(text)
                 file.flush()
-                os.fsync(file.fileno())
+                with naming(path):
+                    os.fsync(file.fileno())
         self._windows.append({"header": dict(header), **sizes})
         replace_text(self._index, json.dumps({"windows": self._windows}))
         remove_journals(self._output_file)

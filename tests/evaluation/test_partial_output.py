@@ -37,6 +37,16 @@ def test_windows_survive_a_full_disk_at_the_end(tmp_path, monkeypatch, output, r
     assert texts == [b"line 0\nline 1\n", b'{"line": 0}\n{"line": 1}\n']
 
 
+def test_a_text_that_does_not_reach_the_disk_is_named(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(partial_output.os, "fsync", full)
+    with pytest.raises(OSError, match=f"^{tmp_path}/out.de.partial cannot be written: No space left on device$"):
+        PartialOutput(tmp_path / "out.de").append(header(0), ["line 0"])
+    assert not PartialOutput(tmp_path / "out.de").has(header(0))
+
+
 @pytest.fixture
 def interrupted(tmp_path):
     """The output file of a run that ended behind its first window."""

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
-from hf_capsule_mt.cli import average_checkpoints, distill, train
+from hf_capsule_mt.cli import average_checkpoints, distill, train, translate
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
 OPTIONS = {"method": "transformer", "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
@@ -56,7 +56,7 @@ def error_of(capsys, command, words):
     with pytest.raises(SystemExit) as stop:
         command.main(list(map(str, words)))
     assert stop.value.code == 2
-    return capsys.readouterr().err.rpartition("\nerror: ")[2]
+    return f"\n{capsys.readouterr().err}".rpartition("\nerror: ")[2]
 
 
 def up_to(checkpoint, name):
@@ -108,3 +108,20 @@ def test_averaging_and_distilling(corpus, whole, disk, capsys):
     (room / "filler").unlink()
     distill.main(list(map(str, words)))
     assert {path.name for path in room.iterdir()} == {"out.tsv", "out.tsv.manifest.json"}
+
+
+# The pages that are free: a finished batch takes one, and then the lines of the window, and what tells of it.
+@pytest.mark.parametrize(("pages", "name"), [(0, ".partial.0.jsonl"), (1, ".partial"), (2, ".partial.json")])
+def test_in_translating(corpus, tmp_path, disk, capsys, pages, name):
+    room = disk(16 * 4096)
+    (room / "filler").write_bytes(bytes((16 - pages) * 4096))
+    source, _ = files(corpus, "validation")
+    words = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", 1, "--input_file", source, "--output_file"]
+    message = error_of(capsys, translate, [*words, room / "out"])
+    assert message == f"{room}/out{name} cannot be written: No space left on device\n"
+    assert not (room / "out").exists()
+    (room / "filler").unlink()
+    for file in (room / "out", tmp_path / "whole"):
+        translate.main(list(map(str, [*words, file])))
+    assert {path.name for path in room.iterdir()} == {"out"}
+    assert (room / "out").read_bytes() == (tmp_path / "whole").read_bytes()
