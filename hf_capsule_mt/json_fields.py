@@ -1,8 +1,9 @@
-"""Dataclasses to and from JSON, by the annotations of their fields.
+"""Dataclasses to and from JSON, by the annotations of their fields, and fields that are given as `name=value`.
 
 JSON may have more fields than a dataclass, if this has a dictionary `others` to keep them in.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
@@ -63,3 +64,14 @@ def _decode_fields(kind: type, values: Mapping[str, Any], name: str) -> dict[str
         raise ValueError(f"has {', '.join(f'{prefix}{each}' for each in others)}, of which nothing is known")
     found = {each: decode(hints[each], values[each], f"{prefix}{each}") for each in known if each in values}
     return {**found, "others": others} if is_open else found
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `name=value`, where the value is JSON or plain text; raise a ValueError without an equals sign."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ValueError(f"config_overrides has {text!r}; write name=value")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

@@ -3,6 +3,8 @@
 A record is a file with a JSON object that has its `kind`, its `version`, and its fields.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -10,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .environment import Environment
 from .files import read_json, write_json
-from .json_fields import decode, encode
+from .json_fields import decode, encode, parse_override
 
 VERSION = 2
 """Version of the records that are written and read."""
@@ -288,6 +290,32 @@ class SpeedRecord(Record):
     results: dict[str, Comparison]
     decoders: dict[str, Decoders] = field(default_factory=dict)
     environment: Environment
+
+    def row_of(self, method: str | None, overrides: Sequence[str], size: str, parameters: int) -> Comparison | None:
+        """Return the comparison of a model with a plain one; None if there is none.
+
+        Args:
+            method: of the model.
+            overrides: fields of its configuration, as name=value, in any order, text with JSON's quotes or without.
+            size: of its preset.
+            parameters: how many it has.
+
+        Raises:
+            ValueError: if an override is no name=value.
+        """
+        wanted = method, dict(map(parse_override, overrides))
+        for row, found in self.results.items():
+            name, own = split_row(row)
+            fields = dict(map(parse_override, [*self.settings.config_overrides, *own]))
+            if (name, fields) == wanted and (self.settings.size, found.parameters) == (size, parameters):
+                return found
+        return None
+
+
+def split_row(row: str) -> tuple[str, list[str]]:
+    """Split a row of a benchmark, "METHOD NAME=VALUE ...", into the method and the overrides."""
+    method, *overrides = re.split(r"\s+(?=\w+=)", row.strip())
+    return method, overrides
 
 
 @dataclass(frozen=True)

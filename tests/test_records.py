@@ -1,6 +1,7 @@
 """Records are read as they were written, and what is none is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,29 @@ KINDS = {
 }
 FILES = {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"multi30k_*{part}*.json"))}
 FILES |= {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"{part}*.json"))}
+
+
+@pytest.mark.parametrize(
+    ("row", "of_all", "overrides", "found"),
+    [
+        ("em-routing", [], [], True),
+        ("em-routing", [], ["routing_iterations=1"], False),
+        ("em-routing routing_iterations=1", [], [], False),
+        ("em-routing routing_iterations=1", [], ["routing_iterations=1"], True),
+        ("em-routing routing_iterations=1", [], ["routing_iterations=2"], False),
+        ("gdr routing_iterations=1", [], ["routing_iterations=1"], False),
+        ("em-routing  a=residual  b=[5, 6] ", [], ["b=[5,6]", 'a="residual"'], True),
+        ("em-routing b=[5]", ['a="residual"', "b=[6]"], ["a=residual", "b=[5]"], True),
+    ],
+)
+def test_the_row_of_a_model_in_a_benchmark(row, of_all, overrides, found):
+    stored = read(SpeedRecord, STORED / "speed_tiny.json")
+    comparison = stored.results["em-routing"]
+    speed = replace(stored, settings=replace(stored.settings, config_overrides=of_all), results={row: comparison})
+    asked = "em-routing", overrides, "tiny", comparison.parameters
+    assert speed.row_of(*asked) == (comparison if found else None)
+    assert speed.row_of(*asked[:2], "base", comparison.parameters) is None
+    assert speed.row_of(*asked[:3], 1) is None
 
 
 @pytest.mark.parametrize("name", FILES)

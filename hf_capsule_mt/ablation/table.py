@@ -187,13 +187,8 @@ def _benchmark(result: Result, speed: Sequence[SpeedRecord]) -> Comparison | Non
     """Return the benchmark of this row, found by method, overrides, size and parameters."""
     run = result.seeds[0].run
     # Not the run's method: a run that starts from another may have none.
-    name = " ".join([result.row.method, *run.model.config_overrides])
-    for record in speed:
-        found = record.results.get(name)
-        same_size = record.settings.size == result.row.size
-        if found is not None and same_size and found.parameters == run.parameters:
-            return found
-    return None
+    of_row = result.row.method, run.model.config_overrides, result.row.size, run.parameters
+    return next(filter(None, (record.row_of(*of_row) for record in speed)), None)
 
 
 def _machines(results: Sequence[Result]) -> str:

@@ -1,14 +1,14 @@
 """Options of the commands that measure speed: which models, of which size, on which device."""
 
 import argparse
-import re
 from collections.abc import Sequence
 
 import torch
 from transformers import PreTrainedConfig
 
 from hf_capsule_mt.configuration import preset_config
-from hf_capsule_mt.training.arguments import parse_override
+from hf_capsule_mt.json_fields import parse_override
+from hf_capsule_mt.records import split_row
 
 from .device import usable_device
 
@@ -40,7 +40,7 @@ def configs_of_rows(args: argparse.Namespace) -> dict[str, PreTrainedConfig]:
         raise ValueError(f"--vocab_size is {args.vocab_size}; it must be at least 4, for three are special tokens")
     configs = {}
     for row in args.methods:
-        method, *own = re.split(r"\s+(?=\w+=)", row.strip())
+        method, own = split_row(row)
         overrides = dict(parse_override(text) for text in [*args.config_overrides, *own])
         if "vocab_size" in overrides:
             raise ValueError("config_overrides has 'vocab_size'; give it as --vocab_size")

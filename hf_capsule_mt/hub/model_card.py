@@ -233,11 +233,12 @@ def _row(result: EvalResult) -> dict[str, str]:
 
 def _speeds(record: RunRecord, speed: SpeedRecord) -> Comparison:
     """Return the row of this model in a benchmark."""
-    method, size = record.model.method, record.model.size or "base"
-    result = speed.results.get(method)
-    if result is None or speed.settings.size != size or result.parameters != record.parameters:
+    model, size = record.model, record.model.size or "base"
+    result = speed.row_of(model.method, model.config_overrides, size, record.parameters)
+    if result is None:
+        row = " ".join([str(model.method), *model.config_overrides])
         raise ValueError(
-            f"the speed record has no row {method!r} of size {size!r} with {record.parameters:,} parameters; give "
+            f"the speed record has no row {row!r} of size {size!r} with {record.parameters:,} parameters; give "
             f"what {speed.COMMAND} wrote for this model"
         )
     return result

@@ -1,7 +1,6 @@
 """The options of `hf-capsule-mt train`, in three groups: model, data, training."""
 
 import glob
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from transformers.hf_argparser import HfArg
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
+from hf_capsule_mt.json_fields import parse_override
 
 
 @dataclass
@@ -85,17 +85,6 @@ class ModelArguments:
     def config_fields(self) -> dict[str, Any]:
         """Return the fields of the model's configuration that the command line sets."""
         return {"label_smoothing": self.label_smoothing, **dict(parse_override(text) for text in self.config_overrides)}
-
-
-def parse_override(text: str) -> tuple[str, Any]:
-    """Split `name=value`, where the value is JSON or plain text; raise a ValueError without an equals sign."""
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise ValueError(f"config_overrides has {text!r}; write name=value")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 @dataclass

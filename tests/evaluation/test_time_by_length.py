@@ -8,8 +8,8 @@ from tiny_run import SMALL
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.evaluation import time_by_length
 from hf_capsule_mt.evaluation.time_by_length import fit_exponent, measure_time_by_length, medians_of
+from hf_capsule_mt.json_fields import parse_override
 from hf_capsule_mt.records import Measurement
-from hf_capsule_mt.training.arguments import parse_override
 
 FIELDS = {**dict(map(parse_override, SMALL)), "vocab_size": 20}
 

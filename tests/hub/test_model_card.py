@@ -238,6 +238,16 @@ def test_records_of_something_else(record):
         make_model_card(replace(record, parameters=3_264_521), speed=read(SpeedRecord, RECORDS / "speed_tiny.json"))
 
 
+def test_the_speed_is_that_of_the_same_fields(record):
+    stored = read(SpeedRecord, RECORDS / "speed_tiny.json")
+    speed = replace(stored, results={"em-routing a=1 b=residual": stored.results["em-routing"]})
+    written = changed(record, model={"config_overrides": ['b="residual"', "a=1"]})
+    whole = make_model_card(record, speed=stored).text
+    assert make_model_card(written, speed=speed).text == whole
+    with pytest.raises(ValueError, match="""no row 'em-routing b="residual" a=1' of size 'tiny'"""):
+        make_model_card(written, speed=stored)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
