@@ -21,6 +21,8 @@ from .parser import at_least
 from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
+DEFAULTS = {"max_tokens_per_batch": 4096, "dtype": "auto", "verify": False}
+"""Of the options below, the defaults that are not None."""
 # Precisions that the engine has of its own, over weights in float32.
 _OF_ENGINE = ("bfloat16", "int8")
 
@@ -39,13 +41,13 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     parser.add_argument(
         "--max_tokens_per_batch",
         type=at_least(1),
-        default=4096,
+        default=DEFAULTS["max_tokens_per_batch"],
         help="source tokens, padding included (default: %(default)s)",
     )
     parser.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16", "int8"],
-        default="auto",
+        default=DEFAULTS["dtype"],
         help="precision of decoding; auto (default) is the checkpoint's on a GPU and float32 on a CPU, int8 is the "
         "fast engine's alone, on a CPU",
     )

@@ -43,17 +43,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def check_options(args: argparse.Namespace) -> None:
     """Choose the aligner; raise a ValueError or an OSError if the options cannot be met."""
     # A model that translates may be named with any aligner, or none.
-    of_model = ["model", "revision", "device"] if args.input_file is None else []
+    of_model = ["model", "revision", "device", *decoding.DEFAULTS] if args.input_file is None else []
     of_aligner = {"eflomal": ["alignment_data"], "attention": of_model}
     if not args.adequacy:
         refuse_options(args, ["aligner", *of_aligner["eflomal"]], "--adequacy")
-        refuse_options(args, of_model, "--input_file or --adequacy")
+        refuse_options(args, of_model, "--input_file or --adequacy", decoding.DEFAULTS)
         return
     if len(args.references) > 1:
         raise ValueError(f"--adequacy compares with one translation; --references names {len(args.references)}")
     args.aligner = _aligner(args)
     other = "attention" if args.aligner == "eflomal" else "eflomal"
-    refuse_options(args, of_aligner[other], f"--aligner {other}")
+    refuse_options(args, of_aligner[other], f"--aligner {other}", decoding.DEFAULTS)
     if args.aligner == "attention":
         if args.model is None:
             raise ValueError("--aligner attention needs --model, a translation model of these languages")

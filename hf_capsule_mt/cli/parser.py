@@ -2,8 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 
@@ -39,10 +40,19 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def refuse_options(args: argparse.Namespace, names: Sequence[str], needed: str) -> None:
-    """Raise a ValueError if one of these options, which serve another, is given."""
+def refuse_options(
+    args: argparse.Namespace, names: Sequence[str], needed: str, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Raise a ValueError if one of these options, which serve another, is given.
+
+    Args:
+        args: the options.
+        names: of those that are refused.
+        needed: the option that they serve.
+        defaults: of those whose default is not None.
+    """
     for name in names:
-        if getattr(args, name) is not None:
+        if getattr(args, name) != defaults.get(name):
             raise ValueError(f"--{name} is of use with {needed} alone")
 
 

@@ -238,6 +238,10 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
             "--alignment_data names absent, which is not a",
         ),
         (["--hypotheses", "base", "--model", "model"], "--model is of use with --input_file or --adequacy alone"),
+        (["--hypotheses", "base", "--verify"], "--verify is of use with --input_file or --adequacy alone"),
+        (["--hypotheses", "base", "--dtype", "int8"], "--dtype is of use with --input_file or --adequacy alone"),
+        (["--compare", "base", "good", "--max_tokens_per_batch", "9"], "--max_tokens_per_batch is of use with --i"),
+        ([*ADEQUACY, "--aligner", "eflomal", "--verify"], "--verify is of use with --aligner attention alone"),
     ],
 )
 def test_mistakes(files, capsys, monkeypatch, options, message):
