@@ -41,6 +41,7 @@ def align_by_attention(
     Raises:
         ValueError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.
     """
+    check_config(model.config)
     limit = source_limit(model.config, tokenizer)
     left = encode_lines(tokenizer, sources, limit)
     right = [tokenize_targets(tokenizer, stream, limit) for stream in streams]
@@ -50,10 +51,9 @@ def align_by_attention(
     lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
     numbers = [*range(1, len(left) + 1)] * len(right)
     with evaluating(model), attending(model):
-        _check_attention(model)
         for batch in batch_by_tokens(lengths, max_tokens_per_batch, numbers):
             forced = teacher_force(model, *zip(*(pairs[index] for index in batch)), output_attentions=True)
-            attended = attended_positions(_cross_attentions(forced), forced.source_mask)
+            attended = attended_positions(_cross_attentions(model, forced), forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
                 aligned[index] = _alignment(*pairs[index], positions, special)
             if on_batch is not None:
@@ -74,17 +74,12 @@ def _no_attention(config: PreTrainedConfig) -> str:
     )
 
 
-def _check_attention(model: PreTrainedModel) -> None:
-    """Raise a ValueError if the model has no cross-attention."""
-    ends = model.config.eos_token_id
-    word = [ends[0] if isinstance(ends, list) else ends]
-    if not _cross_attentions(teacher_force(model, [word], [word], output_attentions=True)):
+def _cross_attentions(model: PreTrainedModel, forced: TeacherForcedPass) -> list[Tensor]:
+    """Return of each layer the attention of the steps that write targets; raise a ValueError if no layer has any."""
+    found = [weights for weights in getattr(forced.output, "cross_attentions", None) or () if weights is not None]
+    if not found:
         raise ValueError(_no_attention(model.config))
-
-
-def _cross_attentions(forced: TeacherForcedPass) -> list[Tensor]:
-    """Of each layer the attention of the steps that write targets; or none."""
-    return [weights for weights in forced.output.cross_attentions or () if weights is not None]
+    return found
 
 
 def _alignment(

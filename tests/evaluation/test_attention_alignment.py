@@ -52,13 +52,15 @@ def test_batches_give_what_single_sentences_give(kind):
     model, tokenizer = MODELS[kind](), tiny_tokenizer()
     backend = model.config._attn_implementation
     model.train()
-    done = []
+    done, passes = [], []
+    model.base_model.register_forward_hook(lambda *_: passes.append(None))
     found = align_by_attention(model, tokenizer, SOURCES, STREAMS, max_tokens_per_batch=40, on_batch=done.append)
     assert model.training
     assert model.config._attn_implementation == backend
     # Three pairs have a blank side.
     assert sum(done) == 9
     assert len(done) > 1
+    assert len(passes) == len(done)
     model.eval()
     links = 0
     for stream, alignments in zip(STREAMS, found, strict=True):
@@ -72,8 +74,11 @@ def test_batches_give_what_single_sentences_give(kind):
     assert found[1][5].target == (16,) * 6
 
 
-def test_a_model_without_cross_attention():
-    model = of_preset("capsnmt").train()
-    with pytest.raises(ValueError, match="a caps_nmt model has no cross-attention to align words by; use eflomal"):
+@pytest.mark.parametrize("kind", ["caps_nmt", "marian"])
+def test_a_model_without_cross_attention(kind):
+    """Of a family that has none, or of another, whose output has none."""
+    model = of_preset("capsnmt") if kind == "caps_nmt" else tiny_model()
+    model.train().base_model.register_forward_hook(lambda *passed: passed[-1] | {"cross_attentions": None})
+    with pytest.raises(ValueError, match=f"a {kind} model has no cross-attention to align words by; use eflomal"):
         align_by_attention(model, tiny_tokenizer(), SOURCES, STREAMS)
     assert model.training
