@@ -5,6 +5,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from hf_capsule_mt import templates
 from hf_capsule_mt.evaluation.decoders_report import file_report
 from hf_capsule_mt.files import read_json
 from hf_capsule_mt.markdown import table_in_markdown
@@ -40,12 +41,12 @@ def render_page(plan: Plan) -> str:
     `hf-capsule-mt analyze`; and `routed`, the rows that have one.
 
     Raises:
-        ValueError: if the study has no template, no row has records, or a record that the template names is missing.
+        ValueError: if the study has no template, no row has records, a record that the template names is missing, or it
+            cannot be filled.
     """
     study, results = plan.study, results_to_show(plan.study, plan.records)
     if study.page is None:
         raise ValueError(f"the study {study.name!r} has no page; name its template as `page`")
-    template = Path(study.page).read_text(encoding="utf-8")
     speed = read_speed(study)
     # Thousands of samples, which only questions and templates that name a difference need.
     compare = cache(partial(compare_rows, study, results))
@@ -61,7 +62,7 @@ def render_page(plan: Plan) -> str:
     known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
     known["questions"] = [_answered(study, question, compare()) for question in study.questions]
     known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}
-    return _render(template, study=study, **known, **_lookups(plan, compare))
+    return templates.render_page(Path(study.page), study=study, **known, **_lookups(plan, compare))
 
 
 def _lookups(plan: Plan, compare: Callable[[], Sequence[RowComparison]]) -> dict[str, Any]:
@@ -103,13 +104,3 @@ def _answered(study: Study, question: Question, comparisons: Sequence[RowCompari
 def _markdown(table: Table) -> str:
     """Return a table in Markdown; of one without rows, nothing."""
     return table_in_markdown(table) if len(table) > 1 else ""
-
-
-def _render(template: str, **known: Any) -> str:
-    from jinja2 import Environment, StrictUndefined, TemplateError
-
-    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True)
-    try:
-        return environment.from_string(template).render(**known)
-    except TemplateError as error:
-        raise ValueError(f"the template of the page cannot be filled: {error}") from error

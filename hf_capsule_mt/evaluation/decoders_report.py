@@ -5,7 +5,7 @@ from statistics import median
 
 from hf_capsule_mt.markdown import table_in_markdown
 from hf_capsule_mt.records import FileDecodingRecord, Rates, SpeedRecord, read
-from hf_capsule_mt.templates import render
+from hf_capsule_mt.templates import render_page
 
 from .decoders import GENERATE
 from .speed import MEDIAN_LENGTH
@@ -17,8 +17,12 @@ def decoders_page(page: Path) -> str:
     The template has `speed(name)`, `memory(name)` and `on_file(name)`, the tables of the record of that name in the
     folder `records` beside the page; `ratio(name, row, decoder, reference)`, times as fast as another decoder; and
     `has(name, row, decoder)`, whether that was measured.
+
+    Raises:
+        OSError: if the template or a record cannot be read.
+        ValueError: if the template cannot be filled, or names what was not measured.
     """
-    folder = page.parent / "records"
+    template, folder = page.with_name(f"{page.name}.jinja"), page.parent / "records"
 
     def record(name: str) -> SpeedRecord:
         return read(SpeedRecord, folder / f"{name}.json")
@@ -28,11 +32,14 @@ def decoders_page(page: Path) -> str:
         return row in known and decoder in known[row].rates
 
     def ratio(name: str, row: str, decoder: str, reference: str = f"plain {GENERATE}") -> float:
+        for one in (decoder, reference):
+            if not has(name, row, one):
+                raise ValueError(f"{template} asks for {one!r} of {row!r} in {name!r}, which was not measured")
         rates = record(name).decoders[row].rates
         return Rates(rates[reference], rates[decoder]).ratio
 
-    return render(
-        page.with_name(f"{page.name}.jinja"),
+    return render_page(
+        template,
         speed=lambda name: decoders_report(record(name)),
         memory=lambda name: memory_report(record(name)),
         on_file=lambda name: file_report(read(FileDecodingRecord, folder / f"{name}.json")),

@@ -90,6 +90,17 @@ def test_decoders_and_the_page_of_their_records(tmp_path, capsys, monkeypatch):
     text = page.read_text()
     assert text.endswith("\nFalse True False")
     assert all(line in text for line in output.splitlines())
+    mistakes = {
+        "{{ nothing }}": "page.md.jinja cannot be filled: 'nothing' is undefined; correct it",
+        '{{ ratio("small", "none", "generate()") }}': "asks for 'generate()' of 'none' in 'small', which was not meas",
+        '{{ ratio("small", "capsnmt", "generate()") }}': "asks for 'plain generate()' of 'capsnmt' in 'small', which",
+    }
+    for template, message in mistakes.items():
+        (tmp_path / "page.md.jinja").write_text(template)
+        with pytest.raises(SystemExit):
+            main(["--page", str(tmp_path / "page.md")])
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "page.md").exists()
 
 
 def test_the_page_of_decoding_is_made_of_the_stored_records():
