@@ -157,7 +157,8 @@ def _check_earlier(run: _Run) -> None:
     for file in (run.record_file, run.folder / "settings.json"):
         if not file.exists():
             continue
-        found = read_json(file)["settings"]
+        found = read_json(file).get("settings")
+        found = found if isinstance(found, dict) else {}
         for name, value in run.settings.items():
             if found.get(name) != value:
                 raise ValueError(

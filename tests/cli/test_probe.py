@@ -181,6 +181,15 @@ def test_a_record_of_other_settings_is_refused(data_dir, tmp_path, monkeypatch, 
     assert done == ["bigram_shift-base-1"]
 
 
+@pytest.mark.parametrize("record", ["{}", '{"settings": []}'])
+def test_a_record_without_settings_is_refused(data_dir, tmp_path, monkeypatch, capsys, record):
+    done = pretend(monkeypatch)
+    (tmp_path / "bigram_shift-base-1.json").write_text(record)
+    message = refused(capsys, data_dir, tmp_path, "--aggregations", "base", "--seeds", "1", "--tasks", "bigram_shift")
+    assert "bigram_shift-base-1.json is of a run with task None, and now it is 'bigram_shift'; repeat" in message
+    assert not done
+
+
 def test_an_interrupted_run_goes_on_with_the_same_settings(data_dir, tmp_path, monkeypatch, capsys):
     chosen = ["--tasks", "bigram_shift", "--aggregations", "base", "--seeds", "1", "--epochs", "3"]
     run(data_dir, tmp_path / "whole", *chosen)
