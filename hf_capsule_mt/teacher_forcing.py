@@ -48,16 +48,26 @@ def teacher_force(
     config = model.config
     input_ids, source_mask = pad_rows(sources, config.pad_token_id, model.device)
     words, target_mask = pad_rows(targets, config.pad_token_id, model.device)
-    start = words.new_full((len(words), 1), config.decoder_start_token_id)
     # The head, whose product with the vocabulary is the largest part of a small model's work, says nothing of routing.
     output = model.base_model(
         input_ids=input_ids,
         attention_mask=source_mask.long(),
-        decoder_input_ids=torch.cat([start, words[:, :-1]], dim=1),
+        decoder_input_ids=behind_start(model, words)[:, :-1],
         use_cache=False,
         **options,
     )
     return TeacherForcedPass(output, source_mask, target_mask, input_ids, words)
+
+
+def behind_start(model: PreTrainedModel, words: Tensor) -> Tensor:
+    """Return words `[batch, target]` behind the one that `generate()` starts from, `[batch, 1 + target]`.
+
+    That is the one of the generation config, or of the model's if it has none.
+    """
+    start = model.generation_config.decoder_start_token_id
+    # 0 is a word.
+    start = model.config.decoder_start_token_id if start is None else start
+    return torch.cat([words.new_full((len(words), 1), start), words], dim=1)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
 from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation, RoutedAggregation
 from hf_capsule_mt.modeling.layers.sentence_capsules import SentenceCapsules
-from hf_capsule_mt.teacher_forcing import evaluating, pad_rows, teacher_force
+from hf_capsule_mt.teacher_forcing import behind_start, evaluating, pad_rows, teacher_force
 
 from .corpus import Corpus
 from .routing_kinds import side_of
@@ -125,10 +125,8 @@ class _Batch(NamedTuple):
 
     def loss(self, model: PreTrainedModel) -> float:
         """Return the sum over the target tokens."""
-        start = self.target_ids.new_full((self.lines, 1), model.config.decoder_start_token_id)
-        sequences = torch.cat([start, self.target_ids], dim=1)
         source = {"input_ids": self.source_ids, "attention_mask": self.source_mask.long()}
-        logits = model.force_decode(sequences, False, **source).logits[self.target_mask]
+        logits = model.force_decode(behind_start(model, self.target_ids), False, **source).logits[self.target_mask]
         return F.cross_entropy(logits.float(), self.target_ids[self.target_mask], reduction="sum").item()
 
 

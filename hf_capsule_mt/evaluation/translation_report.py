@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.teacher_forcing import pad_rows
+from hf_capsule_mt.teacher_forcing import behind_start, pad_rows
 
 _MOST_SCORES = 1 << 25
 """Scores of words that are held at a time."""
@@ -92,8 +92,7 @@ def _scores(model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: S
     generation = model.generation_config
     input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
     words, counted = pad_rows(targets, model.config.pad_token_id, model.device)
-    start = words.new_full((len(words), 1), generation.decoder_start_token_id or model.config.decoder_start_token_id)
-    read = torch.cat([start, words[:, :-1]], dim=1)
+    read = behind_start(model, words)[:, :-1]
     logits = model(input_ids=input_ids, attention_mask=mask.long(), decoder_input_ids=read, use_cache=False).logits
     scores = logits.float().log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
     if generation.forced_bos_token_id is not None and words.shape[1] > 1:

@@ -45,6 +45,14 @@ def test_places_and_batches(kind):
     assert loss_a_token(model, corpus) == pytest.approx(together.loss, abs=1e-5)
 
 
+def test_decoding_starts_as_in_generate():
+    model = routed("capsule")
+    corpus = corpus_for(model)
+    loss = measure_worth(model, corpus).loss
+    model.config.decoder_start_token_id = 5
+    assert measure_worth(model, corpus).loss == loss
+
+
 def added_by_hand(model, corpus, module, start=None):
     """A line at a time: what a module returns, or reads from feature `start` on, becomes the mean of other lines."""
 

@@ -7,6 +7,7 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from hf_capsule_mt.evaluation import translation_report
 from hf_capsule_mt.evaluation.translation_report import Judgement, judge, repeated_tokens, sequence_scores
 from hf_capsule_mt.evaluation.translator import with_end, words_before_end
+from hf_capsule_mt.teacher_forcing import teacher_force
 
 
 @pytest.mark.parametrize("most", [1, 1 << 25])
@@ -23,6 +24,18 @@ def test_scores_are_those_of_generate(monkeypatch, most):
     assert any(ends)
     scores = torch.tensor(sequence_scores(model, sources, targets))
     torch.testing.assert_close(scores[ends], found.sequences_scores[ends])
+
+
+@pytest.mark.parametrize(("of_generation", "of_model"), [(0, 5), (None, 0)])
+def test_words_are_read_behind_the_start_of_generate(of_generation, of_model):
+    """Of which 0 is one."""
+    model, pair = tiny_model(), ([[5, 6, 2]], [[7, 8, 2]])
+    assert model.generation_config.decoder_start_token_id == model.config.decoder_start_token_id == 0
+    score, states = sequence_scores(model, *pair), teacher_force(model, *pair).output.last_hidden_state
+    model.generation_config.decoder_start_token_id = of_generation
+    model.config.decoder_start_token_id = of_model
+    assert sequence_scores(model, *pair) == score
+    assert torch.equal(teacher_force(model, *pair).output.last_hidden_state, states)
 
 
 @pytest.mark.parametrize(
