@@ -31,8 +31,6 @@ from hf_capsule_mt.evaluation.translator import (
     batch_by_tokens,
     encode_lines,
     generate_batches,
-    with_end,
-    words_before_end,
 )
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.marked_segments import marked_segments
@@ -98,9 +96,9 @@ def translations(
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], TOKENS_PER_BATCH)
     found = {}
-    for batch, generated in generate_batches(model, encoded, batches, num_beams=num_beams):
-        for index, row, pair in zip(batch, generated.tolist(), words_before_end(generated, model.generation_config)):
-            found[index] = [row[0], *with_end(*pair)]
+    for batch, generated, written in generate_batches(model, encoded, batches, num_beams=num_beams):
+        for index, start, each in zip(batch, generated[:, 0].tolist(), written):
+            found[index] = [start, *each.ids]
     for index in range(len(sources)):
         yield found[index], tokenizer.decode(found[index], skip_special_tokens=True)
 

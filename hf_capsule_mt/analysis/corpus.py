@@ -11,8 +11,6 @@ from hf_capsule_mt.evaluation.translator import (
     encode_lines,
     generate_batches,
     tokenize_targets,
-    with_end,
-    words_before_end,
 )
 from hf_capsule_mt.source_limits import source_limit
 
@@ -84,9 +82,9 @@ def translate_corpus(
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     targets = [[] for _ in encoded]
-    for batch, generated in generate_batches(model, encoded, batches, **generate_options):
-        for index, written in zip(batch, words_before_end(generated, model.generation_config), strict=True):
-            targets[index] = with_end(*written)
+    for batch, _, written in generate_batches(model, encoded, batches, **generate_options):
+        for index, each in zip(batch, written, strict=True):
+            targets[index] = each.ids
         if on_batch is not None:
             on_batch(len(batch))
     return _checked(Corpus(encoded, targets, generated=True))

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.translator import encode_lines, encode_text, generate_batches, with_end, words_before_end
+from hf_capsule_mt.evaluation.translator import encode_lines, encode_text, generate_batches
 from hf_capsule_mt.source_limits import source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, teacher_force
 
@@ -71,9 +71,8 @@ def read_sentence(
     limit = source_limit(model.config, tokenizer)
     source_ids = encode_lines(tokenizer, [source], limit)[0]
     if translation is None:
-        _, generated = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
-        [written] = words_before_end(generated, model.generation_config)
-        target_ids = with_end(*written)
+        _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
+        target_ids = written.ids
     else:
         target_ids = encode_text(tokenizer, translation, limit, side="text_target")
     return read_encoded(model, tokenizer, source_ids, target_ids, translation)

@@ -6,14 +6,14 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.attention import AttentionAligner, aligner, cross_attention
+from hf_capsule_mt.attention import aligner, cross_attention
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.documents import Segment
 from hf_capsule_mt.marked_segments import MarkedSegment
 from hf_capsule_mt.teacher_forcing import pad_rows
 
 from .translation_report import judge, sequence_scores
-from .translator import with_end, words_before_end
+from .translator import Written
 
 
 class Finisher:
@@ -38,30 +38,33 @@ class Finisher:
         self._model, self._tokenizer, self._encoded = model, tokenizer, encoded
         self._segments, self._reports = segments, reports
 
-    def __call__(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[str | dict[str, Any]]:
+    def __call__(
+        self, batch: Sequence[int], generated: Tensor, written: Sequence[Written], texts: list[str]
+    ) -> list[str | dict[str, Any]]:
         """Return the translations of a batch, each alone or with what is said of it.
 
         Args:
             batch: indices of the lines.
             generated: token ids, `[batch, length]`.
+            written: their words, and ends.
             texts: as they were decoded.
         """
-        judged = self._judged(batch, generated, texts) if self._reports else None
+        judged = self._judged(batch, written, texts) if self._reports else None
         if self._segments is not None:
-            texts = self._put_back(batch, generated, unbroken(texts, "translations of a batch"))
+            texts = self._put_back(batch, generated, written, unbroken(texts, "translations of a batch"))
         if judged is None:
             return list(texts)
         return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
 
-    def _judged(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[dict[str, Any]]:
-        words, ends = zip(*words_before_end(generated, self._model.generation_config))
+    def _judged(self, batch: Sequence[int], written: Sequence[Written], texts: list[str]) -> list[dict[str, Any]]:
         sources = [self._encoded[index] for index in batch]
-        targets = list(map(with_end, words, ends))
-        scores = sequence_scores(self._model, sources, targets)
-        each = zip(sources, words, ends, texts, scores, strict=True)
-        return [vars(judge(source, row, end is not None, text, score)) for source, row, end, text, score in each]
+        scores = sequence_scores(self._model, sources, [each.ids for each in written])
+        rows = zip(sources, written, texts, scores, strict=True)
+        return [vars(judge(source, each.words, each.end is not None, *rest)) for source, each, *rest in rows]
 
-    def _put_back(self, batch: Sequence[int], generated: Tensor, texts: list[str]) -> list[str]:
+    def _put_back(
+        self, batch: Sequence[int], generated: Tensor, written: Sequence[Written], texts: list[str]
+    ) -> list[str]:
         segments = [self._segments[index] for index in batch]
         marked = [(row, segment) for row, segment in enumerate(segments) if isinstance(segment, MarkedSegment)]
         aligned = [row for row, segment in marked if segment.needs_alignment]
@@ -75,10 +78,7 @@ class Finisher:
         for row, segment in marked:
             align = None
             if row in attention:
-                align = self._aligner(segment, batch[row], generated[row], attention[row])
+                pair = self._encoded[batch[row]], written[row].words
+                align = aligner(attention[row], self._tokenizer, segment.text, *pair)
             finished[row] = segment.put_back(texts[row], align)
         return finished
-
-    def _aligner(self, segment: MarkedSegment, index: int, generated: Tensor, attention: Tensor) -> AttentionAligner:
-        [(words, _)] = words_before_end(generated[None], self._model.generation_config)
-        return aligner(attention, self._tokenizer, segment.text, self._encoded[index], words)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,19 @@ logger = logging.getLogger(__name__)
 
 _TOKENIZED_TOGETHER = 2_000
 """Lines of one call of a tokenizer, which holds much more of each than its tokens."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Words that a model wrote, and what ended them, None if nothing did."""
+
+    words: list[int]
+    end: int | None
+
+    @property
+    def ids(self) -> list[int]:
+        """The words with their end, if they have one."""
+        return self.words if self.end is None else [*self.words, self.end]
 
 
 def translate_lines(
@@ -165,33 +179,31 @@ def translate_batches(
     batches: Iterable[Sequence[int]],
     *,
     max_new_tokens: int | None = None,
-    finish: Callable[[Sequence[int], torch.Tensor, list[str]], Sequence[Any]] | None = None,
+    finish: Callable[[Sequence[int], torch.Tensor, list[Written], list[str]], Sequence[Any]] | None = None,
     **generate_options: Any,
 ) -> Iterator[dict[int, Any]]:
     """Translate encoded lines, yielding after each batch its translations by index.
 
     Args:
         tokenizer: decodes the translations, without special tokens.
-        finish: makes of the indices, the token ids and the texts of a batch what is yielded in the place of the texts.
+        finish: makes what is yielded in the place of the texts, of the indices of a batch, its token ids, what was
+            written and the texts.
 
     The other arguments, and what is raised, are those of [`generate_batches`].
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
-    for batch, generated in generate_batches(model, encoded, batches, **options):
-        texts = decode_words(tokenizer, generated, model.generation_config)
-        yield dict(zip(batch, texts if finish is None else finish(batch, generated, texts), strict=True))
+    for batch, generated, written in generate_batches(model, encoded, batches, **options):
+        texts = decode_words(tokenizer, written)
+        yield dict(zip(batch, texts if finish is None else finish(batch, generated, written, texts), strict=True))
 
 
-def decode_words(tokenizer: PreTrainedTokenizerBase, generated: torch.Tensor, settings: GenerationConfig) -> list[str]:
-    """Return the texts of token ids `[batch, length]` up to their ends, without special tokens."""
-    rows = [words for words, _ in words_before_end(generated, settings)]
-    return tokenizer.batch_decode(rows, skip_special_tokens=True)
+def decode_words(tokenizer: PreTrainedTokenizerBase, written: Iterable[Written]) -> list[str]:
+    """Return the texts of what was written, without special tokens."""
+    return tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
 
 
-def words_before_end(generated: torch.Tensor, settings: GenerationConfig) -> list[tuple[list[int], int | None]]:
-    """Return the words of token ids `[batch, length]` up to their ends, and the end of each, None if it has none; its
-    words are those before the padding then.
-    """
+def words_before_end(generated: torch.Tensor, settings: GenerationConfig) -> list[Written]:
+    """Return the words of token ids `[batch, length]` up to their ends; without an end, those before the padding."""
     eos = settings.eos_token_id
     ends = eos if isinstance(eos, list) else [eos]
     # Transformers fills up with -1 where it knows no end.
@@ -202,17 +214,12 @@ def words_before_end(generated: torch.Tensor, settings: GenerationConfig) -> lis
         words = row[1:]
         length = next((place for place, word in enumerate(words) if word in ends), None)
         if length is not None:
-            rows.append((words[:length], words[length]))
+            rows.append(Written(words[:length], words[length]))
             continue
         while words and words[-1] in filling:
             words.pop()
-        rows.append((words, None))
+        rows.append(Written(words, None))
     return rows
-
-
-def with_end(words: list[int], end: int | None) -> list[int]:
-    """Return a translation of [`words_before_end`] with its end, if it has one."""
-    return words if end is None else [*words, end]
 
 
 def generate_batches(
@@ -224,8 +231,8 @@ def generate_batches(
     engine: str = "fast",
     dtype: str = "float32",
     **generate_options: Any,
-) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-    """Decode encoded lines, yielding each batch with its token ids `[batch, length]`.
+) -> Iterator[tuple[Sequence[int], torch.Tensor, list[Written]]]:
+    """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and what was written by them.
 
     Args:
         model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
@@ -250,7 +257,8 @@ def generate_batches(
             check_words(max(map(max, sources)), model, "put the right one beside the weights")
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             source = _source(model, sources, dtype if fast else None)
-            yield batch, _generate(model, source, torch.tensor(limits), **generate_options, **fast)
+            generated = _generate(model, source, torch.tensor(limits), **generate_options, **fast)
+            yield batch, generated, words_before_end(generated, model.generation_config)
 
 
 def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:

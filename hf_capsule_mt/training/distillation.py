@@ -8,7 +8,6 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from hf_capsule_mt.evaluation.translator import (
     decode_words,
     generate_batches,
     tokenize_lines,
-    with_end,
-    words_before_end,
 )
 from hf_capsule_mt.files import parse_json, read_json, replace_text
 from hf_capsule_mt.json_fields import decode
@@ -139,14 +136,12 @@ def distill(
     results = [Distilled("", f"more than {limit} source tokens") if len(ids) > limit else None for ids in encoded]
     lengths = [0 if result is not None else len(ids) for ids, result in zip(encoded, results)]
     batches = batch_by_tokens(lengths, max_tokens_per_batch, range(first, first + len(sources)))
-    for batch, generated in generate_batches(model, encoded, batches, **options):
-        settings = model.generation_config
-        texts, found = decode_words(tokenizer, generated, settings), words_before_end(generated, settings)
-        likely = [None] * len(batch)
+    for batch, _, written in generate_batches(model, encoded, batches, **options):
+        texts, likely = decode_words(tokenizer, written), [None] * len(batch)
         if scores:
-            likely = sequence_scores(model, [encoded[index] for index in batch], list(starmap(with_end, found)))
-        for index, text, (_, end), score in zip(batch, texts, found, likely, strict=True):
-            results[index] = Distilled(text, _failure(text, end is not None), score)
+            likely = sequence_scores(model, [encoded[index] for index in batch], [each.ids for each in written])
+        for index, text, each, score in zip(batch, texts, written, likely, strict=True):
+            results[index] = Distilled(text, _failure(text, each.end is not None), score)
     return [result or Distilled("", "empty source") for result in results]
 
 

@@ -6,7 +6,7 @@ from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.evaluation import translation_report
 from hf_capsule_mt.evaluation.translation_report import Judgement, judge, repeated_tokens, sequence_scores
-from hf_capsule_mt.evaluation.translator import with_end, words_before_end
+from hf_capsule_mt.evaluation.translator import words_before_end
 from hf_capsule_mt.teacher_forcing import teacher_force
 
 
@@ -18,7 +18,7 @@ def test_scores_are_those_of_generate(monkeypatch, most):
     batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
     options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 40}
     found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
-    targets = [with_end(*written) for written in words_before_end(found.sequences, model.generation_config)]
+    targets = [written.ids for written in words_before_end(found.sequences, model.generation_config)]
     # The end that generate() forces at the limit has the probability of 1 there.
     ends = [len(target) < 40 for target in targets]
     assert any(ends)

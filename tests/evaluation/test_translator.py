@@ -10,6 +10,7 @@ from transformers import GenerationConfig
 from hf_capsule_mt import RNMTConfig
 from hf_capsule_mt.evaluation import translator
 from hf_capsule_mt.evaluation.translator import (
+    Written,
     batch_by_tokens,
     encode_lines,
     encode_text,
@@ -145,17 +146,17 @@ def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):
 )
 def test_what_was_written(sequence, words, end):
     settings = GenerationConfig(eos_token_id=[2, 9], pad_token_id=0)
-    assert words_before_end(torch.tensor([sequence]), settings) == [(words, end)]
+    assert words_before_end(torch.tensor([sequence]), settings) == [Written(words, end)]
+    assert Written(words, end).ids == sequence[1 : len(words) + 1 + (end is not None)]
 
 
 @pytest.mark.parametrize("engine", ["fast", "transformers"])
 def test_a_translation_at_its_limit_has_no_padding(model, tokenizer, engine):
     """Beside a longer one, it is filled up."""
     encoded = encode_lines(tokenizer, make_lines(), 64)
-    [(_, generated)] = generate_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=1)
-    found = words_before_end(generated, model.generation_config)
+    [(_, _, written)] = generate_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=1)
     limits = [2 * len(ids) + 20 for ids in encoded]
-    cut = [len(words) == limit for (words, end), limit in zip(found, limits) if end is None]
+    cut = [len(each.words) == limit for each, limit in zip(written, limits) if each.end is None]
     assert cut
     assert all(cut)
     assert len(set(limits)) > 1
