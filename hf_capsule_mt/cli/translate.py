@@ -265,7 +265,7 @@ def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[i
 
 
 def _merged(done: dict[int, Found], shares: Iterable[dict[int, Found]]) -> dict[int, Found]:
-    return {index: text for share in (done, *shares) for index, text in share.items()}
+    return {index: found for share in (done, *shares) for index, found in share.items()}
 
 
 def _answer(args: argparse.Namespace) -> None:

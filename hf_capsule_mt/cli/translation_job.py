@@ -9,7 +9,7 @@ from regex import Pattern
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.documents import Fits, Segment, cut_document, cut_text
-from hf_capsule_mt.evaluation.journal import Found, text_of
+from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.translation_report import Judgement, report_line
 from hf_capsule_mt.marked_segments import keep_pattern, marked_segments
 
@@ -92,7 +92,7 @@ class Job:
 
     def output(self, translations: dict[int, Found]) -> list[str]:
         """Return the lines of the output, of the translations by index."""
-        texts = [text_of(translations.get(index, "")) for index in range(len(self.encoded))]
+        texts = [translations.get(index, {"text": ""})["text"] for index in range(len(self.encoded))]
         if self.segments is None:
             return unbroken(texts, "translations")
         return "".join(map(Segment.around, self.segments, texts)).removesuffix("\n").split("\n")

@@ -55,9 +55,8 @@ class Worker:
             journal = Journal(self._output_file, state.process_index, job.header)
         translations = {}
         with journal or nullcontext():
-            options = decoding.generate_options(self._args)
-            if job.segments is not None or self._reports:
-                options["finish"] = Finisher(model, tokenizer, job.encoded, job.segments, self._reports)
+            finish = Finisher(model, tokenizer, job.encoded, job.segments, self._reports)
+            options = {"finish": finish, **decoding.generate_options(self._args)}
             for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
                 translations.update(batch)
                 if journal is not None:

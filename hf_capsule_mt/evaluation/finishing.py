@@ -12,6 +12,7 @@ from hf_capsule_mt.documents import Segment
 from hf_capsule_mt.marked_segments import MarkedSegment
 from hf_capsule_mt.teacher_forcing import pad_rows
 
+from .journal import Found
 from .translation_report import judge, sequence_scores
 from .translator import Written
 
@@ -40,8 +41,8 @@ class Finisher:
 
     def __call__(
         self, batch: Sequence[int], generated: Tensor, written: Sequence[Written], texts: list[str]
-    ) -> list[str | dict[str, Any]]:
-        """Return the translations of a batch, each alone or with what is said of it.
+    ) -> list[Found]:
+        """Return the translations of a batch, each with what is said of it, if they are judged.
 
         Args:
             batch: indices of the lines.
@@ -49,11 +50,9 @@ class Finisher:
             written: their words, and ends.
             texts: as they were decoded.
         """
-        judged = self._judged(batch, written, texts) if self._reports else None
+        judged = self._judged(batch, written, texts) if self._reports else [{}] * len(texts)
         if self._segments is not None:
             texts = self._put_back(batch, generated, written, unbroken(texts, "translations of a batch"))
-        if judged is None:
-            return list(texts)
         return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
 
     def _judged(self, batch: Sequence[int], written: Sequence[Written], texts: list[str]) -> list[dict[str, Any]]:

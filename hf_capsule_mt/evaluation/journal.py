@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from hf_capsule_mt.files import open_to_append, parse_json
 
-Found: TypeAlias = str | dict[str, Any]
-"""A translation, or a dictionary that has it as its text, and what a report says of it."""
+Found: TypeAlias = dict[str, Any]
+"""A translation as its `text`, and what a report says of it."""
 
 
 class Journal:
@@ -65,7 +65,7 @@ def read_journals(output_file: Path, header: Mapping[str, Any]) -> dict[int, Fou
                 expected = {name: value for name, value in header.items() if name not in of_window}
                 check_header(journal, entry["header"], expected)
             elif is_known:
-                translations.update({int(index): text for index, text in entry.items()})
+                translations.update({int(index): found for index, found in entry.items()})
     return translations
 
 
@@ -89,13 +89,11 @@ def _parse(line: str) -> dict:
         return {}
     if isinstance(entry.get("header"), dict):
         return entry
-    whole = all(index.isdecimal() and isinstance(text_of(found), str) for index, found in entry.items())
-    return entry if whole else {}
+    return entry if all(index.isdecimal() and _is_found(found) for index, found in entry.items()) else {}
 
 
-def text_of(found: Found) -> str:
-    """Return a translation without what is said of it."""
-    return found.get("text") if isinstance(found, dict) else found
+def _is_found(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("text"), str)
 
 
 def check_header(file: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -180,7 +180,7 @@ def test_a_run_interrupted_in_its_second_window_continues(
         partial.write_text(f"{expected[0]}\n{expected[1]}")
     elif damage.startswith("journals"):
         content = journal.read_text().replace('"window": 1', '"window": 0').splitlines()
-        journal.write_text(f'{content[1]}\n{{"0": "wrong"}}\n')
+        journal.write_text(f'{content[1]}\n{{"0": {{"text": "wrong"}}}}\n')
         shown.pop()
     seen = count_lines(monkeypatch)
     translate(checkpoint, source, target)
@@ -309,7 +309,11 @@ def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, mo
         done.pop()
     # As if another process had done a line.
     journal.with_name("out [1].de.partial.1.jsonl").write_text(
-        content.splitlines()[1] + "\n" + json.dumps({4: expected[4]}) + "\n"
+        content.splitlines()[1] + "\n" + json.dumps({4: {"text": expected[4]}}) + "\n"
+    )
+    # What is no translation is translated again.
+    journal.with_name("out [1].de.partial.2.jsonl").write_text(
+        content.splitlines()[1] + "\n" + json.dumps({2: "wrong"}) + "\n" + json.dumps({0: {"text": 5}}) + "\n"
     )
     seen = count_lines(monkeypatch)
     translate(checkpoint, source, target)
