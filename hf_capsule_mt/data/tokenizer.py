@@ -81,7 +81,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
 
     Raises:
         ValueError: no pad or eos token, another pad or eos id than the config's, a vocabulary that the
-            model's embeddings cannot hold, or targets that do not end in eos.
+            model's embeddings cannot hold, two vocabularies for a model with one, or targets that do not end in eos.
     """
     for name in ("pad_token_id", "eos_token_id"):
         token_id, config_id = getattr(tokenizer, name), getattr(config, name)
@@ -94,6 +94,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
             )
     _check_fits(tokenizer.get_vocab(), config, "vocab_size")
     if getattr(tokenizer, "separate_vocabs", False):
+        if not hasattr(config, "decoder_vocab_size"):
+            raise ValueError(
+                f"{tokenizer.name_or_path or 'The tokenizer'} has one vocabulary for the source and another for the "
+                f"target; {config.model_type} has one for both: make a tokenizer with hf-capsule-mt train_tokenizer, "
+                "or take a method of the Transformer family"
+            )
         _check_fits(tokenizer.target_encoder, config, "decoder_vocab_size")
     if tokenizer(text_target="a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
         raise ValueError(

@@ -13,6 +13,7 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianForConditionalGeneration,
     RNMTForConditionalGeneration,
 )
+from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.configuration import decoding_fields, method_config_class, method_fields
 from hf_capsule_mt.data.tokenizer import check_tokenizer, train_joint_bpe
 from hf_capsule_mt.training.arguments import ModelArguments
@@ -186,6 +187,19 @@ def test_two_vocabularies(tmp_path):
     assert logits(model).shape[-1] == len(tokenizer.target_encoder)
     assert torch.equal(logits(model), logits(parent))
     check_tokenizer(tokenizer, model.config)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("method", ["rnmt", "capsnmt"])
+def test_two_vocabularies_are_refused_for_a_model_with_one(tmp_path, method):
+    marian_tokenizer(tmp_path, separate_vocabs=True).save_pretrained(tmp_path / "two")
+    tokenizer = load_tokenizer(tmp_path / "two")
+    config = from_scratch(method=method, tokenizer=tokenizer).config
+    message = f"two has one vocabulary for the source and another for the target; {config.model_type} has one for both"
+    with pytest.raises(ValueError, match=f"{message}: make a tokenizer with hf-capsule-mt train_tokenizer, or take"):
+        check_tokenizer(tokenizer, config)
+    # As the message says.
+    check_tokenizer(tokenizer, from_scratch("decoder_vocab_size=100", "vocab_size=100", tokenizer=tokenizer).config)
 
 
 def test_own_checkpoint(own):
