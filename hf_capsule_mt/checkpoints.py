@@ -20,12 +20,14 @@ from .modeling.checkpoint_files import (
     ADAPTER,
     CONFIG,
     GENERATION_CONFIG,
+    OTHER_WEIGHTS,
     WEIGHTS_INDEX,
     WHERE,
     check_generation_config,
     check_settings_of,
     check_weight_files,
     check_weight_map,
+    conversion,
     explained_weights,
     first_names,
     misfit,
@@ -94,6 +96,7 @@ def check_folder(folder: str | Path, *parts: str) -> None:
     for part in parts or _PARTS:
         patterns, in_json, remedy = _PARTS[part]
         if not any(file for pattern in patterns for file in folder.glob(pattern)):
+            remedy = (part == "weights" and _conversion(folder)) or remedy
             raise FileNotFoundError(f"{folder} holds no {part} ({' or '.join(patterns)}); {remedy}")
         found = {name: _read_json(folder, name) for name in in_json if (folder / name).is_file()}
         _check_optional_files(folder, part)
@@ -101,6 +104,15 @@ def check_folder(folder: str | Path, *parts: str) -> None:
             _check_shards(folder, found[WEIGHTS_INDEX])
         if _WORDS in found:
             _check_words(folder / _WORDS, found[_WORDS])
+
+
+def _conversion(folder: Path) -> str | None:
+    """Return what to say of a folder whose weights are in pytorch_model.bin alone; None of all others, and of ours."""
+    model_type = _read_json(folder, CONFIG).get("model_type") if (folder / CONFIG).is_file() else None
+    if not (folder / OTHER_WEIGHTS).is_file() or model_type in _OUR_TYPES:
+        return None
+    model = "MarianMTModel" if model_type in (None, "marian") else "AutoModelForSeq2SeqLM"
+    return f"it holds {OTHER_WEIGHTS}; {conversion(folder, model=model)}"
 
 
 def _check_shards(folder: Path, index: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.decoding.families import ADAPTERS
 from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
+from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.weights import verify_weights
 
 from .device import usable_device
@@ -172,7 +173,8 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
             raise
         raise OSError(
             f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
-            "without them may have a conversion: pin the commit of its refs/pr/N; or convert it yourself"
+            "without them may have a conversion: pin the commit of its refs/pr/N; or, if it has "
+            f"{OTHER_WEIGHTS} alone: {conversion(args.model, args.revision, 'AutoModelForSeq2SeqLM')}"
         ) from error
     if of_engine and not (args.dtype in precisions_on(device) and type(model) in ADAPTERS):
         if args.dtype == "int8":

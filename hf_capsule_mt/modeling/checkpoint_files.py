@@ -19,9 +19,18 @@ WEIGHTS_INDEX = "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
+OTHER_WEIGHTS = "pytorch_model.bin"
+"""Weights in a format that runs what it holds."""
 WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 """Arguments of from_pretrained that say where files are."""
 _SHOWN = 8
+
+
+def conversion(checkpoint: object, revision: str | None = None, model: str = "MarianMTModel") -> str:
+    """Return what to say of a checkpoint whose weights are in pytorch_model.bin: how they become safetensors."""
+    where = f"{str(checkpoint)!r}" + ("" if revision is None else f", revision={revision!r}")
+    parts = (f"{name}.from_pretrained({where}).save_pretrained(FOLDER)" for name in (model, "AutoTokenizer"))
+    return f"if you trust whoever made it, convert it: {'; '.join(parts)}"
 
 
 def damaged_weights(checkpoint: object, error: Exception) -> str:

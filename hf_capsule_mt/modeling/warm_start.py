@@ -1,5 +1,6 @@
 """A Marian checkpoint as the start of a model of this family."""
 
+import os
 from collections.abc import Collection
 from typing import Any
 
@@ -10,8 +11,10 @@ from transformers.utils import logging
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .checkpoint_files import (
     GENERATION_CONFIG,
+    OTHER_WEIGHTS,
     check_generation_config,
     check_weight_files,
+    conversion,
     explained_weights,
     find_file,
     first_names,
@@ -46,14 +49,21 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
                 name_or_path, revision=revision, use_safetensors=True, output_loading_info=True, **kwargs
             )
         except OSError as error:
-            raise OSError(
-                f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
-                "pytorch_model.bin alone, and you trust whoever made that file, convert it: "
-                f"MarianMTModel.from_pretrained({name_or_path!r}, revision={revision!r}).save_pretrained(FOLDER)"
-            ) from error
+            raise OSError(_without_safetensors(name_or_path, revision, error)) from error
     _check_whole(name_or_path, report["missing_keys"])
     check_finite(name_or_path, marian.named_parameters())
     return marian
+
+
+def _without_safetensors(name_or_path: str, revision: str, error: OSError) -> str:
+    if not os.path.isdir(name_or_path):
+        return (
+            f"{name_or_path} cannot be loaded from safetensors at revision {revision}: {error} If it has "
+            f"{OTHER_WEIGHTS} alone: {conversion(name_or_path, revision)}"
+        )
+    if find_file(name_or_path, OTHER_WEIGHTS, {}) is not None:
+        return f"{name_or_path} holds {OTHER_WEIGHTS}, and no weights in safetensors; {conversion(name_or_path)}"
+    return f"{name_or_path} cannot be loaded from safetensors: {error}"
 
 
 def _check_whole(name_or_path: str, unfit: Collection[str]) -> None:

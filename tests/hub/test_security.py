@@ -10,7 +10,7 @@ import torch
 from huggingface_hub import HfApi, constants
 from loopback_hub import TOKEN
 from tiny_marian import save_tiny_marian, tiny_tokenizer
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianMTModel
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 import hf_capsule_mt
 from hf_capsule_mt import (
@@ -28,6 +28,7 @@ MODEL_CLASSES = {
     "caps_nmt": CapsNMTForConditionalGeneration,
     "rnmt": RNMTForConditionalGeneration,
 }
+CONVERTED = ("MarianMTModel", "AutoTokenizer")
 SMALL = {"d_model": 16, "encoder_layers": 1, "vocab_size": 29}
 
 
@@ -93,13 +94,23 @@ def test_nor_when_they_are_honest(ours):
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_warm_start_says_how_to_convert(marian, tmp_path):
+def test_how_to_convert_weights(marian, tmp_path, capsys):
     model = MarianMTModel.from_pretrained(marian)
     (marian / "model.safetensors").unlink()
     torch.save(model.state_dict(), marian / "pytorch_model.bin")
-    with pytest.raises(OSError, match=re.escape(f"MarianMTModel.from_pretrained({str(marian)!r}, revision='main')")):
+    parts = (f"{name}.from_pretrained({str(marian)!r}).save_pretrained(FOLDER)" for name in CONVERTED)
+    message = f"if you trust whoever made it, convert it: {'; '.join(parts)}"
+    with pytest.raises(OSError, match=re.escape(message)):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(marian))
+    (tmp_path / "in").write_text("a b\n")
+    arguments = ["--model", marian, "--input_file", tmp_path / "in"]
+    assert f"holds no weights (*.safetensors); it holds pytorch_model.bin; {message}" in fails(
+        translate, arguments, capsys
+    )
     MarianMTModel.from_pretrained(str(marian)).save_pretrained(tmp_path / "converted")
+    AutoTokenizer.from_pretrained(str(marian)).save_pretrained(tmp_path / "converted")
+    arguments[1] = tmp_path / "converted"
+    translate.main([str(argument) for argument in arguments])
     CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(tmp_path / "converted"))
 
 
