@@ -34,7 +34,6 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from ..configuration.checks import check_overrides
 from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.capsule_routing import CapsuleRouting
 from .layers.guided_routing import GuidedContext
@@ -59,7 +58,7 @@ from .outputs import (
 from .portable_model import PortableModel
 from .translation_head import TranslationHead
 from .untied_embeddings import UntiedEmbeddings
-from .warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
+from .warm_start import aggregated_config, check_arguments, is_plain, load_marian_weights, load_plain
 
 
 class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedModel):
@@ -445,7 +444,7 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             OSError: if there is no such model, or its weights are not in safetensors.
         """
         # Before anything is fetched.
-        check_overrides(cls.config_class, config_overrides)
+        check_arguments(cls, marian, config_overrides)
         if not isinstance(marian, PreTrainedModel):
             marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
         elif revision is not None:

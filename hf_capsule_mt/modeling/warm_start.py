@@ -9,6 +9,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrain
 from transformers.utils import logging
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from ..configuration.checks import check_overrides
 from .checkpoint_files import (
     GENERATION_CONFIG,
     OTHER_WEIGHTS,
@@ -27,6 +28,39 @@ from .layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 _ADDED = ("model.encoder.aggregation.", "model.decoder.aggregation.", *GUIDED_PARTS)
 
 logger = logging.get_logger(__name__)
+
+_OF_LOADING = {
+    *("attn_implementation", "cache_dir", "device_map", "force_download", "local_files_only", "low_cpu_mem_usage"),
+    *("max_memory", "offload_folder", "proxies", "subfolder", "token", "trust_remote_code", "use_safetensors"),
+    "variant",
+}
+"""Arguments of from_pretrained that are no fields of a configuration."""
+
+
+def check_arguments(own: type[PreTrainedModel], marian: object, arguments: Collection[str]) -> None:
+    """Check the names of arguments of from_marian, beside `dtype` and `revision`: fields of the configuration of `own`.
+
+    Raises:
+        ValueError: if one is not; it says where an option of loading, or a method's name, belongs.
+    """
+    for name in arguments:
+        if name in _OF_LOADING and isinstance(marian, PreTrainedModel):
+            raise ValueError(f"{name} is an option of loading, but marian is a model, loaded already; leave it out")
+        if name in _OF_LOADING:
+            raise ValueError(
+                f"{name} is an option of loading, and from_marian takes dtype, revision and fields of the "
+                f"configuration; load the parent and give that model: from_marian(MarianMTModel.from_pretrained("
+                f"{str(marian)!r}, {name}=...), ...)"
+            )
+        if name == "method":
+            raise ValueError(
+                "from_marian takes no method: a method's name is for preset_config and train --method; here say "
+                "layer_aggregation='em_routing', head_aggregation=... or guided_routing=..."
+            )
+    try:
+        check_overrides(own.config_class, arguments)
+    except ValueError as error:
+        raise ValueError(f"from_marian takes dtype, revision and fields of the configuration: {error}") from None
 
 
 def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> MarianMTModel:
@@ -83,6 +117,11 @@ def load_plain(
         ValueError: if it is a model of another type, or its weights are not whole or not finite.
         OSError: if there is none, it has no safetensors, or these or its decoding settings are damaged.
     """
+    if os.path.isfile(name_or_path):
+        raise NotADirectoryError(
+            f"{name_or_path} is a file; from_marian takes the folder of a model, such as "
+            f"{os.path.dirname(name_or_path) or '.'}, or its name on the Hub"
+        )
     model_type = PreTrainedConfig.get_config_dict(name_or_path, revision=revision)[0].get("model_type")
     if model_type == own.config_class.model_type:
         plain = own.from_pretrained(name_or_path, dtype=dtype, revision=revision)

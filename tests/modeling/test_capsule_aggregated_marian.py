@@ -1,6 +1,7 @@
 """The model next to Marian, and everything that a Transformers user asks of its forward and backward pass."""
 
 import math
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,7 +24,7 @@ from aggregated_models import (
 from families import MARIAN
 from recurrent_models import recurrent
 from torch.nn import functional as F
-from transformers import MarianModel
+from transformers import MarianModel, MarianMTModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from hf_capsule_mt import (
@@ -227,6 +228,34 @@ def test_warm_start_refuses_other_models(saved, tmp_path):
 def test_warm_start_refuses_overrides(overrides, message):
     with pytest.raises(ValueError, match=message):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), **overrides)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("attn_implementation", "eager"), ("local_files_only", True), ("device_map", "cpu")]
+)
+def test_options_of_loading_are_for_the_parent(option, value, tmp_path):
+    marian().save_pretrained(tmp_path)
+    warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+    remedy = f"from_marian(MarianMTModel.from_pretrained({str(tmp_path)!r}, {option}=...), ...)"
+    with pytest.raises(ValueError, match=f"{option} is an option of loading, .*{re.escape(remedy)}"):
+        warm_start_from(tmp_path, layer_aggregation="em_routing", **{option: value})
+    parent = MarianMTModel.from_pretrained(tmp_path, **{option: value})
+    model = warm_start_from(parent, layer_aggregation="em_routing")
+    assert model.config._attn_implementation == parent.config._attn_implementation
+    with pytest.raises(ValueError, match=f"{option} is an option of loading, but marian is a model, loaded already"):
+        warm_start_from(parent, **{option: value})
+
+
+def test_warm_start_says_what_it_takes(tmp_path):
+    warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+    with pytest.raises(ValueError, match=r"preset_config and train --method; here say layer_aggregation='em_routing'"):
+        warm_start_from("some/name", method="em-routing")
+    with pytest.raises(ValueError, match=r"from_marian takes dtype, revision and fields .*: .* has no field 'xyzzy'"):
+        warm_start_from("some/name", xyzzy=1)
+    marian().save_pretrained(tmp_path)
+    message = f"config.json is a file; from_marian takes the folder of a model, such as {tmp_path}, or its name"
+    with pytest.raises(OSError, match=message):
+        warm_start_from(f"{tmp_path}/config.json")
 
 
 @pytest.mark.parametrize("context", ["all", "own"])
