@@ -17,7 +17,7 @@ from re import Pattern
 from typing import Any
 
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedModel
+from transformers import BatchEncoding, GenerationConfig, PreTrainedModel
 from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
@@ -300,6 +300,8 @@ class TranslationPipeline(ChunkPipeline):
         if "generation_config" in generate_kwargs:
             settings = {name: value for name, value in settings.items() if name == "forced_bos_token_id"}
         options = {**settings, **generate_kwargs}
+        if self._generation_config(options).stop_strings is not None:
+            options.setdefault("tokenizer", self.tokenizer)
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
         words = self.model.generate(**model_inputs, **options)
@@ -320,13 +322,18 @@ class TranslationPipeline(ChunkPipeline):
         """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
         if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
             return False
+        mode = self._generation_config(options).get_generation_mode()
+        return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+
+    def _generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Return what `generate()` would decode with, given these options."""
         config = copy.copy(self.model.generation_config)
         given = options.get("generation_config")
         for fields in ({} if given is None else vars(given), options):
             for name, value in fields.items():
                 if value is not None and hasattr(config, name):
                     setattr(config, name, value)
-        return config.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+        return config
 
     def postprocess(
         self,

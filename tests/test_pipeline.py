@@ -11,6 +11,7 @@ from transformers.generation import BaseStreamer
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.registration import register_translation
 
@@ -92,6 +93,22 @@ def test_streamers_are_heard(translator):
     )
     translator("a b c", streamer=streamer())
     assert len(heard) > 1
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_stop_strings(saved):
+    tokenizer = train_joint_bpe(SENTENCES, 300)
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{**tiny_model().config.to_dict(), "vocab_size": len(tokenizer)})).eval()
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu", max_new_tokens=8)
+    [free] = translator(SENTENCES[0])
+    stop = free["translation_text"][1]
+    options = {} if saved else {"stop_strings": [stop]}
+    model.generation_config.stop_strings = [stop] if saved else None
+    given = {**tokenizer(SENTENCES[0], return_tensors="pt"), **options, "max_new_tokens": 8}
+    [by_hand] = tokenizer.batch_decode(model.generate(**given, tokenizer=tokenizer), skip_special_tokens=True)
+    assert translator(SENTENCES[0], **options) == [{"translation_text": by_hand}]
+    assert len(by_hand) < len(free["translation_text"])
 
 
 def test_an_unknown_engine_is_refused(translator):

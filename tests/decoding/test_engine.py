@@ -14,12 +14,15 @@ from transformers import (
     AttentionInterface,
     LogitsProcessor,
     LogitsProcessorList,
+    MarianConfig,
+    MarianMTModel,
     MaxTimeCriteria,
     StoppingCriteriaList,
 )
-from transformers.generation import EosTokenCriteria
+from transformers.generation import EosTokenCriteria, StopStringCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine, Source, UnsupportedModelError, engine_of, generate, translate_stream
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.decoding.layer_aggregation import layer_aggregation
@@ -340,6 +343,18 @@ def test_other_models_are_refused():
 def test_other_modes_are_refused():
     with pytest.raises(ValueError, match="assisted"):
         ending("marian").generate(**sources(1), max_new_tokens=5, prompt_lookup_num_tokens=2, custom_generate=generate)
+
+
+def test_stop_strings_as_a_criterion():
+    """Beside `custom_generate`, Transformers has no other way to give a tokenizer."""
+    tokenizer = train_joint_bpe(["a b c"], 300)
+    model = MarianMTModel(MarianConfig(**{**ending("marian").config.to_dict(), "vocab_size": len(tokenizer)})).eval()
+    given = {**sources(1), "max_new_tokens": 8}
+    stop = tokenizer.decode(model.generate(**given)[0, 2])
+    criteria = [StopStringCriteria(tokenizer, [stop])]
+    found = model.generate(**given, stopping_criteria=criteria, custom_generate=generate)
+    assert torch.equal(found, model.generate(**given, stop_strings=[stop], tokenizer=tokenizer))
+    assert found.shape[1] < 9
 
 
 @pytest.mark.parametrize("parameterization", ["factored", "joint"])
