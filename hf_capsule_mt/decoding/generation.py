@@ -101,6 +101,7 @@ def translate_stream(
 
     Raises:
         UnsupportedError: before the first sentence is read, if the engine cannot do this.
+        TypeError: where a sentence is read that is no [`Source`].
     """
     engine, prepared = engine_of(model, dtype), []
 

@@ -23,13 +23,16 @@ class Arrivals:
         sources: all sentences, in the order in which they come.
         room: source tokens that can be decoded at a time, those that fill up shorter sentences included. A sentence
             that is longer is decoded alone.
+
+    Raises:
+        TypeError: where a sentence is read that is no [`Source`].
     """
 
     _ENOUGH = 4
     """Sentences come in once one place in so many is free."""
 
     def __init__(self, sources: Iterable[Source], room: int) -> None:
-        self._sources: Iterator[Source] = iter(sources)
+        self._sources = _checked(sources)
         self._room = room
         self._next = next(self._sources, None)
         self._count = 0
@@ -58,3 +61,14 @@ class Arrivals:
     def _has_places(self, longest: int) -> bool:
         places, taken = self._room // longest, len(self._lengths)
         return not taken or (places - taken) * self._ENOUGH >= places > taken
+
+
+def _checked(sources: Iterable[Source]) -> Iterator[Source]:
+    for source in sources:
+        # Not by its class: a checkpoint that carries its source has another.
+        if not all(hasattr(source, name) for name in Source._fields):
+            raise TypeError(
+                f"sources holds a {type(source).__name__}, {source!r:.80}; give "
+                'Source(tokenizer(line)["input_ids"], limit=64)'
+            )
+        yield source

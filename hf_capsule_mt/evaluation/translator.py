@@ -64,7 +64,10 @@ def translate_lines(
     Raises:
         ValueError: if a line has more tokens than a batch may or holds half a character, or for what
             [`generate_batches`] raises it.
+        TypeError: if `lines` is one text.
     """
+    if isinstance(lines, str):
+        raise TypeError(f"lines is one text, {lines!r:.80}; give a list of lines")
     encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     translations = {}

@@ -55,6 +55,14 @@ def test_hundreds_of_sentences(name, option, room):
     check_stream(ending(name), 200, room, **OPTIONS[option])
 
 
+@pytest.mark.parametrize("text", ["A dog.", (4, 5), None])
+def test_what_is_no_sentence_is_refused(text):
+    found = translate_stream(ending("marian"), [Source([4, 5, EOS], 3), text], 64, num_beams=2)
+    message = f"sources holds a {type(text).__name__}, .*; give Source"
+    with pytest.raises(TypeError, match=message):
+        list(found)
+
+
 def test_sentences_are_read_when_there_are_places():
     read = []
 

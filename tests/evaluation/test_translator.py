@@ -76,6 +76,8 @@ def test_blank_lines_are_not_translated(model, tokenizer, monkeypatch):
     assert sorted(index for batch in shown for index in batch) == [1, 3]
     assert translate_lines(model, tokenizer, []) == []
     assert translate_lines(model, tokenizer, ["", " "]) == ["", ""]
+    with pytest.raises(TypeError, match="lines is one text, 'a b'; give a list of lines"):
+        translate_lines(model, tokenizer, "a b")
 
 
 def test_batches_fill_their_budget_and_no_more():
