@@ -9,7 +9,7 @@ from hf_capsule_mt.data.pair_files import check_two_files
 from hf_capsule_mt.data.parallel_text import read_lines
 
 from . import decoding
-from .input import check_input_file
+from .input import check_text_file
 from .output import check_output_file
 from .parser import refuse_options
 from .translate import translate_windows
@@ -37,7 +37,7 @@ def check_options(args: argparse.Namespace) -> None:
         return
     if args.model is None:
         raise ValueError("--input_file needs --model, which translates it; --hypotheses names translations")
-    check_input_file("--input_file", args.input_file)
+    check_text_file("--input_file", args.input_file)
     decoding.check_options(args)
     for file in args.references:
         check_two_files(args.input_file, file, "--input_file and --references")

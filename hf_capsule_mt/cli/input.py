@@ -3,11 +3,30 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hf_capsule_mt.data.pair_files import ending_of_pairs
+
 
 def check_input_file(option: str, path: Path, pipe: bool = False) -> None:
     """Raise a FileNotFoundError unless there is a file at `path`, which `option` names, or a pipe where one will do."""
     if not (path.is_file() or (pipe and path.is_fifo())):
         raise FileNotFoundError(f"{option} names {path}, which is not a file; check the path")
+
+
+def check_text_file(option: str, path: Path) -> None:
+    """Check that there is a file at `path`, which `option` names, and that it is not one of pairs, by its name.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        ValueError: if its name ends as that of a file of pairs, whose lines are more than their sources.
+    """
+    check_input_file(option, path)
+    ending = ending_of_pairs(path)
+    if ending is not None:
+        cut = f": {'' if path.suffix == ending else 'unpacked, '}cut -f1 {path.name}" if ending == ".tsv" else ""
+        raise ValueError(
+            f"{option} names {path}, and a {ending} file holds more than the text to translate; give a text file, one "
+            f"segment a line{cut}"
+        )
 
 
 def files_of_dataset(name: str | None) -> Iterator[Path]:

@@ -47,7 +47,7 @@ from hf_capsule_mt.source_limits import source_limit
 from . import decoding
 from .arrivals import arrivals
 from .errors import report_user_errors
-from .input import check_input_file
+from .input import check_text_file
 from .output import check_distinct, check_output_file
 from .parser import CommandParser, at_least, refuse_options
 from .processes import leave_group_at_exit
@@ -174,7 +174,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.interactive and given:
         raise ValueError(f"--interactive answers lines; leave out {', '.join(given)}")
     if args.input_file is not None:
-        check_input_file("--input_file", args.input_file)
+        check_text_file("--input_file", args.input_file)
     check_output_file(args.output_file)
     check_output_file(args.report)
     outputs = (("--output_file", args.output_file), ("--report", args.report))

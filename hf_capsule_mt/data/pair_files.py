@@ -221,6 +221,12 @@ def _without_compression(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in _COMPRESSIONS else path
 
 
+def ending_of_pairs(path: Path) -> str | None:
+    """Return the ending of a file, that of its compression aside, if it says that its lines are no plain segments."""
+    ending = _without_compression(path).suffix
+    return ending if ending in (*_FORMATS, *_NOT_READ) else None
+
+
 def is_only_read(path: Path) -> bool:
     """Return whether a file is compressed, by its name, as this package reads files and does not write them."""
     return path.suffix in _COMPRESSIONS.keys() - {".gz"}

@@ -138,6 +138,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "in.en"], "--input_file needs --model, which translates it"),
         (["--input_file", "in.en", "--model", "./gone"], "./gone is not a folder"),
         (["--input_file", "gone.en", "--model", "model"], "--input_file names gone.en, which is not a file"),
+        (["--input_file", "in.tsv", "--model", "model"], "in.tsv, and a .tsv file holds more than the text to"),
         (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams: 0 is too small"),
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
         (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "is another file of this"),
@@ -154,6 +155,7 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
     monkeypatch.setattr(evaluate_translation, "translate_windows", None)
     (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
     (tmp_path / "one.en").write_text("a\nb\nc\n")
+    (tmp_path / "in.tsv").touch()
     shutil.copytree(CHECKPOINTS / "caps_nmt", "caps")
     with pytest.raises(SystemExit) as exit_:
         main([*options, "--references", "ref.de"])

@@ -362,6 +362,9 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
     BertConfig().save_pretrained(encoder_only)
     latin = tmp_path / "latin.en"
     latin.write_bytes("a\nä\n".encode("latin-1"))
+    pairs, packed = tmp_path / "in.tsv", tmp_path / "in.jsonl.gz"
+    for file in (pairs, packed):
+        file.touch()
     (tmp_path / "link.en").symlink_to(source)
     capsys.readouterr()
 
@@ -378,6 +381,9 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--model": encoder_only}, "is of type bert, which is not an encoder-decoder"),
         ({"--input_file": tmp_path / "absent.en"}, "absent.en, which is not a file; check the path"),
         ({"--input_file": latin}, "latin.en:2"),
+        ({"--input_file": pairs}, "/in.tsv, and a .tsv file holds more than the text to translate; give a text file, "),
+        ({"--input_file": pairs, "--documents": "en"}, "one segment a line: cut -f1 in.tsv"),
+        ({"--input_file": packed}, "/in.jsonl.gz, and a .jsonl file holds more than the text to translate; give a"),
         ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
         ({"--output_file": tmp_path}, "is a folder; name a file"),
         ({"--output_file": source}, "in.en, which is another file of this command, and would be lost; name another"),
