@@ -187,8 +187,10 @@ def load_config(name: str | Path, revision: str = "main") -> PreTrainedConfig:
         raise ValueError(f"{name}: {CONFIG} cannot be used: {reason:.800}") from error
 
 
-def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str | Path, revision: str = "main", *, option: str | None = None) -> PreTrainedTokenizerBase:
     """Load any tokenizer of Transformers, from a folder or from the Hub at `revision`, without remote code.
+
+    `option` is what a user gave the name as, if errors are to say so.
 
     Raises:
         FileNotFoundError: if the folder holds none.
@@ -209,9 +211,10 @@ def load_tokenizer(name: str | Path, revision: str = "main") -> PreTrainedTokeni
             raise ValueError(
                 f"the tokenizer in {name} cannot be loaded: {' '.join(str(error).split()):.500}"
             ) from error
+        which = f"{str(name)!r} is" if option is None else f"{option} is {str(name)!r}, which is"
         raise ValueError(
-            f"{str(name)!r} is neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the "
-            f"name of one on the Hub: {error}"
+            f"{which} neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the name of one "
+            f"on the Hub: {error}"
         ) from error
 
 

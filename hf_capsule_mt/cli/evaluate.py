@@ -40,6 +40,7 @@ _PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_a
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
+    parser.about_rest = "--hypotheses takes one file, and --compare several, the baseline's first"
     systems = parser.add_mutually_exclusive_group(required=True)
     systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
     systems.add_argument("--input_file", type=Path, help="what --model is to translate, one segment a line")

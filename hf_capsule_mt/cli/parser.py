@@ -11,6 +11,9 @@ from typing import Any
 class NearestOptionParser(argparse.ArgumentParser):
     """A parser that refuses an unknown option before anything else, and names the nearest."""
 
+    about_rest = ""
+    """What to say beside words that no option takes."""
+
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parse as `argparse` does, and leave nothing over."""
         words = list(sys.argv[1:] if args is None else args)
@@ -23,7 +26,7 @@ class NearestOptionParser(argparse.ArgumentParser):
                 self.error(f"unrecognized arguments: {name}" + "".join(f", did you mean {one}?" for one in near))
         namespace, rest = super().parse_known_args(words, namespace)
         if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}")
+            self.error(f"unrecognized arguments: {' '.join(rest)}{self.about_rest and f'; {self.about_rest}'}")
         return namespace, rest
 
 

@@ -108,7 +108,8 @@ def _prepare(
 ) -> tuple[RunRecorder, TranslationTrainer]:
     """Load what the run starts from, and its data."""
     started, environment = time.time(), Environment.here()
-    tokenizer = load_tokenizer(*model_args.tokenizer())
+    option = "model_name_or_path" if model_args.tokenizer_name is None else "tokenizer_name"
+    tokenizer = load_tokenizer(*model_args.tokenizer(), option=option)
     if args.resume_from_checkpoint is not None:
         check_same_tokenizer(args.resume_from_checkpoint, words_hash(tokenizer))
     set_seed(args.seed)

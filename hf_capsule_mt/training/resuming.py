@@ -101,7 +101,7 @@ def _named(value: str) -> Path:
     except FileNotFoundError as error:
         raise ValueError(
             f"resume_from_checkpoint is {value!r}, which holds no trainer_state.json; name the folder of a checkpoint "
-            "that was saved to its end"
+            f"that was saved to its end, or {LAST!r} for the newest of output_dir"
         ) from error
     return Path(value)
 

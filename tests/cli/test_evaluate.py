@@ -192,6 +192,10 @@ def test_as_a_script(files):
     [
         ({"--references": ["SHORT"]}, "SHORT has 1; line i of both must be the same sentence"),
         ({"--references": ["absent.de"]}, "--references names absent.de, which is not a file; check the path"),
+        (
+            {"--hypotheses": ["a", "b"]},
+            "arguments: b; --hypotheses takes one file, and --compare several, the baseline",
+        ),
         ({"--metrics": ["rouge"]}, "unknown metric 'rouge'; there are bleu, chrf, chrf++, ter"),
         ({"--tokenize": ["moses"]}, "unknown tokenizer 'moses'"),
         ({"--output_file": ["no/such/folder/record.json"]}, "create it first"),

@@ -309,7 +309,11 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"label_smoothing": 1}, "label_smoothing is 1.0; allowed are numbers in [0, 1)"),
         ({"label_smoothing_factor": 0.1}, "set label_smoothing in the model's configuration instead"),
         ({"tokenizer_name": None}, "tokenizer_name is missing; make a tokenizer with hf-capsule-mt train_tokenizer"),
-        ({"tokenizer_name": "absent"}, "'absent' is neither a folder with a tokenizer"),
+        ({"tokenizer_name": "absent"}, "tokenizer_name is 'absent', which is neither a folder with a tokenizer"),
+        (
+            {"tokenizer_name": None, "model_name_or_path": "no/model", "size": None},
+            "model_name_or_path is 'no/model', which is neither a folder with a tokenizer",
+        ),
         ({"train_file": "absent.tsv"}, "train_file names absent.tsv, which is not a file"),
         ({"train_file": None}, "give either --train_file or --dataset_name"),
         ({"train_file": None, "dataset_name": "data"}, "dataset_name is 'data'; it needs --source_lang and"),
@@ -319,7 +323,8 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"predict_with_generate": False, "metric_for_best_model": "bleu"}, "predict_with_generate False there is"),
         (
             {"resume_from_checkpoint": "absent"},
-            "'absent', which holds no trainer_state.json; name the folder of a checkpoint that was saved to its end",
+            "'absent', which holds no trainer_state.json; name the folder of a checkpoint that was saved to its end, "
+            "or 'last' for the newest of output_dir",
         ),
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs an --eval_strategy and"),
         ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),
