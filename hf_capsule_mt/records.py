@@ -296,20 +296,26 @@ class SpeedRecord(Record):
 
         Args:
             method: of the model.
-            overrides: fields of its configuration, as name=value, in any order, text with JSON's quotes or without.
+            overrides: fields of its configuration, as name=value, in any order, text with JSON's quotes or without;
+                those of its regularisation, which change no speed, need not be the row's.
             size: of its preset.
             parameters: how many it has.
 
         Raises:
             ValueError: if an override is no name=value.
         """
-        wanted = method, dict(map(parse_override, overrides))
+        wanted = method, _of_speed(overrides)
         for row, found in self.results.items():
             name, own = split_row(row)
-            fields = dict(map(parse_override, [*self.settings.config_overrides, *own]))
+            fields = _of_speed([*self.settings.config_overrides, *own])
             if (name, fields) == wanted and (self.settings.size, found.parameters) == (size, parameters):
                 return found
         return None
+
+
+def _of_speed(overrides: Sequence[str]) -> dict[str, Any]:
+    found = dict(map(parse_override, overrides))
+    return {name: found[name] for name in found if not name.endswith(("dropout", "label_smoothing"))}
 
 
 def split_row(row: str) -> tuple[str, list[str]]:

@@ -64,7 +64,8 @@ def behind_start(model: PreTrainedModel, words: Tensor) -> Tensor:
 
     That is the one of the generation config, or of the model's if it has none.
     """
-    start = model.generation_config.decoder_start_token_id
+    # A model without its head has none.
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
     # 0 is a word.
     start = model.config.decoder_start_token_id if start is None else start
     return torch.cat([words.new_full((len(words), 1), start), words], dim=1)

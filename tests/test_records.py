@@ -36,6 +36,7 @@ FILES |= {path.name: kind for part, kind in KINDS.items() for path in sorted(STO
     [
         ("em-routing", [], [], True),
         ("em-routing", [], ["routing_iterations=1"], False),
+        ("em-routing", [], ["dropout=0.3", "label_smoothing=0"], True),
         ("em-routing routing_iterations=1", [], [], False),
         ("em-routing routing_iterations=1", [], ["routing_iterations=1"], True),
         ("em-routing routing_iterations=1", [], ["routing_iterations=2"], False),

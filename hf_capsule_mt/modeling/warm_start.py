@@ -159,7 +159,9 @@ def added_weights(model: PreTrainedModel) -> set[str]:
     """Return the names of the weights that a model has and its parent, a plain model of its family, has not."""
     projections = _output_projections(model)
     names = {name for name, _ in model.named_parameters()}
-    beginnings = (*_ADDED, *(f"{name}." for name in projections))
+    # What aggregates a sentence is in no parent's place.
+    layers = _ADDED if hasattr(model.config, "layer_aggregation") else GUIDED_PARTS
+    beginnings = (*layers, *(f"{name}." for name in projections))
     return {name for name in names if name.startswith(beginnings)}.difference(*projections.values())
 
 

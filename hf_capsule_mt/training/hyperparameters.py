@@ -18,15 +18,24 @@ _ADDED = "added_learning_rate"
 _LOWERING = ("reduce_lr_on_plateau", "greedy")
 
 
-def set_added_rate(optimizer: Optimizer, model: PreTrainedModel, rate: float) -> None:
-    """Give the weights that are added to a parent's a learning rate of their own, in groups of their own.
+def check_added_rate(trainer: Trainer, has_optimizer: bool) -> None:
+    """Check that what is added to the model of a trainer can have a rate of its own.
 
     Raises:
-        ValueError: if a model has none.
+        ValueError: if nothing is, or the trainer does not make the optimizer itself.
     """
+    by = "DeepSpeed" if trainer.is_deepspeed_enabled else "the caller" if has_optimizer else None
+    if by is not None:
+        raise ValueError(f"{_ADDED} is {trainer.args.added_learning_rate}, but {by} makes the optimizer; leave it out")
+    if not added_weights(trainer.model):
+        raise ValueError(
+            f"{_ADDED} is {trainer.args.added_learning_rate}, but nothing is added to a plain model; leave it out"
+        )
+
+
+def set_added_rate(optimizer: Optimizer, model: PreTrainedModel, rate: float) -> None:
+    """Give the weights that are added to a parent's a learning rate of their own, in groups of their own."""
     names = added_weights(model)
-    if not names:
-        raise ValueError(f"added_learning_rate is {rate}, but the model has nothing added to a plain one; leave it out")
     added = {id(weight) for name, weight in model.named_parameters() if name in names}
     groups = []
     for group in optimizer.param_groups:
@@ -76,7 +85,7 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
     if trainer.is_deepspeed_enabled:
         decided, by = _OPTIONS, "DeepSpeed"
     elif schedule in _LOWERING:
-        decided, by = ("learning_rate",), f"lr_scheduler_type {schedule.value}"
+        decided, by = ("learning_rate", _ADDED), f"lr_scheduler_type {schedule.value}"
     else:
         return
     for name in decided:

@@ -84,18 +84,18 @@ def check_no_other_run(
 
     Raises:
         ValueError: if it does; the message names the `settings` that differ from those of the run in the folder; or if
-            the model that the run starts from, `start`, lies there, and would be lost.
+            the model that the run starts from, `start`, is among what would be given up.
     """
     folder = Path(args.output_dir)
     found = files_of_run(folder)
-    if (
-        found
-        and checkpoint is None
-        and start
-        and folder.resolve() in (Path(start).resolve(), Path(start).resolve().parent)
-    ):
-        raise ValueError(f"output_dir is {folder}, where the model lies that training starts from; name another folder")
-    if not found or args.overwrite_output_dir or _is_in(folder, checkpoint):
+    if not found or _is_in(folder, checkpoint):
+        return
+    if args.overwrite_output_dir:
+        if start and Path(start).resolve() in [path.resolve() for path in (folder, *checkpoints(folder))]:
+            raise ValueError(
+                f"overwrite_output_dir is true, and training starts from {start}, which would be deleted; name another "
+                "output_dir"
+            )
         return
     there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)
     raise ValueError(

@@ -36,7 +36,7 @@ from hf_capsule_mt.trainer_state import read_trainer_state
 from .arguments import TranslationTrainingArguments
 from .callbacks import CardCallback, SaveByTheClock, SourceCallback
 from .divergence import DivergenceCheck, check_weights
-from .hyperparameters import check_hyperparameters, own_hyperparameters, set_added_rate
+from .hyperparameters import check_added_rate, check_hyperparameters, own_hyperparameters, set_added_rate
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
@@ -129,6 +129,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
+        if self.args.added_learning_rate is not None:
+            check_added_rate(self, has_optimizer=self.optimizer is not None)
         self._set_signature_columns_if_needed()
         if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
             raise ValueError(
@@ -465,9 +467,9 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """Return the optimizer, with `added_learning_rate` for what is added to a parent's weights."""
-        is_given = self.optimizer is not None
+        is_made = self.optimizer is not None
         optimizer = super().create_optimizer(*args, **kwargs)
-        if self.args.added_learning_rate is not None and not is_given:
+        if self.args.added_learning_rate is not None and not is_made:
             set_added_rate(optimizer, self.model, self.args.added_learning_rate)
         return optimizer
 

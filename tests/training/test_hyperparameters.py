@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from tiny_marian import save_tiny_marian
 from tiny_run import arguments, stop_at, write_corpus
-from transformers import MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.modeling.warm_start import added_weights
 
@@ -37,6 +37,12 @@ def test_what_is_added(marian, output):
     own = {name for name, _ in model.named_parameters()}
     assert added_weights(model) == own - of_parent
     assert added_weights(CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian)) == set()
+
+
+@pytest.mark.parametrize("method", ["capsnmt", "capsnmt-hybrid", "rnmt", "transformer"])
+def test_what_no_parent_lacks_is_not_added(method):
+    config = preset_config(method, "tiny", d_model=16, vocab_size=29)
+    assert added_weights(AutoModelForSeq2SeqLM.from_config(config)) == set()
 
 
 def train(corpus, folder, marian, **options):
@@ -78,15 +84,21 @@ def test_a_resumed_run_keeps_it(corpus, marian, tmp_path, monkeypatch, capsys, c
     ("options", "message"),
     [
         ({"added_learning_rate": 0}, "added_learning_rate is 0.0; it must be more than 0"),
-        ({"added_learning_rate": 1, "method": None}, "added_learning_rate is 1.0, but the model has nothing added to"),
+        (
+            {"added_learning_rate": 1, "method": None},
+            "added_learning_rate is 1.0, but nothing is added to a plain model",
+        ),
         ({"added_learning_rate": 1, "lora_rank": 2, "method": None}, "is 1.0, and lora_rank is 2: adapters alone are"),
         ({"fp16": True}, "fp16 is true, and there is no GPU"),
     ],
 )
 def test_what_is_refused(corpus, marian, tmp_path, capsys, options, message):
+    before = tmp_path / "run" / "checkpoint-1"
+    before.mkdir(parents=True)
     with pytest.raises(SystemExit):
-        train(corpus, tmp_path / "run", marian, **options)
+        train(corpus, tmp_path / "run", marian, **options, overwrite_output_dir=True)
     assert message in capsys.readouterr().err
+    assert before.is_dir()
 
 
 @pytest.mark.parametrize("place", [".", "checkpoint-1"])
@@ -96,5 +108,5 @@ def test_what_training_starts_from_is_not_overwritten(corpus, marian, tmp_path, 
     before = {path: path.read_bytes() for path in start.iterdir() if path.is_file()}
     with pytest.raises(SystemExit):
         train(corpus, tmp_path / "run", start, overwrite_output_dir=True)
-    assert "where the model lies that training starts from; name another folder" in capsys.readouterr().err
+    assert f"training starts from {start.resolve()}, which would be deleted; name another" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
