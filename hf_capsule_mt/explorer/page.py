@@ -66,7 +66,7 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
                     panel = _panel(number)
                 shown = gr.State(True) if number == 0 else compare
                 _connect(load, [button.click, sentence.submit], [name, sentence, shown], panel)
-        compare.input(lambda visible: gr.Column(visible=visible), compare, column, show_progress="hidden")
+        compare.input(lambda visible: gr.update(visible=visible), compare, column, show_progress="hidden")
     bound_queue(page)
     return page
 
@@ -139,18 +139,21 @@ def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) 
 
 
 def _respond(load: Load, name: str | None, sentence: str, title: str | None) -> list[Any]:
-    """Return the new components of a panel, without the picture."""
+    """Return the updates of a panel's components, without the picture."""
     found = answer(load, name, sentence)
     routing = found.routing
     titles = picture_titles(routing) if routing is not None else []
+    problem = f'<div class="problem" role="alert">{escape(found.problem)}</div>'
+    chosen = title if title in titles else next(iter(titles), None)
+    # Not as components: one that is made while another page is being built would join that page.
     return [
-        gr.HTML(f'<div class="problem" role="alert">{escape(found.problem)}</div>', visible=bool(found.problem)),
+        gr.update(value=problem, visible=bool(found.problem)),
         routing.translation if routing else "",
-        gr.Radio(titles, value=title if title in titles else next(iter(titles), None), visible=len(titles) > 1),
-        gr.Markdown(_NO_PICTURE, visible=routing is not None and not titles),
-        gr.Slider(maximum=max(2, len(routing.target_words) if routing else 0), value=1, visible=False),
-        gr.Image(None, visible=False),
-        gr.Markdown(found.architecture, visible=routing is not None),
+        gr.update(choices=titles, value=chosen, visible=len(titles) > 1),
+        gr.update(value=_NO_PICTURE, visible=routing is not None and not titles),
+        gr.update(maximum=max(2, len(routing.target_words) if routing else 0), value=1, visible=False),
+        gr.update(value=None, visible=False),
+        gr.update(value=found.architecture, visible=routing is not None),
         routing,
     ]
 
@@ -164,7 +167,7 @@ def _draw(routing: SentenceRouting | None, title: str | None, step: float | None
     step = max(1, min(int(step), len(routing.target_words)))
     picture = draw_picture(routing, title, step - 1)
     return [
-        gr.Markdown(how_to_read(title), visible=True),
-        gr.Slider(visible=has_steps),
-        gr.Image(picture, alt_text=title, visible=True),
+        gr.update(value=how_to_read(title), visible=True),
+        gr.update(visible=has_steps),
+        gr.update(value=picture, alt_text=title, visible=True),
     ]

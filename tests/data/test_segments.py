@@ -120,8 +120,8 @@ def test_shards_and_journals_hold_breaks(tmp_path):
     shards.write(0, [Distilled(text), Distilled("", text)])
     assert list(shards.read()) == [Distilled(text), Distilled("", text)]
     with Journal(tmp_path / "out", 0, {"a": 1}) as journal:
-        journal.append({3: text})
-    assert read_journals(tmp_path / "out", {"a": 1}) == {3: text}
+        journal.append({3: {"text": text}})
+    assert read_journals(tmp_path / "out", {"a": 1}) == {3: {"text": text}}
 
 
 def test_a_damaged_shard_is_named(tmp_path):
@@ -136,11 +136,19 @@ def test_a_damaged_shard_is_named(tmp_path):
 def test_damaged_batches_of_a_journal_are_translated_again(tmp_path):
     file = tmp_path / "out.partial.0.jsonl"
     with Journal(tmp_path / "out", 0, {"a": 1}) as journal:
-        journal.append({1: "x"})
+        journal.append({1: {"text": "x"}})
     whole = file.read_bytes()
-    for damage in (b"[]\n", b'{"2": 5}\n', b'{"b": "c"}\n', b'{"2": "\xff"}\n', b"[" * 100_000 + b"\n", b"1" * 5000):
+    unreadable = b'{"2": {"text": "\xff"}}\n'
+    for damage in (
+        b"[]\n",
+        b'{"2": "y"}\n',
+        b'{"b": {"text": "y"}}\n',
+        unreadable,
+        b"[" * 100_000 + b"\n",
+        b"1" * 5000,
+    ):
         file.write_bytes(whole + damage)
-        assert read_journals(tmp_path / "out", {"a": 1}) == {1: "x"}
+        assert read_journals(tmp_path / "out", {"a": 1}) == {1: {"text": "x"}}
     # Nobody knows which settings made the batches under a header that is lost.
     file.write_bytes(whole.replace(b'{"header', b'{"heade'))
     assert read_journals(tmp_path / "out", {"a": 1}) == {}
