@@ -32,7 +32,7 @@ logger = logging.get_logger(__name__)
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
-_ONE_TRANSLATION = "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
+_ONE_TRANSLATION = "of a document there is one translation, as text; give num_return_sequences=1 and no return_tensors"
 # What generate() gives to its own loops alone.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 
@@ -127,6 +127,8 @@ class TranslationPipeline(ChunkPipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if engine not in (None, *ENGINES):
             raise ValueError(f"engine is {engine!r}; it must be one of {', '.join(ENGINES)}")
+        if isinstance(generate_kwargs.get("assistant_model"), str):
+            raise ValueError(f"assistant_model is {generate_kwargs['assistant_model']!r}; give the loaded model")
         preprocess = {
             **{"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation, "documents": documents},
             **{"tags": tags, "keep": None if keep is None else keep_pattern(keep)},
@@ -170,7 +172,7 @@ class TranslationPipeline(ChunkPipeline):
     def _check_together(self, options: Mapping[str, Any]) -> None:
         """Raise a ValueError if what is asked for cannot be had together of any text."""
         as_ids = options.get("return_tensors")
-        if options.get("documents") and (as_ids or (options.get("num_return_sequences") or 1) > 1):
+        if options.get("documents") and (as_ids or (self._generation_config(options).num_return_sequences or 1) > 1):
             raise ValueError(_ONE_TRANSLATION)
         if as_ids and (options.get("tags") or options.get("keep") is not None):
             raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
+
+_SWITCHING = RLock()
 
 
 @dataclass(frozen=True)
@@ -91,17 +94,19 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def attending(model: PreTrainedModel) -> Iterator[None]:
-    """With attention that can tell its weights, until the end of the block."""
-    before = model.config._attn_implementation
-    # A recurrent model has no choice.
-    switched = model._supports_sdpa and before != "eager"
-    if switched:
-        model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
+    """With attention that can tell its weights, until the end of the block; in one thread at a time."""
+    # Another thread would switch back in the middle of this one's pass.
+    with _SWITCHING:
+        before = model.config._attn_implementation
+        # A recurrent model has no choice.
+        switched = model._supports_sdpa and before != "eager"
         if switched:
-            model.set_attn_implementation(before)
+            model.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            if switched:
+                model.set_attn_implementation(before)
 
 
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:

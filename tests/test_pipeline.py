@@ -345,6 +345,20 @@ def test_mistakes_with_documents(translator):
                 translator(text, **options)
 
 
+def test_settings_of_the_model_that_ask_for_several(translator, monkeypatch):
+    pytest.importorskip("sentencex")
+    monkeypatch.setattr(translator.model.generation_config, "num_beams", 2)
+    monkeypatch.setattr(translator.model.generation_config, "num_return_sequences", 2)
+    with pytest.raises(ValueError, match="one translation, as text; give num_return_sequences=1 and"):
+        translator(DOCUMENT, documents="en")
+    assert len(translator(DOCUMENT, documents="en", num_return_sequences=1)) == 1
+
+
+def test_the_name_of_an_assistant(translator):
+    with pytest.raises(ValueError, match="assistant_model is 'small'; give the loaded model"):
+        translator("a b", assistant_model="small")
+
+
 def test_half_a_character(translator):
     with pytest.raises(ValueError, match=r"'a \\ud83d b' holds half a character, '\\ud83d', at 2; take it out"):
         translator("a \ud83d b")

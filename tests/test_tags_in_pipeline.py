@@ -1,6 +1,7 @@
 """Tags and what is kept, in `pipeline("translation")`: by the attention of each family, batched or not."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -45,6 +46,14 @@ def test_batches_and_several_translations(translator):
     assert [re.sub("<[^>]*>", "", found["translation_text"]) for found in several] == [
         found["translation_text"] for found in plain
     ]
+
+
+def test_threads(translator):
+    """The kind of attention is the model's, so that one thread changes it for all."""
+    texts = [f"a <b>{word}</b> c" for word in "abcdefgh" * 4]
+    expected = [translator(text, tags=True) for text in texts]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda text: translator(text, tags=True), texts)) == expected
 
 
 def test_a_page_as_a_document(translator):

@@ -27,7 +27,7 @@ class GuidedRoutingFields:
         guided_capsule_dim (`int`, *optional*, defaults to 256):
             Width of one capsule.
         guided_routing_iterations (`int`, *optional*, defaults to 3):
-            Iterations of guided dynamic routing.
+            Iterations of guided dynamic routing; in the first the decoder's state guides nothing.
         bow_loss_weight (`float`, *optional*, defaults to 1.0):
             Weight of the bag-of-words loss; with 0 the model is made without what only that loss needs.
         bca_loss_weight (`float`, *optional*, defaults to 1.0):

@@ -44,13 +44,17 @@ class FiniteScores(LogitsProcessor):
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._name, self._precision = model.name_or_path, str(model.dtype).removeprefix("torch.")
-        self._sum = FiniteSum(model.device)
+        # On the device of the scores, which is not that of weights on disk.
+        self._sum: FiniteSum | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` as they are."""
+        if self._sum is None:
+            self._sum = FiniteSum(scores.device)
         self._sum.add(scores.amax(-1))
         return scores
 
     def check(self) -> None:
         """Raise a ValueError if the best of the scores were not finite in every step."""
-        self._sum.check(self._name, self._precision)
+        if self._sum is not None:
+            self._sum.check(self._name, self._precision)

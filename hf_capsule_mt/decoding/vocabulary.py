@@ -82,28 +82,35 @@ class Vocabulary:
         members = groups + self._places
         return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
 
-    def best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
+    def best(
+        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool = False
+    ) -> Candidates:
         """Return the best continuations.
 
         Args:
             hidden: `[sentences * beams, d]`.
             before: scores of the beams, `[sentences, beams]`.
             count: K.
-            suppressed: words whose probability counts, but which cannot be chosen.
+            suppressed: words which cannot be chosen.
+            renormalizes: whether their probability counts as 0, so that those of the others sum to 1.
         """
         beams = before.shape[1]
         sentences = max(1, _LARGEST // (beams * self._places.shape[0] * self._num_groups))
         if len(before) <= sentences or self.device.type != "cpu":
-            return self._best(hidden, before, count, suppressed)
+            return self._best(hidden, before, count, suppressed, renormalizes)
         parts = zip(hidden.split(sentences * beams), before.split(sentences))
-        found = [self._best(*part, count, suppressed) for part in parts]
+        found = [self._best(*part, count, suppressed, renormalizes) for part in parts]
         return Candidates(*map(torch.cat, zip(*found)))
 
-    def _best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
+    def _best(
+        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
+    ) -> Candidates:
         scores = self._product(hidden)
+        if suppressed is not None and renormalizes:
+            scores.index_fill_(1, suppressed, -torch.inf)
         maxima, log_sums = self._reduce(scores)
         self._note(hidden, log_sums)
-        if suppressed is not None:
+        if suppressed is not None and not renormalizes:
             self._suppress(scores, maxima, suppressed)
         sentences, beams = before.shape
         # As of log-probabilities, but for rounding: the same order within a beam.

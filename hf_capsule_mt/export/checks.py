@@ -116,4 +116,5 @@ def check_translation(model: PreTrainedModel, source: Tensors, encoder: Program,
 
 
 def _greedy(limit: int) -> dict[str, Any]:
-    return {"num_beams": 1, "do_sample": False, "max_new_tokens": limit}
+    one = {"num_return_sequences": 1, "return_dict_in_generate": False}
+    return {"num_beams": 1, "do_sample": False, "max_new_tokens": limit, **one}

@@ -44,6 +44,12 @@ OPTIONS = {
         "max_new_tokens": 11,
         "renormalize_logits": True,
     },
+    # As OPUS-MT's models decode.
+    "renormalized": {
+        **{"num_beams": 6, "bad_words_ids": [[9], [14], [33]], "renormalize_logits": True},
+        **{"forced_eos_token_id": EOS, "max_new_tokens": 12},
+    },
+    "greedy_renormalized": {"bad_words_ids": [[9], [14]], "renormalize_logits": True},
     "greedy_forced": {"forced_bos_token_id": 7, "forced_eos_token_id": EOS, "max_new_tokens": 9},
     "greedy_constrained": {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3, "bad_words_ids": [[9]]},
     "greedy_suppressed": {"min_new_tokens": 4, "suppress_tokens": [5, 37, 69]},

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from transformers.generation import logits_process as hf
 
 from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
 
@@ -30,16 +32,30 @@ def test_candidates(size, with_bias, at_a_time, monkeypatch):
         log_probabilities = logits.log_softmax(-1)
         if suppressed is not None:
             log_probabilities[:, suppressed] = -torch.inf
-        expected = best_of(log_probabilities, before, 8)
-        found = vocabulary.best(hidden, before, 8, suppressed)
-        torch.testing.assert_close(found.scores, expected.scores)
-        certain = expected.scores > -1e8
-        assert torch.equal(found.words[certain], expected.words[certain])
-        assert torch.equal(found.beams[certain], expected.beams[certain])
-        assert (found.words < size).all()
+        for renormalizes in (False, True):
+            wanted = log_probabilities.log_softmax(-1) if renormalizes else log_probabilities
+            expected = best_of(wanted, before, 8)
+            found = vocabulary.best(hidden, before, 8, suppressed, renormalizes)
+            torch.testing.assert_close(found.scores, expected.scores)
+            certain = expected.scores > -1e8
+            assert torch.equal(found.words[certain], expected.words[certain])
+            assert torch.equal(found.beams[certain], expected.beams[certain])
+            assert (found.words < size).all()
     assert torch.equal(vocabulary.best_word(hidden, None), logits.argmax(-1))
     logits[:, 3] = -torch.inf
     assert torch.equal(vocabulary.best_word(hidden, torch.tensor([3])), logits.argmax(-1))
+
+
+def test_probabilities_of_a_sum_of_one_need_no_other_way():
+    """The last thing that is done to scores, unless others act: OPUS-MT's models ask for it."""
+    suppress = hf.SuppressTokensLogitsProcessor([3], device="cpu")
+    found = Constraints([suppress, hf.LogitNormalization()], 9, torch.device("cpu"))
+    assert found.renormalizes
+    assert not found.need_all_scores(1)
+    assert found.suppressed(1).tolist() == [3]
+    penalty = hf.RepetitionPenaltyLogitsProcessor(1.2)
+    assert Constraints([penalty, hf.LogitNormalization()], 9, torch.device("cpu")).need_all_scores(1)
+    assert Constraints([hf.LogitNormalization(), suppress], 9, torch.device("cpu")).need_all_scores(1)
 
 
 def test_scores_far_from_zero():

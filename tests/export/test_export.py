@@ -200,6 +200,13 @@ def test_a_translation_is_compared(monkeypatch):
         check_translation(model, source, own[0], other, 6)
 
 
+def test_a_translation_is_compared_under_settings_for_several():
+    model = model_of("small-rnmt")
+    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
+    model.generation_config.update(num_beams=3, num_return_sequences=2, return_dict_in_generate=True)
+    assert len(check_translation(model, example_source(model, (4,)), *own, 6)) == 1
+
+
 def _fail(*_):
     raise ValueError("logits differ")
 

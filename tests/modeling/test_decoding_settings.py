@@ -37,6 +37,7 @@ def test_a_value_is_refused(fields, message):
         {"exponential_decay_length_penalty": [3, 1.5], "sequence_bias": [[[5, 6], -1.0]], "begin_suppress_tokens": [5]},
         {"repetition_penalty": 1, "encoder_repetition_penalty": 2.0, "temperature": 3, "typical_p": 1.0},
         {"use_cache": False, "early_stopping": "never", "return_dict_in_generate": True},
+        {"suppress_tokens": [], "begin_suppress_tokens": []},
     ],
 )
 def test_a_value_is_allowed(fields):

@@ -6,6 +6,8 @@ from families import logits
 from plug_table import FAMILIES, SHORT, promised
 from transformers import AutoModelForSeq2SeqLM
 
+from hf_capsule_mt.decoding import generate
+
 
 def saved(family, folder):
     model = FAMILIES[family]()
@@ -13,8 +15,8 @@ def saved(family, folder):
     return model
 
 
-def generated(model):
-    return model.generate(**source_batch(), num_beams=2, max_length=6)
+def generated(model, **options):
+    return model.generate(**source_batch(), num_beams=2, max_length=6, **options)
 
 
 @promised('`device_map="auto"`, one device')
@@ -44,6 +46,7 @@ def assert_runs_from_disk(family, share, folder):
     loaded = AutoModelForSeq2SeqLM.from_pretrained(folder / "model", device_map="auto", **limits)
     assert any(parameter.is_meta for parameter in loaded.parameters())
     assert torch.equal(generated(loaded), generated(model))
+    assert torch.equal(generated(loaded, custom_generate=generate), generated(model))
 
 
 @promised("Offload to disk, in part", short=SHORT)
