@@ -134,7 +134,7 @@ class RunRecord(Record):
     data: DataOptions
     training: TrainerOptions
     config: dict[str, Any]
-    """Fields of the model's configuration that differ from the defaults."""
+    """The model's own fields, and those of Transformers that differ from the defaults."""
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
     """Hashes of the text that was read, by side: source and target; of several corpora, of their hashes."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.checkpoints import last_checkpoint
+from hf_capsule_mt.data.pair_files import without_compression
 
 from .results import OF_TRAINING, record_name
 from .study import Row, Study, Test
@@ -238,7 +239,7 @@ class Plan:
         if "source_lang" in data and "target_lang" in data:
             return data["source_lang"], data["target_lang"]
         if len(data.get("train_file", ())) == 2:
-            source, target = (Path(file.removesuffix(".gz")).suffix[1:] for file in data["train_file"])
+            source, target = (without_compression(Path(file)).suffix[1:] for file in data["train_file"])
             if source and target and source != target:
                 return source, target
         return "source", "target"

@@ -99,7 +99,7 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     """
     words = [expand(file, name) for file in files]
     for path in chain(*words):
-        if (ending := _without_compression(path).suffix) in _NOT_READ:
+        if (ending := without_compression(path).suffix) in _NOT_READ:
             raise ValueError(f"{name}: {path} is a {ending} file, which is not read; make it {_ALLOWED}.")
     formats = [file_format(paths[0]) for paths in words]
     texts = [place for place, kind in enumerate(formats) if kind == "text"]
@@ -135,7 +135,7 @@ def _translations(words: Sequence[tuple[Path, ...]], texts: Sequence[int]) -> di
     """Return the place of each translation by that of its sources, of the places that `texts` have among the words."""
     if len(texts) == 2:
         return {texts[0]: texts[1]}
-    endings = {place: _without_compression(words[place][0]).suffix for place in texts}
+    endings = {place: without_compression(words[place][0]).suffix for place in texts}
     if len(set(endings.values())) != 2:
         return {}
     sources = [place for place in texts if endings[place] == endings[texts[0]]]
@@ -144,7 +144,7 @@ def _translations(words: Sequence[tuple[Path, ...]], texts: Sequence[int]) -> di
 
 def _check_names(pairs: Sequence[tuple[Path, Path]], name: str) -> None:
     """Raise a ValueError if a file's name, its ending apart, is that of the other side of another pair."""
-    stems = [tuple(_without_compression(path).stem for path in pair) for pair in pairs]
+    stems = [tuple(without_compression(path).stem for path in pair) for pair in pairs]
     sources, targets = ({stem[side] for stem in stems} for side in (0, 1))
     for (source, target), (stem, other) in zip(pairs, stems):
         if stem != other and (stem in targets or other in sources):
@@ -171,10 +171,10 @@ def _in_order_of(
             f"{name}: {words[0]} and {words[1]} have different numbers of wildcards, so that it is unknown which files "
             "go together; give both the same, or name the files."
         )
-    left = {_without_compression(target): target for target in targets}
+    left = {without_compression(target): target for target in targets}
     found = []
     for source in sources:
-        wanted = _without_compression(_filled(words[1], _matched(words[0], source)))
+        wanted = without_compression(_filled(words[1], _matched(words[0], source)))
         if wanted not in left:
             other = next(iter(left.values()), targets[0])
             raise ValueError(
@@ -214,16 +214,17 @@ def check_two_files(source: Path, target: Path, name: str) -> None:
 
 def file_format(path: Path) -> str:
     """Return the format of a file by its name: text, tsv, jsonl or parquet."""
-    return _FORMATS.get(_without_compression(path).suffix, "text")
+    return _FORMATS.get(without_compression(path).suffix, "text")
 
 
-def _without_compression(path: Path) -> Path:
+def without_compression(path: Path) -> Path:
+    """Return the path without the ending of its compression, if it has one."""
     return path.with_suffix("") if path.suffix in _COMPRESSIONS else path
 
 
 def ending_of_pairs(path: Path) -> str | None:
     """Return the ending of a file, that of its compression aside, if it says that its lines are no plain segments."""
-    ending = _without_compression(path).suffix
+    ending = without_compression(path).suffix
     return ending if ending in (*_FORMATS, *_NOT_READ) else None
 
 

@@ -126,6 +126,15 @@ def _one_column(text: str) -> str:
     return text.replace("\t", " ")
 
 
+def check_dataset_config(dataset_name: str | None, dataset_config_name: str | None) -> None:
+    """Raise a ValueError if there is the name of a configuration without that of a data set."""
+    if dataset_config_name is not None and dataset_name is None:
+        raise ValueError(
+            f"dataset_config_name is {dataset_config_name!r}, and files have no configurations; name the data set as "
+            "dataset_name, or leave it out"
+        )
+
+
 def load_hub_parallel_text(
     dataset_name: str,
     dataset_config_name: str | None,

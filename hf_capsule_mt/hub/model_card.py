@@ -10,6 +10,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
+from hf_capsule_mt.data.pair_files import without_compression
 from hf_capsule_mt.records import Comparison, DataOptions, EvaluationRecord, RunRecord, SpeedRecord
 from hf_capsule_mt.templates import render
 
@@ -23,7 +24,6 @@ VALIDATION = "validation"
 """Name in the place of the reference file where a run was scored on its validation data."""
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
-_FILE_ENDING = re.compile(r"\.([^.]+?)(?:\.gz)?$")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def make_model_card(
 
 
 def _config(record: RunRecord) -> PreTrainedConfig:
-    """Return the whole configuration, of which a record has the fields that differ from the defaults."""
+    """Return the whole configuration, of which a record leaves out defaults of Transformers."""
     fields = dict(record.config)
     model_type = fields.pop("model_type", None)
     if model_type not in CONFIG_MAPPING:
@@ -142,7 +142,15 @@ def _started(record: RunRecord) -> str | None:
 
 
 def _weights(record: RunRecord, details: CardDetails) -> str | None:
-    """Return which of the run's weights they are; None if those of its end."""
+    """Return which of the run's weights they are; None if those of its end, as they are."""
+    decay = record.training.others.get("ema_decay")
+    average = f"an exponential moving average of those of all updates (decay {decay})" if decay else None
+    parts = [part for part in (average, _when(record, details)) if part is not None]
+    return ", ".join(parts) or None
+
+
+def _when(record: RunRecord, details: CardDetails) -> str | None:
+    """Return when in the run the weights were saved; None if at its end."""
     if details.averaged:
         return f"the mean of {', '.join(details.averaged)}"
     has_best = record.training.load_best_model_at_end and record.best_checkpoint is not None
@@ -155,7 +163,7 @@ def _weights(record: RunRecord, details: CardDetails) -> str | None:
 
 def _languages(data: DataOptions, details: CardDetails) -> tuple[str | None, str | None]:
     """Return source and target language, each None if nothing tells."""
-    endings = [match[1] for file in data.train_file if (match := _FILE_ENDING.search(file))]
+    endings = [without_compression(Path(file)).suffix[1:] for file in data.train_file]
     # train.en and train.de, but not train.src and train.tgt.
     told = len(endings) == 2 and endings[0] != endings[1] and all(re.fullmatch("[a-z]{2}", code) for code in endings)
     guesses = endings if told else [None, None]
@@ -233,7 +241,9 @@ def _row(result: EvalResult) -> dict[str, str]:
 
 def _speeds(record: RunRecord, speed: SpeedRecord) -> Comparison:
     """Return the row of this model in a benchmark."""
-    model, size = record.model, record.model.size or "base"
+    model = record.model
+    # Training that goes on from a checkpoint is given no size; the number of parameters tells.
+    size = model.size or ("base" if _started(record) is None else speed.settings.size)
     result = speed.row_of(model.method, model.config_overrides, size, record.parameters)
     if result is None:
         row = " ".join([str(model.method), *model.config_overrides])
@@ -256,5 +266,5 @@ def _without_folder(word: str) -> str:
 
 
 def _without_ending(file: str) -> str:
-    """The file's name without its language and `.gz`."""
-    return _FILE_ENDING.sub("", Path(file).name)
+    """The file's name without its language and the ending of its compression."""
+    return without_compression(Path(file)).stem

@@ -174,6 +174,7 @@ def error_of(arguments, capsys):
         (["--shard_size", "0"], "argument --shard_size: 0 is too small"),
         (["--num_beams", "0"], "argument --num_beams: 0 is too small"),
         (["--dataset_name", "data"], "give either --train_file or --dataset_name"),
+        (["--dataset_config_name", "de-en"], "dataset_config_name is 'de-en', and files have no configurations"),
         (["--train_file", "nowhere.en"], "nowhere.en, which is not a file"),
         (["--output_file", "one"], "name a source and a target file"),
         (["--output_file", "a.en", "a.en"], "name a source and a target file"),

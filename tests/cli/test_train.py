@@ -316,6 +316,7 @@ def check_error(corpus, folder, changes, message, capsys):
         ),
         ({"train_file": "absent.tsv"}, "train_file names absent.tsv, which is not a file"),
         ({"train_file": None}, "give either --train_file or --dataset_name"),
+        ({"dataset_config_name": "de-en"}, "dataset_config_name is 'de-en', and files have no configurations"),
         ({"train_file": None, "dataset_name": "data"}, "dataset_name is 'data'; it needs --source_lang and"),
         ({"validation_file": "absent.tsv"}, "validation_file names absent.tsv, which is not a file"),
         ({"eval_strategy": "epoch"}, "eval_strategy is 'epoch', but there is no --validation_file"),

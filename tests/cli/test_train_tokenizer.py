@@ -80,6 +80,10 @@ def test_refuses_to_overwrite(files, capsys):
             ["--train_file", "train.en", "train.de", "--vocab_size", "100"],
             "vocab_size is 100; it must be at least 259",
         ),
+        (
+            ["--train_file", "train.en", "train.de", "--dataset_config_name", "x"],
+            "dataset_config_name is 'x', and files have no configurations",
+        ),
         (["--dataset_name", "hub"], "--dataset_name hub needs --source_lang and --target_lang"),
         ([], "one of the arguments --train_file --dataset_name is required"),
     ],

@@ -116,6 +116,12 @@ def test_languages(record, names):
     assert "from en to deu" in card.text
 
 
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".xz", ".zst"])
+def test_languages_of_compressed_files(record, ending):
+    named = changed(record, data={"train_file": [f"train.en{ending}", f"train.de{ending}"]})
+    assert make_model_card(named).data.language == ["en", "de"]
+
+
 def test_head_aggregation_is_described(record):
     record.config.update(head_aggregation="simple_routing", head_aggregation_cross_layers=[0, 3])
     text = make_model_card(record).text
@@ -238,6 +244,15 @@ def test_records_of_something_else(record):
         make_model_card(replace(record, parameters=3_264_521), speed=read(SpeedRecord, RECORDS / "speed_tiny.json"))
 
 
+def test_the_speed_of_a_model_that_was_trained_on(record):
+    """It was given no size, and has the parameters of one that was measured."""
+    speed = read(SpeedRecord, RECORDS / "speed_tiny.json")
+    model = {"size": None, "others": {"model_name_or_path": "plain"}}
+    shown = [line for line in make_model_card(record, speed=speed).text.splitlines() if "plain Marian" in line]
+    assert shown
+    assert set(shown) <= set(make_model_card(changed(record, model=model), speed=speed).text.splitlines())
+
+
 def test_the_speed_is_that_of_the_same_fields(record):
     stored = read(SpeedRecord, RECORDS / "speed_tiny.json")
     speed = replace(stored, results={"em-routing a=1 b=residual": stored.results["em-routing"]})
@@ -299,6 +314,13 @@ def test_an_average(record, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--run_record", str(tmp_path / "run_record.json"), "--output_file", str(tmp_path / "README.md")])
     assert "averaging.json names no checkpoints" in capsys.readouterr().err
+
+
+def test_averaged_weights_and_a_rate_of_what_was_added(record):
+    text = make_model_card(changed(record, training={"others": {"ema_decay": 0.999, "added_learning_rate": 0.01}})).text
+    assert "* Weights: an exponential moving average of those of all updates (decay 0.999)\n" in text
+    assert "warm-up 2000; 0.01 for what was added\n* Dropout" in text
+    assert "\n* Weights" not in make_model_card(changed(record, training={"others": {"ema_decay": 0.0}})).text
 
 
 def test_a_checkpoint_of_the_run(record, tmp_path):
