@@ -63,7 +63,6 @@ def file_decoders(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_beams: int
 ) -> dict[str, Callable[[list[str]], list[str]]]:
     """Return what translates lines, by name."""
-    found: dict[str, Callable[[list[str]], list[str]]] = {}
     translate = partial(
         translate_lines,
         model,
@@ -72,8 +71,9 @@ def file_decoders(
         num_beams=num_beams,
         length_penalty=1.0,
     )
-    found: dict[str, Callable[[list[str]], list[str]]]
-    found = {f"engine {precision}": partial(translate, dtype=precision) for precision in PRECISIONS}
+    found: dict[str, Callable[[list[str]], list[str]]] = {
+        f"engine {precision}": partial(translate, dtype=precision) for precision in PRECISIONS
+    }
     if (plain := for_ctranslate2(model)) is not None:
         longest = plain.config.max_position_embeddings - 1
         for precision in ("float32", "int8"):

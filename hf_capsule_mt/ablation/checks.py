@@ -21,7 +21,7 @@ from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
 from .steps import Job, Plan, Step, needs_eflomal
-from .study import SECTIONS, SET_HERE, Figure, Row, Study
+from .study import SECTIONS, SET_HERE, Figure, Row, Study, value_of
 
 
 def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
@@ -147,9 +147,15 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
         if not rows:
             raise ValueError(f"{where}.rows has {pattern!r:.80}; the rows are {', '.join(names)}")
         for row in rows:
+            config = preset_config(row.method, row.size, **row.config).to_dict()
             for axis, name in (("x", figure.x), ("series", figure.series)):
-                if name is not None and not hasattr(preset_config(row.method, row.size), name):
+                if name is not None and name not in config:
                     raise ValueError(f"{where}.{axis} is {name!r:.80}, which {row.method} has not, of {row.name!r:.80}")
+            value = value_of(config, figure.x)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(
+                    f"{where}.x is {figure.x!r:.80}, which is {value!r:.80} of {row.name!r:.80}; it must be a number"
+                )
 
 
 def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep
 from hf_capsule_mt.records import TimeByLengthRecord, read
 
 from .results import Result, mean_and_spread
-from .study import Figure, Study
+from .study import Figure, Study, value_of
 from .table import learning_curve
 
 if TYPE_CHECKING:
@@ -64,12 +64,11 @@ def _series(figure: Figure, results: Sequence[Result]) -> dict[str, dict[float, 
     return series if any(len(points) > 1 for points in series.values()) else None
 
 
-def _field(result: Result, name: str) -> float:
+def _field(result: Result, name: str) -> Any:
     config = result.seeds[0].run.config
     if name not in config:
         raise ValueError(f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure")
-    # Its default, None, stands for the value of d_model.
-    return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
+    return value_of(config, name)
 
 
 def _draw_sweep(figure: Figure, series: Any, results: Sequence[Result]) -> "MatplotlibFigure":

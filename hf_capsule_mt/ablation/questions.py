@@ -22,8 +22,8 @@ class Verdict:
 
 
 CRITERION = (
-    "Yes: with all seeds, a row has at least that much more BLEU than each row it is against, with intervals above 0 "
-    f"and p < {P_VALUE:g}, on every test set. "
+    f"Yes: with all seeds, {_FEWEST_SEEDS} or more, a row has at least that much more BLEU than each row it is "
+    f"against, with intervals above 0 and p < {P_VALUE:g}, on every test set. "
     "No: every row has, against some row that it is against and on some test set, an interval that ends below what is "
     "asked for, with "
     f"{_FEWEST_SEEDS} seeds or more, or with one by {_FAR:g} BLEU or more. Open: runs are missing. Undecided: all was "
@@ -63,10 +63,11 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
         return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
     others = study.compared_with(row, question)
     seeds = min(one.found.seeds for one in own)
-    if len(own) < len(others) * len(study.tests) or seeds < max(_FEWEST_SEEDS, len(row.seeds)):
+    if len(own) < len(others) * len(study.tests) or seeds < len(row.seeds):
         return Verdict("open", ", ".join(_so_far(other, own, len(row.seeds)) for other in others))
     least = min(own, key=lambda one: one.difference)
-    if all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own):
+    is_ahead = all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own)
+    if is_ahead and seeds >= _FEWEST_SEEDS:
         return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each")
     return Verdict("undecided", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
 

@@ -127,6 +127,12 @@ class Figure:
     """Base of a logarithmic axis."""
 
 
+def value_of(config: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a configuration's field, for a figure."""
+    # Its default, None, stands for the value of d_model.
+    return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
+
+
 @dataclass(frozen=True)
 class Question:
     """What the study is to find out by some of its rows."""

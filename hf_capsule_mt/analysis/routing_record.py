@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .statistics import RoutingStatistics
 from .subwords import source_subwords
+from .word_shares import LEAST_COUNT
 
 
 class Table(NamedTuple):
@@ -76,7 +77,8 @@ def routing_tables(record: Mapping[str, Any]) -> list[Table]:
         numbers = [str(number + 1) for number in range(len(capsules))]
         names = record["guided_names"] if name == "guided capsules" else numbers
         tables.append(_shares(name, names, record["routing"][name]["mean_assignment"]))
-        tables.append(_words_of_capsules(name, names, capsules))
+        if any(capsules):
+            tables.append(_words_of_capsules(name, names, capsules))
     if record["past_and_future"] is not None:
         tables.append(_past_and_future(record["past_and_future"]))
     if record["top_5_overlap"] is not None:
@@ -147,7 +149,10 @@ def _words_of_capsules(name: str, names: Sequence[str], capsules: Sequence[Seque
         [one, ", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words)]
         for one, words in zip(names, capsules, strict=True)
     ]
-    note = "Those that a capsule gets the largest share of, in the mean over their occurrences."
+    note = (
+        "Those that a capsule gets the largest share of, in the mean over their occurrences, of pieces that occur "
+        f"{LEAST_COUNT} times or more."
+    )
     return Table(f"Words that feed {name}", rows, note)
 
 

@@ -90,7 +90,7 @@ def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -
 
 
 def _words_of(pieces: Sequence[str]) -> list[int]:
-    """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence."""
+    """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence, and for spare spaces."""
     inner = pieces[:-1]
     if any(piece.startswith(_CONTINUES) or piece.endswith(_IS_CONTINUED) for piece in inner):
         begins = [
@@ -102,7 +102,11 @@ def _words_of(pieces: Sequence[str]) -> list[int]:
         # A tokenizer of whole words.
         return [*range(len(inner)), -1]
     words, word = [], -1
-    for piece in inner:
-        word += piece.startswith(WORD_START) or word < 0
-        words.append(word)
+    for piece, following in zip(inner, (*inner[1:], WORD_START)):
+        # Of two spaces, or one at an end of the line, one begins no word.
+        if piece == WORD_START and following.startswith(WORD_START):
+            words.append(-1)
+        else:
+            word += piece.startswith(WORD_START) or word < 0
+            words.append(word)
     return [*words, -1]

@@ -5,6 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+LEAST_COUNT = 5
+"""Words that occur less often are not ranked: a mean over so few says little."""
+
 
 class WordShare(NamedTuple):
     """A word (a piece of one) and how much of it a capsule gets, in the mean over `count` occurrences."""
@@ -31,7 +34,7 @@ class WordShares:
         values = torch.cat([torch.ones_like(shares[..., :1]), shares], dim=-1)[mask]
         self._sums.index_add_(0, sources[mask].cpu(), values.double().cpu())
 
-    def largest(self, most: int = 10, least_count: int = 5) -> list[list[WordShare]]:
+    def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[WordShare]]:
         """For every capsule the words that it gets most of, the first first.
 
         Args:

@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     state = decoding.process_state(args.device)
     if state.num_processes > 1:
         raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
-    model, tokenizer = decoding.load(args, state)
+    model, tokenizer = decoding.load(args, state, decodes=references is None)
     corpus = _corpus(args, model, tokenizer, lines, references)
     drawn = _lines_to_draw(args, corpus.lines)
     alignments = _alignments(args, tokenizer, corpus)
@@ -127,8 +127,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
             check_input_file(f"--{name}", path)
     if args.alignments is not None and args.references is None:
         raise ValueError("--alignments are links to the words of --references; give these too")
-    # The model reads references in this precision too, where the engine does not decode.
-    given = [name for name in decoding.generate_options(args) if name != "dtype"]
+    # References are read in other precisions too, but not in the engine's own.
+    given = [name for name in decoding.generate_options(args) if name != "dtype" or args.dtype == "int8"]
     if args.references is not None and given:
         raise ValueError(f"--{given[0]} is of no use with --references, which the model is made to write; leave it out")
     check_new_folder(args.output_dir)

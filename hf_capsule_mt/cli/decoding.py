@@ -149,11 +149,14 @@ def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
     return checkpoints.load_tokenizer(args.model, args.revision or "main")
 
 
-def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load(
+    args: argparse.Namespace, state: PartialState, *, decodes: bool = True
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
 
-    Where the engine decodes, precisions of its own are made from weights in float32. By default a CPU has weights in
-    float32 too: products in less are slow on most, and the engine decodes nothing else there.
+    Where the engine decodes, unless the caller `decodes` nothing, precisions of its own are made from weights in
+    float32. By default a CPU has weights in float32 too: products in less are slow on most, and the engine decodes
+    nothing else there.
 
     Raises:
         OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.
@@ -164,7 +167,7 @@ def load(args: argparse.Namespace, state: PartialState) -> tuple[PreTrainedModel
     if args.verify:
         verify_weights(args.model, where["revision"])
     device = torch.device(args.device or state.device)
-    of_engine = args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
+    of_engine = decodes and args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
     dtype = "float32" if of_engine or (args.dtype == "auto" and device.type == "cpu") else args.dtype
     try:
         model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=dtype)

@@ -70,6 +70,15 @@ def test_a_row(comparisons, answer, why):
     assert (verdict.answer, verdict.why) == (answer, why)
 
 
+def test_one_seed_that_is_all():
+    one_seed = [
+        compared("em", against, test, 2.0, seeds=1) for against in ("plain", "wide") for test in ("one", "other")
+    ]
+    rows = tuple(dataclasses.replace(row, seeds=(1,)) for row in STUDY.rows)
+    verdict = judge_row(dataclasses.replace(STUDY, rows=rows), ASKED, "em", one_seed)
+    assert (verdict.answer, verdict.why) == ("undecided", "+1.80 to +2.20 BLEU against `plain` on one")
+
+
 def test_a_question():
     question = ASKED
     win, loss = (

@@ -292,6 +292,11 @@ def test_files_that_are_none(tmp_path, text, message):
         ("figures", {"f": {"rows": ["plain"], "x": "deepness", "test": "test"}}, "figures.f.x is 'deepness', which tr"),
         (
             "figures",
+            {"f": {"rows": ["plain"], "x": "activation_function", "test": "test"}},
+            "figures.f.x is 'activation_function', which is 'relu' of 'plain'; it must be a number",
+        ),
+        (
+            "figures",
             {"f": {"rows": ["plain"], "x": "d_model", "test": "test", "baseline": "z"}},
             "figures.f.baseline is 'z'",
         ),

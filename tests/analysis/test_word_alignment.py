@@ -46,6 +46,12 @@ def test_pieces_of_linked_words():
     assert aligned.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
 
 
+def test_spare_spaces_are_no_words():
+    source, target = ("▁", "▁a", "▁", "▁b", "▁", "</s>"), ("▁x", "▁", "…", "</s>")
+    aligned = align_subwords(frozenset({(0, 0), (1, 1)}), source, target)
+    assert aligned.int().tolist() == [[0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
+
+
 def test_pieces_of_a_tokenizer_of_whole_words():
     aligned = align_subwords(frozenset({(1, 0)}), ("a", "b", "</s>"), ("x", "</s>"))
     assert aligned.int().tolist() == [[0, 1, 0], [0, 0, 0]]

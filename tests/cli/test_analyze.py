@@ -114,6 +114,15 @@ def test_guided_routing(corpus, guided):
     assert linked(corpus / "report") | {"index.html"} == written(corpus / "report")
 
 
+def test_references_are_read_in_the_precision_that_is_asked_for(corpus, guided):
+    losses = set()
+    for dtype in ("float32", "bfloat16", "float16"):
+        named = {"references": corpus / "references", "dtype": dtype, "output_dir": corpus / dtype}
+        analyze.main(options(guided, corpus, **named))
+        losses.add(json.loads((corpus / dtype / "routing.json").read_text())["worth"]["loss"])
+    assert len(losses) == 3
+
+
 def error_of(given, capsys):
     with pytest.raises(SystemExit) as exit_:
         analyze.main(given)
@@ -140,6 +149,7 @@ def test_a_model_without_routing(corpus, tmp_path_factory, capsys):
         ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),
         ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links source word 7"),
         ({"references": "{}/references", "num_beams": "2"}, "--num_beams is of no use with --references"),
+        ({"references": "{}/references", "dtype": "int8"}, "--dtype is of no use with --references"),
         ({"references": "{}/references", "length_penalty": "0"}, "--length_penalty is of no use with --references"),
         ({"references": "{}/references", "alignments": "{}/links", "alignment_layer": "0"}, "not allowed with"),
     ],
