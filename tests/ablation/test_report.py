@@ -258,7 +258,7 @@ def test_questions_on_the_page(study, tmp_path):
     path.write_text(json.dumps(record | elsewhere))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
-    assert criterion.startswith("Yes: with all seeds, a row has at least that much more BLEU")
+    assert criterion.startswith("Yes: with all seeds, 2 or more, a row has at least that much more BLEU")
     why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
     assert first == f"routing|Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
