@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .teacher_forcing import attending
+from .teacher_forcing import attending, cross_attentions_of
 
 Span = tuple[int, int]
 
@@ -53,7 +53,7 @@ def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Ten
         # What fills up a translation may be no word.
         read = sequences.clamp(min=0)
         output = model.base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    layers = [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
+    layers = cross_attentions_of(output)
     if not layers:
         raise ValueError(
             f"a {model.config.model_type} model has no attention, by which tags and what is kept find their places in "

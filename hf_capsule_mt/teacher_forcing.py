@@ -109,6 +109,11 @@ def attending(model: PreTrainedModel) -> Iterator[None]:
                 model.set_attn_implementation(before)
 
 
+def cross_attentions_of(output: Any) -> list[Tensor]:
+    """Return the cross-attention in a model's output, `[batch, heads, target, source]` of each layer that has any."""
+    return [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
+
+
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:
     """The source position that each target position attends to most, `[batch, target]`; never padding.
 

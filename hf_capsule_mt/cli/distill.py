@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.data.parallel_text import (
-    check_dataset_config,
+    check_corpus,
     check_parallel_files,
     each_hub_source,
     each_line,
@@ -121,9 +121,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
     if args.min_score is not None and not math.isfinite(args.min_score):
         raise ValueError(f"--min_score is {args.min_score}; it must be a number")
-    if bool(args.train_file) == (args.dataset_name is not None):
-        raise ValueError("give either --train_file or --dataset_name")
-    check_dataset_config(args.dataset_name, args.dataset_config_name)
+    check_corpus(args.train_file, args.dataset_name, args.dataset_config_name)
     files = _files(args)
     for file in files:
         check_input_file("--train_file", file)

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import Sentences, TextCorpus, read_corpus, read_hub_corpus
 from hf_capsule_mt.data.pair_files import find_corpora
-from hf_capsule_mt.data.parallel_text import check_dataset_config
+from hf_capsule_mt.data.parallel_text import check_corpus
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 from .errors import report_user_errors
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(args.output_dir)
     if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
         raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
-    check_dataset_config(args.dataset_name, args.dataset_config_name)
+    check_corpus(args.train_file, args.dataset_name, args.dataset_config_name)
     texts = _read(args)
     for text in texts:
         print(text.report)

@@ -126,8 +126,10 @@ def _one_column(text: str) -> str:
     return text.replace("\t", " ")
 
 
-def check_dataset_config(dataset_name: str | None, dataset_config_name: str | None) -> None:
-    """Raise a ValueError if there is the name of a configuration without that of a data set."""
+def check_corpus(files: Sequence[str] | None, dataset_name: str | None, dataset_config_name: str | None) -> None:
+    """Raise a ValueError unless either files or a data set are named, and a configuration of the latter alone."""
+    if bool(files) == (dataset_name is not None):
+        raise ValueError("give either --train_file or --dataset_name")
     if dataset_config_name is not None and dataset_name is None:
         raise ValueError(
             f"dataset_config_name is {dataset_config_name!r}, and files have no configurations; name the data set as "

@@ -7,7 +7,14 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from hf_capsule_mt.configuration.caps_nmt import CapsNMTConfig
 from hf_capsule_mt.source_limits import source_limit
-from hf_capsule_mt.teacher_forcing import TeacherForcedPass, attended_positions, attending, evaluating, teacher_force
+from hf_capsule_mt.teacher_forcing import (
+    TeacherForcedPass,
+    attended_positions,
+    attending,
+    cross_attentions_of,
+    evaluating,
+    teacher_force,
+)
 
 from .alignment import Alignment
 from .translator import batch_by_tokens, encode_lines, tokenize_targets
@@ -76,7 +83,7 @@ def _no_attention(config: PreTrainedConfig) -> str:
 
 def _cross_attentions(model: PreTrainedModel, forced: TeacherForcedPass) -> list[Tensor]:
     """Return of each layer the attention of the steps that write targets; raise a ValueError if no layer has any."""
-    found = [weights for weights in getattr(forced.output, "cross_attentions", None) or () if weights is not None]
+    found = cross_attentions_of(forced.output)
     if not found:
         raise ValueError(_no_attention(model.config))
     return found

@@ -14,7 +14,7 @@ from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.columns import Columns
-from hf_capsule_mt.data.parallel_text import check_dataset_config
+from hf_capsule_mt.data.parallel_text import check_corpus
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.json_fields import parse_override
 
@@ -124,9 +124,7 @@ class DataArguments:
     shuffle_buffer: int = HfArg(default=100_000, help="Pairs that a stream shuffles and sorts by length together.")
 
     def __post_init__(self) -> None:
-        if bool(self.train_file) == (self.dataset_name is not None):
-            raise ValueError("give either --train_file or --dataset_name")
-        check_dataset_config(self.dataset_name, self.dataset_config_name)
+        check_corpus(self.train_file, self.dataset_name, self.dataset_config_name)
         for name in ("train_file", "validation_file"):
             for file in getattr(self, name):
                 # A pipe will do.
