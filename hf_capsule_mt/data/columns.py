@@ -38,10 +38,15 @@ class Columns:
         return self.target_column or self.target_lang
 
     def check(self, where: str) -> None:
-        """Raise a ValueError, about the data at `where`, unless both sides have a name."""
+        """Raise a ValueError, about the data at `where`, unless each side has a name of its own."""
         if None in (self.source, self.target):
             raise ValueError(
                 f"{where} needs source_lang and target_lang, such as en and de, or source_column and target_column"
+            )
+        if self.source == self.target:
+            raise ValueError(
+                f"{where}: source and target are both {self.source!r}; name the two with source_lang and target_lang, "
+                "or source_column and target_column"
             )
 
     def pick(self, row: Any, where: str) -> RawPair:

@@ -130,11 +130,8 @@ class DataArguments:
                 # A pipe will do.
                 if not any(Path(found).exists() and not Path(found).is_dir() for found in (file, *glob.glob(file))):
                     raise ValueError(f"{name} names {file}, which is not a file; check the path")
-        if self.dataset_name is not None and None in (self.columns.source, self.columns.target):
-            raise ValueError(
-                f"dataset_name is {self.dataset_name!r}; it needs --source_lang and --target_lang, or --source_column "
-                "and --target_column"
-            )
+        if self.dataset_name is not None:
+            self.columns.check(f"dataset_name {self.dataset_name!r}")
         if self.train_file_weights and not self.train_file:
             raise ValueError(
                 f"train_file_weights is {self.train_file_weights}, but dataset_name {self.dataset_name!r} is one "
@@ -257,10 +254,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         """Check these arguments together with those of the data.
 
         Raises:
-            ValueError: if there is nothing to evaluate on, metric_for_best_model is not computed, or a way to read data
-                lacks what it needs.
+            ValueError: if there is nothing to evaluate on, metric_for_best_model or BLEU cannot be computed, or a way
+                to read data lacks what it needs.
         """
         self._check_data(data_args)
+        self._check_evaluation()
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
@@ -288,6 +286,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
         if self.max_tokens_per_batch:
             self._check_budget()
+        elif self.train_sampling_strategy == "group_by_length":
+            raise ValueError(
+                "train_sampling_strategy is 'group_by_length' and max_tokens_per_batch 0: a run of them cannot go on "
+                "with the pairs that it has left; leave both out, for batches of so many tokens are of like lengths"
+            )
 
     def _check_budget(self) -> None:
         """Raise a ValueError for an option that batches of a token budget do not follow."""
@@ -329,6 +332,21 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 "raise it, or lower max_source_length and max_target_length"
             )
 
+    def _check_evaluation(self) -> None:
+        """Raise a ValueError for an option that scores of translations do not follow."""
+        if not self.predict_with_generate:
+            return
+        if self.prediction_loss_only:
+            raise ValueError(
+                "prediction_loss_only is true, and predict_with_generate too; for the loss alone set "
+                "--predict_with_generate false"
+            )
+        if self.batch_eval_metrics or not self.eval_do_concat_batches:
+            raise ValueError(
+                f"batch_eval_metrics is {self.batch_eval_metrics} and eval_do_concat_batches "
+                f"{self.eval_do_concat_batches}, but BLEU is that of all sentences together; leave both out"
+            )
+
     def _check_early_stopping(self) -> None:
         knows_best = self.eval_strategy != "no" and self.load_best_model_at_end
         if self.early_stopping_patience is not None and not knows_best:
@@ -348,3 +366,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             check_revision(self.hub_revision)
         if self.hub_model_id is not None:
             check_repo_id(self.hub_model_id)
+        for name in ("bf16_full_eval", "fp16_full_eval"):
+            if self.push_to_hub and getattr(self, name):
+                raise ValueError(
+                    f"{name} is true, and push_to_hub too: the last evaluation would leave 16 bits of the weights that "
+                    f"are pushed; leave out --{name}"
+                )

@@ -1,4 +1,4 @@
-"""Callbacks of a Trainer: checkpoints by the clock, and what goes to the Hub with each of them."""
+"""Callbacks of a Trainer: checkpoints by the clock, epochs of a stream, and what goes to the Hub with checkpoints."""
 
 import time
 from collections.abc import Callable
@@ -33,6 +33,14 @@ class SaveByTheClock(TrainerCallback):
         # All processes save or none does: the first one's clock decides.
         if broadcast_object_list(is_time)[0]:
             control.should_save = True
+
+
+class ShareOfRun(TrainerCallback):
+    """Makes the epoch of a stream, which has none, its share of the run, also after it was resumed."""
+
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Count it from the first update."""
+        state.epoch = state.global_step / state.max_steps
 
 
 class SourceCallback(TrainerCallback):

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from hf_capsule_mt.modeling.warm_start import added_weights
 
@@ -16,6 +16,11 @@ _OPTIONS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_e
 _ADDED = "added_learning_rate"
 # How far these have lowered the rate is a part of their state.
 _LOWERING = ("reduce_lr_on_plateau", "greedy")
+
+
+def needs_best(args: TrainingArguments) -> bool:
+    """Return whether a run cannot do without the values of `args.metric_for_best_model`."""
+    return args.load_best_model_at_end or args.save_strategy == "best" or args.lr_scheduler_type in _LOWERING
 
 
 def check_added_rate(trainer: Trainer, has_optimizer: bool) -> None:
@@ -81,7 +86,10 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
             f"{_ADDED} is {new}, and was {old} in the run that goes on, by which its optimizer's state is ordered; go "
             "on with that, or start from the weights with --model_name_or_path"
         )
+    _check_same("optim", there, settings, "the state of one is nothing to another")
     schedule = trainer.args.lr_scheduler_type
+    if (there.get("lr_scheduler_type") in _LOWERING) != (schedule in _LOWERING):
+        _check_same("lr_scheduler_type", there, settings, "the state of one is nothing to the other")
     if trainer.is_deepspeed_enabled:
         decided, by = _OPTIONS, "DeepSpeed"
     elif schedule in _LOWERING:
@@ -89,9 +97,13 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
     else:
         return
     for name in decided:
-        old, new = (found.get(name, "its default") for found in (there, settings))
-        if old != new:
-            raise ValueError(
-                f"{name} is {new}, and was {old} in the run that goes on: {by} takes it from the checkpoint; go on "
-                "with that, or start from the weights with --model_name_or_path"
-            )
+        _check_same(name, there, settings, f"{by} takes it from the checkpoint")
+
+
+def _check_same(name: str, there: Mapping[str, Any], here: Mapping[str, Any], reason: str) -> None:
+    old, new = (found.get(name, "its default") for found in (there, here))
+    if old != new:
+        raise ValueError(
+            f"{name} is {new}, and was {old} in the run that goes on: {reason}; go on with that, or start from the "
+            "weights with --model_name_or_path"
+        )

@@ -59,7 +59,7 @@ def check_same_adapter(checkpoint: str | Path, model: "PeftModel") -> None:
 
     Raises:
         OSError: if its weights are damaged.
-        ValueError: if it holds none, or one of another model, rank or shape.
+        ValueError: if it holds none, or one of another model, revision, rank or shape.
     """
     from peft import get_peft_model_state_dict
 
@@ -68,7 +68,8 @@ def check_same_adapter(checkpoint: str | Path, model: "PeftModel") -> None:
         if not (Path(checkpoint) / name).is_file():
             raise ValueError(f"{there}, which holds no {name}, so no adapter; leave out --lora_rank")
     saved, config = read_json(Path(checkpoint) / ADAPTER), model.peft_config["default"]
-    for field, option in {"r": "lora_rank", "base_model_name_or_path": "model_name_or_path"}.items():
+    options = {"r": "lora_rank", "base_model_name_or_path": "model_name_or_path", "revision": "model_revision"}
+    for field, option in options.items():
         if saved.get(field) != getattr(config, field):
             raise ValueError(
                 f"{there}, whose {option} is {saved.get(field)!r}, and here it is {getattr(config, field)!r}; train "

@@ -34,9 +34,15 @@ from hf_capsule_mt.saving import begin_saving, explained_saving
 from hf_capsule_mt.trainer_state import read_trainer_state
 
 from .arguments import TranslationTrainingArguments
-from .callbacks import CardCallback, SaveByTheClock, SourceCallback
+from .callbacks import CardCallback, SaveByTheClock, ShareOfRun, SourceCallback
 from .divergence import DivergenceCheck, check_weights
-from .hyperparameters import check_added_rate, check_hyperparameters, own_hyperparameters, set_added_rate
+from .hyperparameters import (
+    check_added_rate,
+    check_hyperparameters,
+    needs_best,
+    own_hyperparameters,
+    set_added_rate,
+)
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
@@ -129,6 +135,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
+        self._leave_to_generation_config()
         if self.args.added_learning_rate is not None:
             check_added_rate(self, has_optimizer=self.optimizer is not None)
         self._set_signature_columns_if_needed()
@@ -157,6 +164,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._best_is_of_another_metric = False
         log_loss_terms(self)
         self._progress = show_progress(self)
+        if isinstance(train_dataset, TokenBudgetStream):
+            self.add_callback(ShareOfRun())
         self.add_callback(SourceCallback())
         self.add_callback(CardCallback(self.create_model_card))
         if self.args.save_minutes is not None:
@@ -168,6 +177,16 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.callback_handler.callbacks.insert(0, self._average)
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
+
+    def _leave_to_generation_config(self) -> None:
+        """Let `args.generation_config` decide what it names and the other arguments leave at their defaults."""
+        if self.args.generation_config is None:
+            return
+        for name in ("max_length", "num_beams"):
+            option = f"generation_{name}"
+            is_default = getattr(self.args, option) == getattr(TranslationTrainingArguments, option)
+            if is_default and getattr(self.model.generation_config, name) is not None:
+                setattr(self.args, option, None)
 
     def _check_whole_weights(self) -> None:
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
@@ -241,6 +260,12 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
         epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
+        if self.state.global_step > max_steps:
+            raise ValueError(
+                f"resume_from_checkpoint is {str(self._resumed_from)!r}, of update {self.state.global_step}, but "
+                f"num_train_epochs {self.args.num_train_epochs} end with update {max_steps}; raise it, or name an "
+                "earlier checkpoint"
+            )
         if self._best_is_of_another_metric:
             self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
         if self.args.ignore_data_skip and self._resumed_from is not None:
@@ -251,6 +276,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         began, first = self.identity.data_began
         epochs, done = divmod(self.state.global_step - began, updates)
         return first + epochs, done * self.args.gradient_accumulation_steps
+
+    def _load_callback_state(self) -> None:
+        super()._load_callback_state()
+        # It makes callbacks anew, and this run's own data and settings are not those of the one that it goes on from.
+        if self.identity not in self.callback_handler.callbacks:
+            self.remove_callback(RunIdentity)
+            self.add_callback(self.identity)
 
     def _set_patience(self, state: Mapping[str, Any]) -> None:
         """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
@@ -274,8 +306,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             _set_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
 
-    def _determine_best_metric(self, *args: Any, **kwargs: Any) -> bool:
-        is_best = super()._determine_best_metric(*args, **kwargs)
+    def _determine_best_metric(self, metrics: dict[str, float], *args: Any, **kwargs: Any) -> bool:
+        # Unless another is named it is BLEU, which evaluation with metrics of the caller's need not have.
+        name = f"eval_{self.args.metric_for_best_model.removeprefix('eval_')}"
+        if name not in metrics and not needs_best(self.args):
+            return False
+        is_best = super()._determine_best_metric(metrics, *args, **kwargs)
         # At the end only what has been saved can be loaded.
         if is_best and self.args.load_best_model_at_end:
             self.control.should_save = True
@@ -338,7 +374,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
         rows, sampler = self._rows_and_batches()
-        loader = DataLoader(rows, batch_sampler=sampler, collate_fn=self.data_collator, **self._loader_options())
+        collate = self._get_collator_with_removed_columns(self.data_collator, description="training")
+        # From PyTorch's own, a loader draws a number when it starts workers: in a resumed run at other times.
+        generator = torch.Generator()
+        loader = DataLoader(
+            rows, batch_sampler=sampler, collate_fn=collate, generator=generator, **self._loader_options()
+        )
         # accelerate cannot even out batches of varying size, and need not: the sampler gives each process as many.
         # Evaluation needs even batches: every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
@@ -392,6 +433,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         else:
             if isinstance(getattr(pairs, "column_names", None), list):
                 pairs = self._remove_unused_columns(pairs, description="training")
+            if not isinstance(pairs, Sized):
+                raise TypeError(
+                    f"train_dataset is a {type(pairs).__name__} of unknown length, which cannot be batched by tokens; "
+                    "stream files with load_data, or set max_tokens_per_batch=0"
+                )
             rows, sampler = pairs, TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
         check_dealt_evenly(len(sampler), dealt, self.args.world_size)
         return rows, sampler
@@ -450,6 +496,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         """
         given = gen_kwargs or getattr(self, "_gen_kwargs", {})
         options = given if given.get("synced_gpus") else {"custom_generate": _decode, **given}
+        # What pads sources without references gives them labels that are None.
+        inputs = {name: value for name, value in inputs.items() if value is not None}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **options)
 
     def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:

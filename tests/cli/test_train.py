@@ -317,7 +317,7 @@ def check_error(corpus, folder, changes, message, capsys):
         ({"train_file": "absent.tsv"}, "train_file names absent.tsv, which is not a file"),
         ({"train_file": None}, "give either --train_file or --dataset_name"),
         ({"dataset_config_name": "de-en"}, "dataset_config_name is 'de-en', and files have no configurations"),
-        ({"train_file": None, "dataset_name": "data"}, "dataset_name is 'data'; it needs --source_lang and"),
+        ({"train_file": None, "dataset_name": "data"}, "dataset_name 'data' needs source_lang and"),
         ({"validation_file": "absent.tsv"}, "validation_file names absent.tsv, which is not a file"),
         ({"eval_strategy": "epoch"}, "eval_strategy is 'epoch', but there is no --validation_file"),
         ({"metric_for_best_model": "chrf"}, "metric_for_best_model is 'chrf'; with predict_with_generate True"),

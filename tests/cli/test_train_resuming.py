@@ -92,6 +92,25 @@ def test_a_checkpoint_after_the_last_update(corpus, run, capsys):
     assert "'run/checkpoint-4', of update 4, but max_steps is 3; raise it, or name an earlier checkpoint" in message
 
 
+def test_a_checkpoint_after_the_last_epoch(corpus, run, capsys, monkeypatch):
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="last", max_steps=-1, num_train_epochs=0.3)
+    assert "'run/checkpoint-4', of update 4, but num_train_epochs 0.3 end with update 3; raise it, or" in message
+
+
+def test_workers_that_stay_leave_the_random_numbers_as_they_are(corpus, tmp_path, monkeypatch):
+    """Those of dropout, in the third epoch, after a kill in the first."""
+    options = {"max_steps": 26, "save_steps": 4, "dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    train(corpus, tmp_path / "whole", **options)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 6)
+        with pytest.raises(KeyboardInterrupt):
+            train(corpus, tmp_path / "killed", **options)
+    train(corpus, tmp_path / "killed", resume_from_checkpoint="last", **options)
+    state = json.loads((tmp_path / "whole" / "trainer_state.json").read_text())
+    assert state["epoch"] > 2
+    assert is_finished_as(tmp_path / "killed", tmp_path / "whole")
+
+
 def test_a_checkpoint_before_the_last(corpus, run, finished, capsys):
     """`last` would leave the branch that begins there for the one that it leaves."""
     before = contents(run)
@@ -273,11 +292,16 @@ def test_another_number_of_processes(corpus, run, capsys, is_recorded):
     assert f"go on with {name} 2 ({how}" in message
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_data_that_was_begun_anew(corpus, tmp_path, monkeypatch, streaming):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"streaming": True, "shuffle_buffer": 20, "max_source_length": 20, "max_target_length": 20},
+        {"restore_callback_states_from_checkpoint": True},
+    ],
+)
+def test_data_that_was_begun_anew(corpus, tmp_path, monkeypatch, options):
     """Behind a kill, the run goes on in the data as it was begun in the middle of the first epoch."""
-    limits = {"max_source_length": 20, "max_target_length": 20}
-    options = {"streaming": True, "shuffle_buffer": 20, **limits} if streaming else {}
     train(corpus, tmp_path / "whole", max_steps=2, **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     found, training_step = [], TranslationTrainer.training_step
@@ -287,7 +311,7 @@ def test_data_that_was_begun_anew(corpus, tmp_path, monkeypatch, streaming):
         return training_step(self, model, inputs, *args)
 
     monkeypatch.setattr(TranslationTrainer, "training_step", step)
-    options |= {"max_steps": 14, "resume_from_checkpoint": "last"}
+    options = {**options, "max_steps": 14, "resume_from_checkpoint": "last"}
     train(corpus, tmp_path / "whole", ignore_data_skip=True, max_tokens_per_batch=70, **options)
     whole, found[:] = found[:], []
     assert len(whole) == 12
@@ -383,6 +407,19 @@ def test_a_learning_rate_that_a_checkpoint_decides(corpus, tmp_path, capsys):
     train(corpus, tmp_path, max_steps=2, **options)
     message = error_of(capsys, corpus, tmp_path, resume_from_checkpoint="last", learning_rate=0.5, **options)
     assert "learning_rate is 0.5, and was its default in the run that goes on: lr_scheduler_type reduce" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optim": "adafactor"}, "optim is adafactor, and was its default in the run that goes on: the state of one"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "lr_scheduler_type is reduce_lr_on_plateau, and was its"),
+    ],
+)
+def test_another_optimizer_or_kind_of_schedule(corpus, run, capsys, options, message):
+    evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
+    options |= {"predict_with_generate": False, **evaluated}
+    assert message in error_of(capsys, corpus, run, resume_from_checkpoint="last", **options)
 
 
 def test_weights_that_are_not_finite_are_not_saved(corpus, tmp_path, capsys, monkeypatch):

@@ -236,6 +236,8 @@ def test_parquet(tmp_path):
         ValueError, match=r'flat\.parquet: no column "cs", only en, de, fr; name one with source_column'
     ):
         read_parallel_text([tmp_path / "flat.parquet"], "cs", "de")
+    with pytest.raises(ValueError, match=r"flat\.parquet: source and target are both 'de'; name the two with"):
+        read_parallel_text([tmp_path / "flat.parquet"], "de", "de")
     with pytest.raises(ValueError, match=r'nested\.parquet:1: no language "cs", only en, de, fr'):
         read_parallel_text([tmp_path / "nested.parquet"], "cs", "de")
     whole = (tmp_path / "flat.parquet").read_bytes()

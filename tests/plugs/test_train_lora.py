@@ -1,5 +1,6 @@
 """`train --lora_rank`: adapters as checkpoints, and a whole model at the end."""
 
+import json
 import shutil
 
 import pytest
@@ -74,6 +75,11 @@ def test_translate_and_resume(corpus, tmp_path, capsys):
         with pytest.raises(SystemExit):
             run(corpus, base, tmp_path / "no", resume_from_checkpoint=checkpoint, **dict([change]))
         assert message in capsys.readouterr().err
+    config = json.loads((checkpoint / "adapter_config.json").read_text())
+    (checkpoint / "adapter_config.json").write_text(json.dumps({**config, "revision": "v1"}))
+    with pytest.raises(SystemExit):
+        run(corpus, base, tmp_path / "no", resume_from_checkpoint=checkpoint)
+    assert "whose model_revision is 'v1', and here it is None" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

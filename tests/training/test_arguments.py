@@ -59,6 +59,11 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1: .* set label_smoothing"),
         ({"hub_model_id": "user/a b"}, "'user/a b' is not the name of a repository"),
         ({"hub_revision": "a b"}, "revision 'a b' cannot be one"),
+        ({"push_to_hub": True, "bf16_full_eval": True}, "bf16_full_eval is true, and push_to_hub too: .* 16 bits"),
+        (
+            {"max_tokens_per_batch": 0, "train_sampling_strategy": "group_by_length"},
+            "'group_by_length' and max_tokens_per_batch 0: .* cannot go on",
+        ),
     ],
 )
 def test_contradictions(options, message):
@@ -105,6 +110,20 @@ def test_the_best_is_saved_only_of_what_is_evaluated():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"prediction_loss_only": True}, "prediction_loss_only is true, and predict_with_generate too; .* false$"),
+        ({"batch_eval_metrics": True}, "batch_eval_metrics is True and eval_do_concat_batches True, but BLEU is that"),
+        ({"eval_do_concat_batches": False}, "eval_do_concat_batches False, but BLEU is that of all sentences"),
+    ],
+)
+def test_evaluations_that_have_no_bleu(options, message):
+    with pytest.raises(ValueError, match=message):
+        training(**options).check_with(DataArguments(**HUB))
+    training(predict_with_generate=False, **options).check_with(DataArguments(**HUB))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({}, "neither method nor model_name_or_path"),
         ({"method": "em-routing"}, "tokenizer_name is missing; make .*train_tokenizer"),
         ({"model_name_or_path": "folder", "size": "tiny"}, "size is 'tiny', but folder has one already"),
@@ -132,7 +151,7 @@ def test_config_overrides_are_json_or_plain_text():
     [
         ({}, "either --train_file or --dataset_name"),
         ({"train_file": ["a.tsv"], "dataset_name": "b"}, "either --train_file or --dataset_name"),
-        ({"dataset_name": "b", "source_lang": "en"}, "dataset_name is 'b'; it needs --source_lang and --target_lang"),
+        ({"dataset_name": "b", "source_lang": "en"}, "dataset_name 'b' needs source_lang and target_lang"),
         ({"train_file": ["absent.tsv"]}, "train_file names absent.tsv, which is not a file"),
         ({"train_file": ["."]}, "train_file names ., which is not a file"),
         ({"train_file": ["./test*"]}, "train_file names ./test*, which is not a file"),

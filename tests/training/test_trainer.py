@@ -9,10 +9,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from datasets import IterableDataset
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_tokenizer
 from tiny_run import SMALL, files, write_corpus
-from transformers import DataCollatorForSeq2Seq, EvalPrediction, MarianConfig, Seq2SeqTrainingArguments, set_seed
+from transformers import (
+    DataCollatorForSeq2Seq,
+    EvalPrediction,
+    GenerationConfig,
+    MarianConfig,
+    Seq2SeqTrainingArguments,
+    set_seed,
+)
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
@@ -106,6 +114,63 @@ def test_data_and_validation_bleu_in_python(tmp_path):
     assert trainer.compute_metrics(SimpleNamespace(predictions=ids, label_ids=ids)) == {"bleu": pytest.approx(100)}
     with pytest.raises(ValueError, match="pad_token_id is 0 in the tokenizer and 1 in the model's config"):
         load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    """Makes trainers with a tokenizer and validation data, from options."""
+    corpus, tokenizer = write_corpus(tmp_path), tiny_tokenizer()
+    data_args = DataArguments([str(file) for file in files(corpus, "train")])
+    data_args.validation_file = [str(file) for file in files(corpus, "validation")]
+    fixed = {"max_tokens_per_batch": 60, "max_steps": 1, "warmup_steps": 0, "logging_steps": 1, "save_strategy": "no"}
+    fixed |= {"report_to": "none", "use_cpu": True}
+
+    def make(**options):
+        given = {name: options.pop(name) for name in ("compute_metrics", "train_dataset") if name in options}
+        args = TranslationTrainingArguments(tmp_path / "run", **{**fixed, **options})
+        model_args = ModelArguments("transformer", "tiny", tokenizer_name="tokenizer", config_overrides=SMALL)
+        model = build_model(model_args, tokenizer)
+        data = load_data(data_args, args, tokenizer, model.config)
+        sets = {"train_dataset": data.train, "eval_dataset": data.validation, **given}
+        return TranslationTrainer(model, args, processing_class=tokenizer, **sets)
+
+    return make
+
+
+def test_metrics_of_the_callers_need_no_bleu(evaluated):
+    """But for what needs to know which checkpoint is best."""
+    options = {"eval_strategy": "steps", "eval_steps": 1, "generation_max_length": 4}
+    trainer = evaluated(compute_metrics=lambda prediction: {"chrf": 1.0}, **options)
+    trainer.train()
+    assert [entry["eval_chrf"] for entry in trainer.state.log_history if "eval_chrf" in entry] == [1.0]
+    best = {"load_best_model_at_end": True, "save_strategy": "steps", "save_steps": 1}
+    trainer = evaluated(compute_metrics=lambda prediction: {"chrf": 1.0}, **options, **best)
+    with pytest.raises(KeyError, match="'eval_bleu', which is not found"):
+        trainer.train()
+
+
+def test_sources_without_references_are_translated(evaluated):
+    trainer = evaluated(generation_max_length=4)
+    sources = trainer.eval_dataset.remove_columns("labels")
+    with_references, without = (trainer.predict(data) for data in (trainer.eval_dataset, sources))
+    assert np.array_equal(with_references.predictions, without.predictions)
+    assert without.label_ids is None
+
+
+def test_a_generation_config_decides_what_it_names(evaluated, tmp_path):
+    GenerationConfig(num_beams=3, decoder_start_token_id=0, pad_token_id=0).save_pretrained(tmp_path / "file")
+    trainer = evaluated(generation_config=str(tmp_path / "file"))
+    assert (trainer.args.generation_num_beams, trainer.args.generation_max_length) == (None, 128)
+    named = evaluated(generation_config=str(tmp_path / "file"), generation_num_beams=2, generation_max_length=9)
+    assert (named.args.generation_num_beams, named.args.generation_max_length) == (2, 9)
+
+
+def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
+    rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
+    evaluated(train_dataset=rows).train()
+    counted = evaluated(train_dataset=IterableDataset.from_generator(lambda: iter(rows)))
+    with pytest.raises(TypeError, match=r"train_dataset is a IterableDataset of unknown length, .* max_tokens_per_"):
+        counted.train()
 
 
 def validation_bleu(tokenizer, translations, references):
