@@ -32,7 +32,10 @@ logger = logging.get_logger(__name__)
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
-_ONE_TRANSLATION = "of a document there is one translation, as text; give num_return_sequences=1 and no return_tensors"
+_ONE_TRANSLATION = (
+    "of a text in several parts, as documents and pages are, there is one translation, as text; give "
+    "num_return_sequences=1 and no return_tensors"
+)
 # What generate() gives to its own loops alone.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 

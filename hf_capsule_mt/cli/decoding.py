@@ -18,7 +18,7 @@ from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.weights import verify_weights
 
 from .device import usable_device
-from .parser import at_least
+from .parser import at_least, between
 from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
@@ -33,7 +33,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
     parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
     parser.add_argument("--num_beams", type=at_least(1), help="default: the model's generation config")
-    parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")
+    parser.add_argument("--length_penalty", type=between(-10, 10), help="default: the model's generation config")
     parser.add_argument(
         "--max_new_tokens",
         type=at_least(1),

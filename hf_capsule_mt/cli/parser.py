@@ -43,6 +43,18 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
+def between(least: float, most: float) -> Callable[[str], float]:
+    """Return the type of an option that is a number from `least` to `most`."""
+
+    def number(text: str) -> float:
+        if not least <= float(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
+        return float(text)
+
+    number.__name__ = "float"
+    return number
+
+
 def refuse_options(
     args: argparse.Namespace, names: Sequence[str], needed: str, defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> None:

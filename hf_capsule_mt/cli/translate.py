@@ -276,8 +276,11 @@ def _answer(args: argparse.Namespace) -> None:
     decoding.pin_revision(args)
     model, tokenizer = decoding.load(args, state)
     options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
+    answered = 0
     for lines in arrivals(_lines(args), _ARRIVALS):
-        _print(translate_lines(model, tokenizer, lines, **options))
+        numbers = range(answered + 1, answered + len(lines) + 1)
+        _print(translate_lines(model, tokenizer, lines, numbers=numbers, **options))
+        answered += len(lines)
 
 
 def _print(lines: Sequence[str]) -> None:

@@ -51,6 +51,7 @@ class Engine:
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
         self._name, self._dtype = model.name_or_path, dtype
+        self._num_words = model.get_input_embeddings().weight.shape[0]
         self.positions: float = positions(model.config) or float("inf")
         """The most tokens that a translation can have."""
         # Copies that are made in inference mode could not be written to outside of it.
@@ -121,7 +122,7 @@ class Engine:
 
         Raises:
             RuntimeError: if the weights or settings of the model have changed.
-            ValueError: if the model is in training mode, or overflows.
+            ValueError: if the model is in training mode, or overflows; or where a sentence is read that it cannot.
         """
         arrivals, search = Arrivals(sources, room), None
         while True:
@@ -144,12 +145,22 @@ class Engine:
     def _admitted(self, search: Search | None, sources: list[Source], settings: Settings, index: int) -> Search:
         """Return the search, or a new one if nothing is left of it, with sentences more."""
         limits = [source.limit for source in sources]
-        if max(limits) > self.positions:
-            raise ValueError(
-                f"a translation may have {max(limits)} tokens, and {self._name or 'the model'} has {self.positions} "
-                "positions; lower the limit"
-            )
         rows = [torch.tensor(source.ids) for source in sources]
+        for text, longest, remedy in (
+            ("translation may have", max(limits), "lower the limit"),
+            ("source has", max(map(len, rows)), "cut it"),
+        ):
+            if longest > self.positions:
+                raise ValueError(
+                    f"a {text} {longest} tokens, and {self._name or 'the model'} has {self.positions} positions; "
+                    f"{remedy}"
+                )
+        largest = int(max(row.max() for row in rows))
+        if largest >= self._num_words:
+            raise ValueError(
+                f"a source has a word {largest}, and {self._name or 'the model'} has {self._num_words}; make sources "
+                "with its tokenizer"
+            )
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         words = pad_sequence(rows, batch_first=True, padding_value=settings.pad)
         mask = mask.to(self.device)

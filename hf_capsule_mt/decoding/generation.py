@@ -30,6 +30,8 @@ _SLOW = {
     GenerationMode.BEAM_SAMPLE: "_beam_search",
 }
 _LONGEST = 1 << 20
+_PENALTIES = (-2.0, 10.0)
+"""Those of length that leave scores in the range of numbers, and above that of what cannot be chosen."""
 # Arguments of the model that change nothing in what is written.
 _READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "labels"}
 
@@ -102,6 +104,7 @@ def translate_stream(
     Raises:
         UnsupportedError: before the first sentence is read, if the engine cannot do this.
         TypeError: where a sentence is read that is no [`Source`].
+        ValueError: where one is read that has no words, words or positions that the model lacks, or a limit below 1.
     """
     engine, prepared = engine_of(model, dtype), []
 
@@ -114,6 +117,8 @@ def translate_stream(
         **model_kwargs: Any,
     ) -> Tensor:
         _check_asked_for(input_ids, generation_config, model_kwargs)
+        if any(type(criterion) is NewTokenLimits for criterion in stopping_criteria):
+            raise UnsupportedError("NewTokenLimits are given, and each Source has a limit of its own")
         prepared.append(_settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0])
         return input_ids
 
@@ -199,6 +204,8 @@ def _settings(
             limits = list(map(min, limits, own.expand(sentences).tolist()))
     if min(limits) < 1:
         raise UnsupportedError("there are no new tokens to write")
+    if config.num_beams > 1 and not _PENALTIES[0] <= config.length_penalty <= _PENALTIES[1]:
+        raise UnsupportedError(f"length_penalty is {config.length_penalty}")
     start = input_ids[:, 0].unique()
     if len(start) > 1:
         raise UnsupportedError("the translations begin with different tokens")

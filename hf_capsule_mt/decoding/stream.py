@@ -26,6 +26,7 @@ class Arrivals:
 
     Raises:
         TypeError: where a sentence is read that is no [`Source`].
+        ValueError: where one is read that has no words, or a limit below 1.
     """
 
     _ENOUGH = 4
@@ -70,5 +71,10 @@ def _checked(sources: Iterable[Source]) -> Iterator[Source]:
             raise TypeError(
                 f"sources holds a {type(source).__name__}, {source!r:.80}; give "
                 'Source(tokenizer(line)["input_ids"], limit=64)'
+            )
+        if not len(source.ids) or source.limit < 1:
+            raise ValueError(
+                f"sources holds one of {len(source.ids)} words whose translation has the limit {source.limit}; both "
+                "must be at least 1"
             )
         yield source

@@ -45,6 +45,7 @@ def translate_lines(
     lines: Sequence[str],
     *,
     max_tokens_per_batch: int = 4096,
+    numbers: Sequence[int] | None = None,
     **options: Any,
 ) -> list[str]:
     """Translate every line. Which lines share a batch changes nothing but the rounding, unless `early_stopping="never"`
@@ -55,6 +56,7 @@ def translate_lines(
         tokenizer: the model's.
         lines: one segment each. A blank one is not shown to the model; its translation is empty.
         max_tokens_per_batch: the most source tokens in a batch, padding included.
+        numbers: of the lines, for messages; by default from 1.
         **options: `max_new_tokens` and `engine` (see `generate_batches`), and options of `generate()`, such as
             `num_beams=5`.
 
@@ -68,8 +70,8 @@ def translate_lines(
     """
     if isinstance(lines, str):
         raise TypeError(f"lines is one text, {lines!r:.80}; give a list of lines")
-    encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer))
-    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
+    encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer), numbers)
+    batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch, numbers)
     translations = {}
     for batch in translate_batches(model, tokenizer, encoded, batches, **options):
         translations.update(batch)
@@ -248,11 +250,13 @@ def generate_batches(
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
-        ValueError: if `max_new_tokens` exceeds the model's positions, a word is not in its vocabulary, its scores of
-            words are not finite, or an option names another end or padding than the model's generation config.
+        ValueError: if `max_new_tokens` is below 1 or exceeds the model's positions, a word is not in its vocabulary,
+            its scores of words are not finite, or an option names another end or padding than the model's generation
+            config, or asks for other than one translation a line.
     """
-    limit = _new_tokens_limit(model, max_new_tokens)
+    limit = _new_tokens_limit(model, max_new_tokens, generate_options.get("generation_config"))
     _check_ends(model, generate_options)
+    _check_one_translation(generate_options)
     fast = {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
     with evaluating(model):
         for batch in batches:
@@ -274,6 +278,15 @@ def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:
                     f"{name} is {value}, but translations are read with that of the model's generation config, {own}; "
                     f"set model.generation_config.{name} instead"
                 )
+
+
+def _check_one_translation(options: Mapping[str, Any]) -> None:
+    for name in ("max_length", "stopping_criteria"):
+        if options.get(name) is not None:
+            raise ValueError(f"{name} is given, but each line has a limit of its own; give max_new_tokens")
+    for name, only in (("num_return_sequences", 1), ("return_dict_in_generate", False)):
+        if options.get(name) not in (None, only):
+            raise ValueError(f"{name} is {options[name]}, but a line has one translation, as text; leave it out")
 
 
 def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:
@@ -308,11 +321,15 @@ def _generate(
     return words
 
 
-def _new_tokens_limit(model: PreTrainedModel, max_new_tokens: int | None) -> int | float:
+def _new_tokens_limit(
+    model: PreTrainedModel, max_new_tokens: int | None, config: GenerationConfig | None
+) -> int | float:
     most = positions(model.config)
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     # The start token takes a position too.
     if max_new_tokens is not None and most is not None and max_new_tokens >= most:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; the model's positions allow {most - 1} at most")
-    generation = model.generation_config
+    generation = config or model.generation_config
     limits = [limit - 1 for limit in (most, generation.max_length) if limit is not None]
     return min([*limits, generation.max_new_tokens or float("inf")], default=float("inf"))

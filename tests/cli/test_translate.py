@@ -287,9 +287,11 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
             typed.write(f"{line}\n")
             assert printed.readline() == f"{translation}\n"
         typed.write("".join(f"{line}\n" for line in LINES[3:]))
-        typed.close()
-        assert printed.read() == "".join(f"{line}\n" for line in expected[3:])
-    assert end(process) == 0
+        assert [printed.readline() for _ in LINES[3:]] == [f"{line}\n" for line in expected[3:]]
+        typed.write(f"{'a ' * 50}\n")
+        assert printed.read() == ""
+    assert end(process) == 2
+    assert f"but line {len(LINES) + 1} has 32 tokens; raise it" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("half_a_line", [False, True])
@@ -394,6 +396,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
         ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),
         ({"--num_beams": 0}, "argument --num_beams: 0 is too small"),
+        ({"--length_penalty": "nan"}, "argument --length_penalty: nan is not from -10 to 10"),
         ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
         ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),
         ({"--device": "gpu"}, "--device gpu cannot be used"),

@@ -63,6 +63,21 @@ def test_what_is_no_sentence_is_refused(text):
         list(found)
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (Source([4, EOS], 0), "one of 2 words whose translation has the limit 0; both must be at least 1"),
+        (Source([], 3), "one of 0 words whose translation has the limit 3; both must be at least 1"),
+        (Source([4] * 999, 3), "a source has 999 tokens, and the model has .* positions; cut it"),
+        (Source([4, EOS], 999), "a translation may have 999 tokens, and the model has .* positions; lower the limit"),
+        (Source([999, EOS], 3), "a source has a word 999, and the model has .*; make sources with its tokenizer"),
+    ],
+)
+def test_sentences_that_cannot_be_read_are_refused(source, message):
+    with pytest.raises(ValueError, match=message):
+        list(translate_stream(ending("marian"), [Source([4, EOS], 3), source], num_beams=2))
+
+
 def test_sentences_are_read_when_there_are_places():
     read = []
 
@@ -95,12 +110,18 @@ def test_no_sentences():
 
 @pytest.mark.parametrize(
     "options",
-    [{"do_sample": True}, {"early_stopping": "never", "num_beams": 2}],
+    [
+        {"do_sample": True},
+        {"early_stopping": "never", "num_beams": 2},
+        {"length_penalty": float("nan"), "num_beams": 2},
+        {"length_penalty": -20.0, "num_beams": 2},
+        {"stopping_criteria": StoppingCriteriaList([NewTokenLimits(torch.tensor([2]))])},
+    ],
     ids=lambda options: next(iter(options)),
 )
 def test_what_it_cannot_do_is_refused_before_a_sentence_is_read(options):
     sources = iter([Source([6, EOS], 4)])
-    with pytest.raises(UnsupportedError, match=r"sample|never"):
+    with pytest.raises(UnsupportedError, match=r"sample|never|length_penalty is (nan|-20\.0)|each Source has a limit"):
         translate_stream(ending("marian"), sources, **options)
     assert next(sources)
 

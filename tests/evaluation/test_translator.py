@@ -1,5 +1,6 @@
 """Translations do not depend on the batch, keep their order, and respect the limits of the model."""
 
+import copy
 import random
 
 import pytest
@@ -177,8 +178,23 @@ def test_max_new_tokens(model, tokenizer, options):
     lines = make_lines()
     lengths = [len(text.split()) for text in translate_lines(model, tokenizer, lines, max_new_tokens=7, **options)]
     assert max(lengths) == 7
-    with pytest.raises(ValueError, match="max_new_tokens is 64; the model's positions allow 63"):
-        translate_lines(model, tokenizer, lines, max_new_tokens=64)
+    for number, message in ((64, "; the model's positions allow 63"), (0, "; it must be at least 1")):
+        with pytest.raises(ValueError, match=f"max_new_tokens is {number}{message}"):
+            translate_lines(model, tokenizer, lines, max_new_tokens=number)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 9}, "max_length is given, but each line has a limit of its own; give max_new_tokens"),
+        ({"stopping_criteria": []}, "stopping_criteria is given, but each line"),
+        ({"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences is 2, but a line has one translation"),
+        ({"return_dict_in_generate": True}, "return_dict_in_generate is True, but a line"),
+    ],
+)
+def test_other_than_one_translation_a_line(model, tokenizer, options, message):
+    with pytest.raises(ValueError, match=message):
+        translate_lines(model, tokenizer, ["a b"], **options)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +207,9 @@ def test_default_length_stays_within_the_models(tokenizer, positions, settings, 
     model.generation_config.update(**settings)
     (text,) = translate_lines(model, tokenizer, ["a b c"])
     assert len(text.split()) == expected
+    given = {"generation_config": copy.deepcopy(model.generation_config)}
+    model.generation_config.update(max_length=4, max_new_tokens=None)
+    assert translate_lines(model, tokenizer, ["a b c"], **given) == [text]
 
 
 def test_generation_config_gives_the_defaults(tokenizer):
