@@ -76,8 +76,7 @@ def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.r
     found = []
     for start in range(0, samples, _AT_ONCE):
         number = min(_AT_ONCE, samples - start)
-        drawn = ((_times_drawn(generator, sentences), _times_drawn(generator, seeds)) for _ in range(number))
-        texts, pairs = (np.stack(each) for each in zip(*drawn))
+        texts, pairs = (_times_drawn(generator, number, each) for each in (sentences, seeds))
         before, after = (bleu(_sums(texts, each)) for each in (old, new))
         gains = after - before
         mean = gains.mean(-1)
@@ -85,14 +84,16 @@ def _differences(old: np.ndarray, new: np.ndarray, samples: int, generator: np.r
     return np.concatenate(found)
 
 
-def _times_drawn(generator: np.random.Generator, number: int) -> np.ndarray:
-    """Return how often each of so many is among as many that are drawn with replacement, `[number]`, in float64."""
-    return np.bincount(generator.integers(number, size=number), minlength=number).astype(np.float64)
+def _times_drawn(generator: np.random.Generator, samples: int, size: int) -> np.ndarray:
+    """Return how often each of `size` is among as many that are drawn with replacement, `[samples, size]`."""
+    drawn = generator.integers(size, size=(samples, size)) + size * np.arange(samples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=samples * size).reshape(samples, size)
 
 
 def _sums(times: np.ndarray, statistics: np.ndarray) -> np.ndarray:
     """Return sums of `[runs, sentences, 10]`, `[samples, runs, 10]`; a sentence counts `times[sample, sentence]`."""
-    return np.einsum("bn,snk->bsk", times, statistics, optimize=True)
+    # Products of integers would take a loop.
+    return np.einsum("bn,snk->bsk", times.astype(np.float64), statistics, optimize=True)
 
 
 def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np.random.Generator) -> float:
@@ -102,8 +103,7 @@ def _randomization(old: np.ndarray, new: np.ndarray, samples: int, generator: np
     as_large = 0
     for start in range(0, samples, _AT_ONCE):
         number = min(_AT_ONCE, samples - start)
-        exchanged = generator.random((number, change.shape[1])) < 0.5
-        moved = _sums(exchanged.astype(np.float64), change)
+        moved = _sums(generator.integers(2, size=(number, change.shape[1]), dtype=bool), change)
         differences = (bleu(totals[1] - moved) - bleu(totals[0] + moved)).mean(-1)
         # Sums of the same sentences may differ in the last bit.
         as_large += int((np.abs(differences) >= observed - 1e-9).sum())
