@@ -165,9 +165,10 @@ def _past_and_future(found: Mapping[str, Any]) -> Table:
     return Table("PAST and FUTURE of a source word", rows, note)
 
 
-def _overlap(found: Mapping[str, float]) -> Table:
+def _overlap(found: Mapping[str, float | None]) -> Table:
     note = (
         "The fraction of n target words in the bag that are among the 5 n which its capsules find most likely "
         "(r_OL of Zheng et al. 2019)."
     )
-    return Table("Top-5 overlap", [["PAST", "FUTURE"], [f"{found['past']:.3f}", f"{found['future']:.3f}"]], note)
+    cells = ["" if found[side] is None else f"{found[side]:.3f}" for side in ("past", "future")]
+    return Table("Top-5 overlap", [["PAST", "FUTURE"], cells], note)

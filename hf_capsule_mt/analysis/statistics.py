@@ -1,5 +1,6 @@
 """Statistics of routing over a corpus, added up batch by batch, by teacher forcing."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
@@ -38,11 +39,13 @@ class RoutingStatistics:
         self._overlaps: list[Tensor] = []
 
     @property
-    def overlaps(self) -> tuple[float, float] | None:
-        """The rates r_OL^P and r_OL^F, means over sentences; None of a model without the bag-of-words loss."""
+    def overlaps(self) -> tuple[float | None, float | None] | None:
+        """The rates r_OL^P and r_OL^F, means over sentences, None where no bag has words; None of a model without the
+        bag-of-words loss.
+        """
         if not self._overlaps:
             return None
-        past, future = torch.cat(self._overlaps).nanmean(0).tolist()
+        past, future = (None if math.isnan(rate) else rate for rate in torch.cat(self._overlaps).nanmean(0).tolist())
         return past, future
 
     def add(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None = None) -> None:
@@ -91,7 +94,8 @@ class RoutingStatistics:
             past, future, _ = last.tensor_split([num_past, num_past + num_future], dim=-1)
             shares = torch.stack([past.sum(-1), future.sum(-1)], dim=-1)
             self.past_and_future.add(shares, aligned, forced.source_mask, written)
-        if model.config.bow_loss_weight:
+        # By the module: a weight in the configuration may have been changed since.
+        if model.guided_losses is not None and "bow_loss" in model.guided_losses.names:
             arguments = forced.output.guided_capsules, model.get_output_embeddings().weight
             overlaps = bag_overlaps(model.guided_losses, *arguments, forced.targets, written)
             self._overlaps.append(overlaps)

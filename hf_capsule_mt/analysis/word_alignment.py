@@ -92,13 +92,15 @@ def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -
 def _words_of(pieces: Sequence[str]) -> list[int]:
     """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence, and for spare spaces."""
     inner = pieces[:-1]
-    if any(piece.startswith(_CONTINUES) or piece.endswith(_IS_CONTINUED) for piece in inner):
+    marked = any(piece.startswith(WORD_START) for piece in inner)
+    # Where beginnings are marked, these are letters of the text.
+    if not marked and any(piece.startswith(_CONTINUES) or piece.endswith(_IS_CONTINUED) for piece in inner):
         begins = [
             not piece.startswith(_CONTINUES) and not before.endswith(_IS_CONTINUED)
             for before, piece in zip(("", *inner), inner)
         ]
         return [*(number - 1 for number in accumulate(begins)), -1]
-    if not any(piece.startswith(WORD_START) for piece in inner):
+    if not marked:
         # A tokenizer of whole words.
         return [*range(len(inner)), -1]
     words, word = [], -1

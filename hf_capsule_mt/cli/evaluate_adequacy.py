@@ -57,6 +57,8 @@ def check_options(args: argparse.Namespace) -> None:
     if args.aligner == "attention":
         if args.model is None:
             raise ValueError("--aligner attention needs --model, a translation model of these languages")
+        if args.dtype == "int8" and args.input_file is None:
+            raise ValueError("--dtype int8 is the engine's, which gives no attention; leave it out")
         decoding.check_model(args.model, args.revision)
         check_config(decoding.pin_revision(args))
     for file in args.alignment_data or ():
@@ -102,7 +104,8 @@ def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[ali
 
 def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
     state = decoding.process_state(args.device)
-    model, tokenizer = decoding.load(args, state)
+    # The engine gives no attention; its precisions are those of translating the file beside.
+    model, tokenizer = decoding.load(args, state, decodes=args.input_file is not None)
     targets = [*texts.references, *texts.systems.values()]
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}

@@ -38,7 +38,7 @@ def align_by_attention(
         model: an encoder-decoder with cross-attention, on any device.
         tokenizer: the model's.
         sources: one segment each; longer ones are cut to the model's limit, with a warning.
-        streams: for each system, or reference, the translation of every segment; cut likewise, without a warning.
+        streams: for each system, or reference, the translation of every segment; cut likewise.
         max_tokens_per_batch: source and target together, padding included.
         on_batch: called after each batch with its number of sentences.
 

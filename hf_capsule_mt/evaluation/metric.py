@@ -64,7 +64,7 @@ class TranslationScores(evaluate.Metric):
         )
 
     def _compute(self, predictions: list[str], references: list, **options: Any) -> dict[str, dict[str, float | str]]:
-        if isinstance(references[0], str):
+        if references and isinstance(references[0], str):
             references = [[reference] for reference in references]
         counts = {len(group) for group in references}
         if len(counts) > 1:

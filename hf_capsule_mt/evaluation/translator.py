@@ -95,15 +95,18 @@ def cut_lines(
     encoded: list[list[int]],
     max_length: int,
     numbers: Sequence[int] | None = None,
+    *,
+    side: str = "text",
 ) -> set[int]:
     """Cut those of the `encoded` lines that are longer as [`encode_lines`] does; return their indices."""
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
-        encoded[index] = _cut("text", tokenizer, lines[index], encoded[index], max_length)
+        encoded[index] = _cut(side, tokenizer, lines[index], encoded[index], max_length)
     if too_long:
         logger.warning(
-            "%d lines have more than %d tokens, the model's limit, and were cut (the first is line %d)",
+            "%d %s have more than %d tokens, the model's limit, and were cut (the first is line %d)",
             len(too_long),
+            "lines" if side == "text" else "given translations",
             max_length,
             too_long[0] + 1 if numbers is None else numbers[too_long[0]],
         )
@@ -116,19 +119,24 @@ def tokenize_lines(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> 
 
 
 def tokenize_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
-    """Return the target tokens of every line, cut to `max_length`, and none for a blank one."""
+    """Return the target tokens of every line, and none for a blank one; they are cut as by [`encode_lines`]."""
     encoded = _tokenize("text_target", tokenizer, lines)
-    return [_cut("text_target", tokenizer, line, ids, max_length) for line, ids in zip(lines, encoded)]
+    cut_lines(tokenizer, lines, encoded, max_length, side="text_target")
+    return encoded
 
 
 def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, *, side: str = "text") -> list[int]:
-    """Return the tokens of a text, which may be blank, cut to `max_length`; `side` is "text" or "text_target".
+    """Return the tokens of a text, which may be blank, cut to `max_length` with a warning; `side` is "text" or
+    "text_target".
 
     Raises:
         ValueError: if it holds half a character.
     """
     check_text(text)
-    return _cut(side, tokenizer, text, tokenizer(**{side: text}, verbose=False)["input_ids"], max_length)
+    ids = tokenizer(**{side: text}, verbose=False)["input_ids"]
+    if len(ids) > max_length:
+        logger.warning("a text has %d tokens, and was cut to %d, the model's limit", len(ids), max_length)
+    return _cut(side, tokenizer, text, ids, max_length)
 
 
 def _cut(side: str, tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int], max_length: int) -> list[int]:

@@ -159,11 +159,14 @@ class TranslationHead:
             `sequences[:, t + 1]`.
 
         Raises:
-            ValueError: if the number of translations is no multiple of that of sources, or the model is in training
-                mode, whose dropout no step had.
+            ValueError: if no tensor of sources is given, the number of translations is no multiple of theirs, or the
+                model is in training mode, whose dropout no step had.
         """
         if self.training:
             raise ValueError("the model is in training mode, in which dropout changes what it finds; call eval() first")
+        source = {name: value for name, value in source.items() if value is not None}
+        if not source or not all(isinstance(value, Tensor) for value in source.values()):
+            raise ValueError(f"sources are given as {', '.join(source) or 'nothing'}; give tensors, such as input_ids")
         sources = next(iter(source.values())).shape[0]
         if sequences.shape[0] % sources:
             raise ValueError(

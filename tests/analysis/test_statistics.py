@@ -5,9 +5,9 @@ import torch
 from routed_models import KINDS, TOKENIZER, WITH_BOTH_SIDES, corpus_for, routed
 
 from hf_capsule_mt.analysis.assignment import AssignmentSums, entropies
-from hf_capsule_mt.analysis.corpus import encode_references, translate_corpus
-from hf_capsule_mt.analysis.routing_record import record_routing
-from hf_capsule_mt.analysis.sentence import read_encoded
+from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
+from hf_capsule_mt.analysis.routing_record import record_routing, routing_tables
+from hf_capsule_mt.analysis.sentence import read_encoded, read_sentence
 from hf_capsule_mt.analysis.statistics import measure_routing
 
 
@@ -141,6 +141,19 @@ def test_own_translations():
         assert corpus.targets[index] == written
 
 
+def test_bags_without_words():
+    """As of a model that ends every translation at once."""
+    model = routed("everything")
+    record = record_routing(measure_routing(model, Corpus([[4, 5, 2]], [[2]])), None)
+    assert record["top_5_overlap"]["past"] is None
+    tables = routing_tables({**record, "gates": {}, "worth": {"added": None}})
+    [rows] = [table.rows for table in tables if table.title == "Top-5 overlap"]
+    assert rows[1][0] == ""
+    # The module tells which losses there are.
+    model.config.bow_loss_weight = 0.0
+    assert record_routing(measure_routing(model, Corpus([[4, 5, 2]], [[5, 2]])), None)["top_5_overlap"] is not None
+
+
 def test_uneven_files():
     with pytest.raises(ValueError, match="2 sources and 1 translations"):
         encode_references(routed("capsule"), TOKENIZER, ["a", "b"], ["a"])
@@ -151,9 +164,14 @@ def test_nothing_to_measure():
         encode_references(routed("capsule"), TOKENIZER, ["a", ""], ["", "b"])
 
 
-def test_long_sides_are_cut_to_the_models_positions():
+def test_long_sides_are_cut_to_the_models_positions(caplog):
     model = routed("everything")
     corpus = encode_references(model, TOKENIZER, ["a " * 60], ["b " * 60])
     assert len(corpus.sources[0]) == len(corpus.targets[0]) == 32
+    told = [record.getMessage().partition(" tokens,")[0] for record in caplog.records]
+    assert sorted(told) == ["1 given translations have more than 32", "1 lines have more than 32"]
+    caplog.clear()
+    assert len(read_sentence(model, TOKENIZER, "a", "b " * 60).target_words) == 32
+    assert "a text has 61 tokens, and was cut to 32" in caplog.text
     assert corpus.sources[0][-1] == corpus.targets[0][-1] == TOKENIZER.eos_token_id
     assert entropies(read_encoded(model, TOKENIZER, corpus.sources[0], corpus.targets[0]).guided).isfinite().all()

@@ -46,6 +46,12 @@ def test_pieces_of_linked_words():
     assert aligned.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("end", ["@@", "##s"])
+def test_marks_of_other_tokenizers_may_be_text(end):
+    aligned = align_subwords(frozenset({(0, 0), (1, 1)}), ("▁un", end, "▁happy", "</s>"), ("▁un", "▁froh", "</s>"))
+    assert aligned.int().tolist() == [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+
 def test_spare_spaces_are_no_words():
     source, target = ("▁", "▁a", "▁", "▁b", "▁", "</s>"), ("▁x", "▁", "…", "</s>")
     aligned = align_subwords(frozenset({(0, 0), (1, 1)}), source, target)

@@ -229,6 +229,10 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         ([*ADEQUACY, "--aligner", "attention"], "--aligner attention needs --model"),
         ([*ADEQUACY, "--aligner", "attention", "--model", "./absent"], "./absent is not a folder"),
         (
+            [*ADEQUACY, "--aligner", "attention", "--model", "./absent", "--dtype", "int8"],
+            "--dtype int8 is the engine's, which gives no attention",
+        ),
+        (
             [*ADEQUACY, "--model", "a/b", "--alignment_data", "a", "b"],
             "--alignment_data is of use with --aligner eflomal",
         ),

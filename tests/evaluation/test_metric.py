@@ -39,6 +39,11 @@ def test_different_numbers(metric):
         metric.compute(predictions=HYPOTHESES, references=FIRST[:1])
 
 
+def test_nothing_to_score(metric):
+    with pytest.raises(ValueError, match="nothing to score"):
+        metric._compute([], [])
+
+
 def test_uneven_references(metric):
     with pytest.raises(ValueError, match="1 to 2 references"):
         metric.compute(predictions=HYPOTHESES, references=[FIRST, SECOND[:1]])

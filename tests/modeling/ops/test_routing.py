@@ -288,6 +288,7 @@ def test_empty_batch(algorithm):
     ("wrong", "message"),
     [
         ({"votes": torch.zeros(4, 2)}, r"votes has shape \(4, 2\)"),
+        ({"votes": torch.zeros(2, 0, 4, 2)}, r"votes has shape \(2, 0, 4, 2\); .*, 1 or more of each"),
         ({"num_iterations": 0}, "num_iterations is 0"),
         ({"mask": torch.ones(3, dtype=torch.bool)}, r"mask has shape \(3,\).*\(2, 3\)"),
     ],
