@@ -1,7 +1,7 @@
 """Capsule-routing machine translation models for the Hugging Face ecosystem.
 
 Importing the package registers its models with Transformers' Auto classes, `pipeline("translation")`, and the
-targets of LoRA with PEFT.
+targets of LoRA with PEFT; and bounds oneDNN's memory of past shapes by two environment variables, unless they are set.
 """
 
 from . import decoding

@@ -247,7 +247,8 @@ class TranslationPipeline(ChunkPipeline):
         if limit is not None and length > limit:
             raise ValueError(
                 f"a text has {length} tokens, and {type(self.model).__name__} reads at most {limit} at a time; "
-                "translate it as a document, sentence by sentence, with documents=True, or cut it with truncation=True"
+                "translate it as a document, sentence by sentence, with documents='en' (its language), or cut it with "
+                "truncation=True"
             )
 
     def _takes_languages(self) -> bool:

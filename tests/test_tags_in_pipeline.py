@@ -72,7 +72,7 @@ def test_mistakes(translator):
         ("<b>a", {"tags": True}, r"<b> \(line 1, column 1\) is not closed"),
         ("a", {"keep": "["}, r"keep is '\[', which is no regular expression"),
         (TAGGED, {"tags": True, "return_tensors": True}, "leave out return_tensors"),
-        ("<b>a</b> " * 80, {"tags": True}, "a text has 81 tokens.*documents=True"),
+        ("<b>a</b> " * 80, {"tags": True}, "a text has 81 tokens.*documents='en'"),
     ):
         with pytest.raises(ValueError, match=message):
             translator(text, **options)

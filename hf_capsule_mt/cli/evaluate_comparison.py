@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--test",
         choices=TESTS,
-        help="bootstrap (default; Li et al. 2019), randomization, or sign (of BLEU alone; Dou et al. 2019)",
+        help="bootstrap (default; Koehn 2004), randomization, or sign (of BLEU alone; Collins et al. 2005)",
     )
     group.add_argument("--num_samples", type=int, help="default: 1000 for bootstrap, 10000 for randomization")
     group.add_argument("--seed", type=int, help="of the samples (default: 12345, sacreBLEU's)")

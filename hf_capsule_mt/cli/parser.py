@@ -15,11 +15,15 @@ class NearestOptionParser(argparse.ArgumentParser):
     """What to say beside words that no option takes."""
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse as `argparse` does, and leave nothing over."""
+        """Parse as `argparse` does, hyphens for underscores too, and leave nothing over."""
         words = list(sys.argv[1:] if args is None else args)
         known = [name for action in self._actions for name in action.option_strings]
-        for word in words[: words.index("--")] if "--" in words else words:
-            name = word.partition("=")[0]
+        for place, word in enumerate(words[: words.index("--")] if "--" in words else words):
+            name, sign, value = word.partition("=")
+            with_underscores = name[:2] + name[2:].replace("-", "_")
+            if name not in known and with_underscores in known:
+                name = with_underscores
+                words[place] = name + sign + value
             # argparse takes a word with a space for a value, and accepts the beginning of an option.
             if name.startswith("--") and " " not in name and not any(option.startswith(name) for option in known):
                 near = get_close_matches(name, known, n=1)

@@ -122,10 +122,10 @@ def decoding_fields(method: str) -> dict[str, Any]:
 
 
 def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
-    """Return the configuration of a published system.
+    """Return the configuration of a method of the papers; sizes may differ from theirs, as docs/papers says.
 
     Args:
-        method: one of `METHODS`: the system, as the papers' tables name it.
+        method: one of `METHODS`.
         size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3: the usual size for
             Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). Of CapsNMT: 4+3 layers, dropout 0.3, and width
             128, 512 or 1024 (Wang et al. 2019, section 4.2). Of RNMT: the same widths and dropout, one encoder layer.

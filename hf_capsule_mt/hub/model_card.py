@@ -138,7 +138,7 @@ def _started(record: RunRecord) -> str | None:
     if record.base_model is not None:
         return f"`{record.base_model.name}`, revision `{record.base_model.revision}`"
     path = record.model.others.get("model_name_or_path")
-    return None if path is None else f"`{_without_folder(str(path))}`, a checkpoint of its maker's"
+    return None if path is None else f"`{_without_folder(str(path))}`, a local checkpoint that is not published"
 
 
 def _weights(record: RunRecord, details: CardDetails) -> str | None:

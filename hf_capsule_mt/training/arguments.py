@@ -213,6 +213,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         default=True, help="Translate the validation data and score BLEU; without, the loss is all that is evaluated."
     )
     per_device_train_batch_size: int = HfArg(default=8, help="Pairs in a batch, with --max_tokens_per_batch 0 alone.")
+    gradient_accumulation_steps: int = HfArg(
+        default=1, help="Batches of each device that an update adds up, each of max_tokens_per_batch tokens."
+    )
     label_smoothing_factor: float = HfArg(default=0.0, help="Refused: --label_smoothing is the model's own.")
     generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
     generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")

@@ -117,7 +117,7 @@ def test_guided_routing(corpus, guided):
 def test_references_are_read_in_the_precision_that_is_asked_for(corpus, guided):
     losses = set()
     for dtype in ("float32", "bfloat16", "float16"):
-        named = {"references": corpus / "references", "dtype": dtype, "output_dir": corpus / dtype}
+        named = {"references": corpus / "references", "dtype": dtype, "output_dir": corpus / dtype, "sentences": ""}
         analyze.main(options(guided, corpus, **named))
         losses.add(json.loads((corpus / dtype / "routing.json").read_text())["worth"]["loss"])
     assert len(losses) == 3

@@ -18,6 +18,7 @@ from hf_capsule_mt.cli import completion, train_tokenizer
 from hf_capsule_mt.cli.device import usable_device
 from hf_capsule_mt.cli.errors import report_user_errors
 from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_output_folder
+from hf_capsule_mt.cli.parser import CommandParser
 from hf_capsule_mt.files import replace_text
 
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
@@ -95,6 +96,15 @@ def test_a_mistyped_option(capsys, name):
         command.main([f"--{option[3:]}=1"])
     assert exit_.value.code == 2
     assert f"unrecognized arguments: --{option[3:]}, did you mean {option}?" in capsys.readouterr().err
+
+
+def test_hyphens_will_do_for_underscores():
+    parser = CommandParser("Does nothing.")
+    parser.add_argument("--input_file")
+    parser.add_argument("rest", nargs="*")
+    for words in (["--input-file", "a-b"], ["--input-file=a-b"], ["--input_file", "a-b"]):
+        assert parser.parse_args(words).input_file == "a-b"
+    assert parser.parse_args(["--", "--input-file"]).rest == ["--input-file"]
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")

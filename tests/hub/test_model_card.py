@@ -297,7 +297,7 @@ def test_where_a_local_checkpoint_started(record):
     for path, shown in (("runs/plain/seed1", "runs/plain/seed1"), ("/home/me/plain", "plain")):
         others = {**record.model.others, "model_name_or_path": path}
         text = make_model_card(changed(record, model={"others": others})).text
-        assert f"* Started from: `{shown}`, a checkpoint of its maker's" in text
+        assert f"* Started from: `{shown}`, a local checkpoint that is not published" in text
         assert "after what it started from had been trained" in text
     assert "Started from" not in make_model_card(record).text
 
