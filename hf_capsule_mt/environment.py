@@ -70,8 +70,12 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        # Installed in a folder of another repository, it is none of that one's files.
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
+        describe = [*git, "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -160,10 +160,12 @@ class RunRecord(Record):
     def updates_per_second(self) -> float | None:
         """Return the updates per second in the command's last call, with its evaluations.
 
-        None if it went on from a checkpoint whose folder does not say after how many.
+        None if it made none, or went on from a checkpoint whose folder does not say after how many.
         """
         before = Path(self.training.resume_from_checkpoint or "checkpoint-0").name.rpartition("-")[2]
-        return (self.updates - int(before)) / self.seconds_of_this_call if before.isdecimal() else None
+        if not before.isdecimal() or int(before) == self.updates:
+            return None
+        return (self.updates - int(before)) / self.seconds_of_this_call
 
 
 @dataclass(frozen=True)

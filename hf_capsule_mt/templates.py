@@ -67,3 +67,5 @@ def _explained(path: Path) -> Iterator[None]:
     except TemplateError as error:
         line = f", line {error.lineno}," if isinstance(error, TemplateSyntaxError) else ""
         raise ValueError(f"the template {path}{line} cannot be filled: {error.message}; correct it") from error
+    except TypeError as error:
+        raise ValueError(f"the template {path} cannot be filled: {error}; correct it") from error

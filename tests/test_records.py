@@ -93,6 +93,8 @@ def test_updates_per_second_are_those_of_the_last_call():
     assert record.updates_per_second == 3000 / 4878.6
     object.__setattr__(record.training, "resume_from_checkpoint", "run/checkpoint-1000")
     assert record.updates_per_second == 2000 / 4878.6
+    object.__setattr__(record.training, "resume_from_checkpoint", f"run/checkpoint-{record.updates}")
+    assert record.updates_per_second is None
     object.__setattr__(record.training, "resume_from_checkpoint", "run/good")
     assert record.updates_per_second is None
 

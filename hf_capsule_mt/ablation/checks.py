@@ -142,6 +142,7 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
     names = [row.name for row in study.rows]
     if figure.baseline is not None and figure.baseline not in names:
         raise ValueError(f"{where}.baseline is {figure.baseline!r:.80}; the rows are {', '.join(names)}")
+    points: dict[tuple[Any, Any], str] = {}
     for pattern in figure.rows:
         rows = [row for row in study.rows if fnmatchcase(row.name, pattern)]
         if not rows:
@@ -155,6 +156,13 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(
                     f"{where}.x is {figure.x!r:.80}, which is {value!r:.80} of {row.name!r:.80}; it must be a number"
+                )
+            line = row.method if figure.series is None else value_of(config, figure.series)
+            other = points.setdefault((line, value), row.name)
+            if other != row.name:
+                raise ValueError(
+                    f"{where}.rows has {other!r:.80} and {row.name!r:.80} at the same place; leave one out, or name "
+                    "the field that tells them apart as series"
                 )
 
 

@@ -27,6 +27,7 @@ _LIKENESS: dict[str, Callable[[RunRecord], Any]] = {
     "training text": lambda run: run.data_sha256,
     "machine": lambda run: run.environment.device,
     "precision": lambda run: run.mixed_precision,
+    "number of processes": lambda run: run.processes,
 }
 
 
@@ -39,12 +40,18 @@ class RowComparison:
     test: str
     found: SeedComparison
     unlike: tuple[str, ...] = ()
-    """What else is not the same in both, of some seed: "training text", "machine", "precision"."""
+    """What else is not the same in both, of some seed, such as "training text" or "machine"."""
 
     @property
     def difference(self) -> float:
         """Return how much more BLEU the row has, the mean over seeds."""
         return self.found.score - self.found.baseline
+
+    @property
+    def named_against(self) -> str:
+        """Return the other row's name, with what else is not the same."""
+        unlike = ", ".join(f"other {what}" for what in self.unlike)
+        return f"{self.against} ({unlike})" if unlike else self.against
 
 
 def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]:
@@ -107,7 +114,7 @@ def comparison_tables(comparisons: Sequence[RowComparison]) -> list[list[list[st
         table = tables.setdefault(one.test, [[one.test, "against", "seeds", "BLEU", "Δ", "95% interval", "p"]])
         score = f"{one.found.score:.2f}{significance_mark(one.found)}"
         cells = [str(one.found.seeds), score, f"{one.difference:+.2f}", interval(one), f"{one.found.p_value:.4f}"]
-        table.append([one.row, one.against, *cells])
+        table.append([one.row, one.named_against, *cells])
     return list(tables.values())
 
 

@@ -25,4 +25,4 @@ def estimate(study: Study, jobs: Sequence[Job]) -> str | None:
 def _seconds(study: Study, job: Job) -> float | None:
     speed = job.row.updates_per_second or study.cost.updates_per_second
     updates = job.row.train.get("max_steps")
-    return None if speed is None or updates is None else float(updates) / speed
+    return None if speed is None or updates is None or float(updates) < 1 else float(updates) / speed

@@ -91,8 +91,7 @@ def question_table(study: Study, question: Question, comparisons: Sequence[RowCo
             by_test = {one.test: one for one in own if one.against == other}
             cells = [difference_cell(by_test[test]) if test in by_test else "" for test in tests]
             seeds = str(min(one.found.seeds for one in by_test.values()))
-            unlike = ", ".join(f"other {what}" for what in next(iter(by_test.values())).unlike)
-            named = f"{other} ({unlike})" if unlike else other
+            named = next(iter(by_test.values())).named_against
             table.append([name, named, seeds, *cells, judge_row(study, question, name, comparisons).answer])
     return table
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from hf_capsule_mt.files import read_json
+from hf_capsule_mt.files import hash_file, read_json
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 
-from .study import SET_HERE, Row, Study, Test
+from .study import DISTILLED, SET_HERE, Row, Study, Test, distilled_name
 
 _PRESET = "that of the preset"
 OF_TRAINING = ("run_record.json", "trainer_state.json")
@@ -137,6 +137,9 @@ def _check_scores(evaluation: EvaluationRecord, study: Study, test: Test, path: 
         # Without folders, which may be others where the study is read.
         wanted["references"] = [Path(file).name for file in test.references]
         found = {**found, "references": [Path(one.file).name for one in evaluation.references]}
+        for file, one in zip(test.references, evaluation.references):
+            if one.sha256 is not None and Path(file).is_file():
+                wanted[f"SHA-256 of {file}"], found[f"SHA-256 of {file}"] = hash_file(Path(file)), one.sha256
     for name, value in wanted.items():
         if found[name] != value:
             raise ValueError(
@@ -168,6 +171,8 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
     pairs |= {name: (row.config.get(name, _PRESET), overrides.get(name, _PRESET)) for name in {*row.config, *overrides}}
     if row.teacher is None:
         pairs |= {name: (value, given.get(name)) for name, value in data.items()}
+    else:
+        pairs["teacher"] = distilled_name(row.teacher), _teacher(given.get("train_file"), row, data)
     unset = _set_by(run.command) - _OF_LAUNCHERS - row.train.keys() - data.keys() - SET_HERE["train"]
     # What only looks at the weights; and the precision, which the launcher sets too.
     free = (*_OF_NO_WEIGHT, "eval_", "save_", "per_device_eval_", "generation_", "bf16", "fp16")
@@ -183,6 +188,14 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
 def _start(model: str | None, row: Row) -> str | None:
     """Return the row that a run began with, if its model is one of that row's, else the model."""
     return row.start if model is not None and row.start in Path(model).parts else model
+
+
+def _teacher(train_file: Sequence[str] | None, row: Row, data: Mapping[str, Any]) -> str | None:
+    """Return the teacher whose translations a run was trained on, that of `row` if their folder does not tell."""
+    if not train_file or train_file == data.get("train_file"):
+        return None
+    file = Path(train_file[0])
+    return file.stem if file.parent.name == DISTILLED else distilled_name(row.teacher)
 
 
 def _set_by(command: str) -> set[str]:

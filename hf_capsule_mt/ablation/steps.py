@@ -1,7 +1,6 @@
 """The steps that make a study's records, in order: commands, each with the file or folder that it makes."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from hf_capsule_mt.checkpoints import last_checkpoint
 from hf_capsule_mt.data.pair_files import without_compression
 
 from .results import OF_TRAINING, record_name
-from .study import Row, Study, Test
+from .study import DISTILLED, Row, Study, Test, distilled_name
 
 # Commands whose processes share the work.
 LAUNCHED = ("train", "distill", "translate")
@@ -219,8 +218,8 @@ class Plan:
         return {"train_file": self._distilled(row), "validation_file": validation, **languages}
 
     def _distilled(self, row: Row) -> tuple[Path, ...]:
-        name = re.sub(r"[^\w.=+-]", "-", row.teacher)
-        return tuple(self.runs / "distilled" / f"{name}.{language}" for language in self._languages())
+        name = distilled_name(row.teacher)
+        return tuple(self.runs / DISTILLED / f"{name}.{language}" for language in self._languages())
 
     def _export(self, split: str) -> Step:
         files = self._exported(split)

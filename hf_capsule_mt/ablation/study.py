@@ -202,6 +202,19 @@ class Study:
         return tuple(name for name in dict.fromkeys(named) if name != row.name)
 
 
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+DISTILLED = "distilled"
+"""The folder of the translations of teachers, in that of the runs."""
+
+
+def distilled_name(teacher: str) -> str:
+    """Return the name of the files of text that a teacher translated, without the languages."""
+    return re.sub(r"[^\w.=+-]", "-", teacher)
+
+
 def read_study(path: Path) -> Study:
     """Read a study and check its structure; [`~hf_capsule_mt.ablation.checks.check_study`] checks the values.
 
@@ -220,7 +233,8 @@ def read_study(path: Path) -> Study:
     tests = tuple(_test(name, item, f"{where}: tests") for name, item in found["tests"].items())
     if not tests:
         raise ValueError(f"{where}: tests is empty")
-    sections = {name: found.get(name, {}) for name in SECTIONS}
+    # An option without a value is one that is not given.
+    sections = {name: _given(found.get(name, {})) for name in SECTIONS}
     if "average_checkpoints" not in found:
         del sections["average_checkpoints"]
     cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
@@ -250,6 +264,12 @@ def read_study(path: Path) -> Study:
         **{name: found[name] for name in _AS_GIVEN if name in found},
     )
     _check_seeds(study, where)
+    for question in questions:
+        for name in question.rows:
+            if not study.compared_with(study.row(name), question):
+                raise ValueError(
+                    f"{where}: questions.{question.name}.rows has {name!r:.80}, which it is compared with; leave it out"
+                )
     return study
 
 

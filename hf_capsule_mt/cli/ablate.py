@@ -79,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(plan.runs, "--runs_dir")
     check_output_folder(plan.records, "--records_dir")
     check_files(plan, [job for job in jobs if not job.done()])
+    # What the table would refuse after hours.
+    read_results(plan.study, plan.records)
     failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True), args.jobs)
     print_table(plan)
     if failures:

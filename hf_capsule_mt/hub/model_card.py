@@ -207,6 +207,10 @@ def _metadata(
 def _results(record: RunRecord, evaluations: Sequence[EvaluationRecord]) -> list[EvalResult]:
     if any(evaluation.scores is None for evaluation in evaluations):
         raise ValueError("an evaluation has no scores; give what hf-capsule-mt evaluate --hypotheses wrote")
+    names = [_without_ending(evaluation.references[0].file) for evaluation in evaluations]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two evaluations are of references called {name!r}; rename one of the files")
     return [
         EvalResult(
             task_type="translation",

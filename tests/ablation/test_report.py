@@ -305,6 +305,7 @@ def test_scores_that_cannot_be_compared(study, tmp_path, capsys, changes, messag
         ("{{ bleu('em-T2', 'test') }}", "asks for 'test' of 'em-T2', but"),
         ("{{ routing('plain') }}", "asks for 'routing' of 'plain', but"),
         ("{{ compared('em-T1', 'em-T2', 'test') }}", "'em-T1' against 'em-T2' on 'test', which was not compared"),
+        ("{{ bleu('plain') }}", "missing 1 required positional argument: 'test'; correct it"),
         ("{{ score }}", "page.md.jinja cannot be filled: 'score' is undefined; correct it"),
         ("\n{% if %}", "page.md.jinja, line 2, cannot be filled: Expected an expression, got 'end of statement block'"),
     ],

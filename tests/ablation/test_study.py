@@ -9,6 +9,7 @@ from tiny_study import study_of_two, write_study
 from hf_capsule_mt.ablation import study as study_module
 from hf_capsule_mt.ablation.checks import check_files, check_study
 from hf_capsule_mt.ablation.steps import Plan
+from hf_capsule_mt.ablation.strict_yaml import load_yaml
 from hf_capsule_mt.ablation.study import read_study
 from hf_capsule_mt.cli.ablate import command_parsers
 
@@ -166,6 +167,14 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
     assert train.options["source_lang"] == "en"
 
 
+def test_mappings_are_merged_and_null_is_no_option(tmp_path, study):
+    path = tmp_path / "merged.yaml"
+    path.write_text("a: &a {b: 1, c: 2}\nd: {<<: *a, c: 3}\n")
+    assert load_yaml(path)["d"] == {"b": 1, "c": 3}
+    study["evaluate"] = {"metrics": None, "tokenize": "none"}
+    assert read_study(write_study(path, study)).sections["evaluate"] == {"tokenize": "none"}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -204,6 +213,11 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
             "questions",
             {"q": {"asks": "?", "effect": 1, "rows": ["plain"], "against": ["x"]}},
             "questions.q.against is 'x'; the rows are plain",
+        ),
+        (
+            "questions",
+            {"q": {"asks": "?", "effect": 1, "rows": ["plain"]}},
+            "questions.q.rows has 'plain', which it is compared with; leave it out",
         ),
         ("rows.0.grid", {"dropout": 0.1}, "grid.dropout is 0.1; it must be a list"),
         ("rows.0.published", {"tset": 27.3}, r"published has 'tset'; allowed are 'test'"),
@@ -288,6 +302,11 @@ def test_files_that_are_none(tmp_path, text, message):
         ("evaluate.metrics", ["bleu", "comet"], "evaluate: unknown metric 'comet'; there are bleu"),
         ("evaluate.length_edges", [20, 10], "evaluate: the edges of buckets are 20 10; they must rise"),
         ("evaluate.lowercase", False, "two: evaluate has lowercase: false, which no option can say"),
+        (
+            "figures",
+            {"f": {"rows": ["*"], "x": "d_model", "test": "test", "series": "d_model"}},
+            "figures.f.rows has 'plain' and 'student' at the same place; leave one out, or name",
+        ),
         ("figures", {"f": {"rows": ["em-*"], "x": "d_model", "test": "test"}}, "figures.f.rows has 'em-"),
         ("figures", {"f": {"rows": ["plain"], "x": "deepness", "test": "test"}}, "figures.f.x is 'deepness', which tr"),
         (

@@ -3,6 +3,7 @@
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tiny_study import STORED, study_of_two, write_record, write_study
@@ -18,6 +19,7 @@ from hf_capsule_mt.ablation.table import (
     score_table,
     time_curve_table,
 )
+from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import Comparison, Rates, SpeedRecord, read
 
 SMALL = {"d_model": 16, "dropout": 0.1}
@@ -134,6 +136,33 @@ def test_caption(study, records):
 def test_records_of_another_run(study, records, changes, message):
     write_record(records, "two_plain", 20, **{"method": "transformer", "config": SMALL, **changes})
     with pytest.raises(ValueError, match=f"two_plain_run_record.json is the record of another run: {message}"):
+        read_results(study, records)
+
+
+@pytest.mark.parametrize(
+    ("files", "teacher"),
+    [(["runs/distilled/other.en", "runs/distilled/other.de"], "'other'"), (None, "None")],
+)
+def test_records_of_a_run_that_another_or_none_has_taught(study, records, files, teacher):
+    data = {"train_file": [str(file) for file in study.data["train_file"]] if files is None else files}
+    write_record(records, "two_student", 20, method="capsnmt", config=SMALL, data=data)
+    with pytest.raises(ValueError, match=f"its teacher is {teacher}, that of the row 'student' is 'plain'"):
+        read_results(study, records)
+
+
+def test_scores_of_another_text_of_the_same_name(study, records, tmp_path, monkeypatch):
+    [test] = study.tests
+    file = Path(test.references[0])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("ein hund\n")
+    path = records / "two_plain_test.json"
+    record = json.loads(path.read_text())
+    record["references"] = [{"file": f"elsewhere/{file.name}", "sha256": hash_file(file)}]
+    path.write_text(json.dumps(record))
+    (records / "two_student_test.json").unlink()
+    assert len(read_results(study, records)) == 1
+    file.write_text("eine katze\n")
+    with pytest.raises(ValueError, match="is the record of another evaluation: its SHA-256 of "):
         read_results(study, records)
 
 
