@@ -20,6 +20,17 @@ def routing():
     return read_sentence(routed("everything"), TOKENIZER, "a b c", "d e f")
 
 
+@pytest.fixture(scope="module")
+def figures(routing):
+    """Its pictures, which no test changes."""
+    return draw_sentence(routing)
+
+
+@pytest.fixture(scope="module")
+def figures_at_step(routing):
+    return draw_sentence(routing, step=1)
+
+
 def panels(figure):
     """The panels that hold an image, without those of colour bars."""
     return [axes for axes in figure.axes if axes.get_images()]
@@ -40,15 +51,14 @@ def assert_images(figure, expected):
         torch.testing.assert_close(one, other.double())
 
 
-def test_every_routing_has_a_figure(routing):
+def test_every_routing_has_a_figure(figures, figures_at_step):
     places = [f"Heads: {site}.{layer}" for layer in (0, 1) for site in ("encoder_self", "decoder_self", "cross")]
     expected = {"Encoder layers", "Decoder layers", "PAST and FUTURE", *places}
-    assert set(draw_sentence(routing)) == expected
-    assert set(draw_sentence(routing, step=1)) == {*expected, "PAST and FUTURE by iteration"}
+    assert set(figures) == expected
+    assert set(figures_at_step) == {*expected, "PAST and FUTURE by iteration"}
 
 
-def test_layers_and_heads_by_iteration(routing):
-    figures = draw_sentence(routing)
+def test_layers_and_heads_by_iteration(routing, figures):
     assert_images(figures["Encoder layers"], routing.encoder_layers.mean(0))
     assert_images(figures["Decoder layers"], routing.decoder_layers.mean(0))
     assert_images(figures[CROSS], routing.heads["cross.0"].mean(0))
@@ -58,8 +68,8 @@ def test_layers_and_heads_by_iteration(routing):
     assert (last.get_xlabel(), last.get_ylabel()) == ("output capsule", "head")
 
 
-def test_at_a_step(routing):
-    figures = draw_sentence(routing, step=1)
+def test_at_a_step(routing, figures_at_step):
+    figures = figures_at_step
     assert_images(figures["Decoder layers"], routing.decoder_layers[1])
     assert_images(figures[CROSS], routing.heads["cross.0"][1])
     assert figures[CROSS].get_suptitle() == "Heads: cross.0 at step 2, which wrote “e”"
@@ -73,8 +83,8 @@ def test_at_a_step(routing):
     )
 
 
-def test_past_and_future(routing):
-    figure = draw_sentence(routing)["PAST and FUTURE"]
+def test_past_and_future(routing, figures):
+    figure = figures["PAST and FUTURE"]
     last = routing.guided[:, -1]
     assert_images(figure, [last[..., :2].sum(-1).t(), last[..., 2:4].sum(-1).t()])
     past, future = panels(figure)

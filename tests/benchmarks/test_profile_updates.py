@@ -10,7 +10,9 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "profile_updates.py"
 def test_the_shares_of_two_methods(monkeypatch, capsys):
     words = ["--vocab_size", "99", "--max_tokens", "48", "--methods", "rnmt", "capsnmt", "--bf16"]
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    main = runpy.run_path(str(SCRIPT))["main"]
+    monkeypatch.setitem(main.__globals__, "UPDATES", 1)
+    main()
     columns, _, *rows = (
         [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()
     )

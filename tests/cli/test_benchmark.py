@@ -48,7 +48,8 @@ def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
         assert row[7:] == [f"{result.memory / 2**20:.0f}", f"{result.memory / result.plain_memory:.2f}"]
 
 
-def test_rnmt_is_compared_with_rnmt(capsys):
+def test_rnmt_is_compared_with_rnmt(capsys, monkeypatch):
+    monkeypatch.setattr("hf_capsule_mt.evaluation.speed.MEMORY_LENGTH", 16)
     fields = ["d_model=64", "guided_capsule_dim=64"]
     main(["--methods", "rnmt-gdr", "--size", "tiny", "--config_overrides", *fields, *QUICK, "--device", "cpu"])
     output = capsys.readouterr().out
