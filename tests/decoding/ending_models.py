@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from aggregated_models import ALL, EOS, SHAPE, aggregated, marian, source_batch
 from recurrent_models import KINDS, recurrent
@@ -54,6 +55,20 @@ EVERY_KIND = (
     *(f"marian/{kind}" for kind in ALL),
     *(f"recurrent/{kind}" for kind in KINDS),
 )
+
+# Which share nothing but the search.
+_TWO_FAMILIES = ("marian", "recurrent/capsule")
+
+
+def every_option(options, of_every_family):
+    """Names of models with options: all of those for two families, and for the others those of every family.
+
+    Search and constraints know no family, so the rest is left to `pytest -m exhaustive`.
+    """
+    for name in ONE_OF_EACH_FAMILY:
+        for option in options:
+            is_default = name in _TWO_FAMILIES or option in of_every_family
+            yield pytest.param(name, option, marks=[] if is_default else pytest.mark.exhaustive, id=f"{name}-{option}")
 
 
 def ending(name):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from aggregated_models import EOS, aggregated
 from agreement import check_agreement
-from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, batches, ending, sources, stored
+from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, batches, ending, every_option, sources, stored
 from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
 
 from hf_capsule_mt.decoding import NewTokenLimits, generate
@@ -70,8 +70,10 @@ def test_every_kind_of_model(name, num_beams, models, engine_calls):
     assert num_beams == 1 or len(lengths) >= 3
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize(
+    ("name", "option"),
+    every_option(OPTIONS, ("several", "renormalized", "all_returned", "one_token", "no_cache", "greedy_constrained")),
+)
 def test_every_option(name, option, models, engine_calls):
     options = {"max_new_tokens": 16, **OPTIONS[option]}
     if isinstance(options.get("eos_token_id"), list):

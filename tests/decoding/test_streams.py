@@ -3,7 +3,7 @@
 import pytest
 import torch
 from aggregated_models import EOS
-from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, ending, sources
+from ending_models import EVERY_KIND, LONGEST, ending, every_option, sources
 from transformers import StoppingCriteriaList
 
 from hf_capsule_mt.decoding import NewTokenLimits, Source, UnsupportedError, translate_stream
@@ -40,8 +40,7 @@ def check_stream(model, count, room, **options):
             torch.testing.assert_close(found[index].scores, scores, atol=1e-4, rtol=1e-6)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize(("name", "option"), every_option(OPTIONS, ("greedy", "beams")))
 def test_every_option(name, option):
     check_stream(ending(name), 32, 64, **OPTIONS[option])
 
