@@ -135,7 +135,8 @@ def test_progress_bars(corpus, tmp_path, capsys):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        # As evaluated, without that.
+        pytest.param({}, marks=pytest.mark.exhaustive),
         pytest.param({"max_tokens_per_batch": 30, "gradient_accumulation_steps": 2}, marks=pytest.mark.exhaustive),
         {"max_tokens_per_batch": 0, "per_device_train_batch_size": 8},
         {"predict_with_generate": True, **EVALUATED, "eval_steps": 5},
