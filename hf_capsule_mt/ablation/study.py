@@ -44,6 +44,8 @@ SET_HERE = {
 }
 """Options of the commands that a study's sections cannot set, since they follow from the rest."""
 LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"
+DISTILLED = "distilled"
+"""The folder of the translations of teachers, in that of the runs."""
 
 _LONGEST_NAME = 100
 _MOST_ROWS = 1000
@@ -202,14 +204,6 @@ class Study:
         return tuple(name for name in dict.fromkeys(named) if name != row.name)
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-DISTILLED = "distilled"
-"""The folder of the translations of teachers, in that of the runs."""
-
-
 def distilled_name(teacher: str) -> str:
     """Return the name of the files of text that a teacher translated, without the languages."""
     return re.sub(r"[^\w.=+-]", "-", teacher)
@@ -221,7 +215,8 @@ def read_study(path: Path) -> Study:
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it holds no YAML, or a key is unknown, missing, double or of another type, two rows have one
-            name, or a row learns from itself; the message names the key, its value and what is allowed.
+            name, a row learns from itself or a question compares it with itself; the message names the key, its value
+            and what is allowed.
     """
     where = str(path)
     found = check_mapping(load_yaml(path), where, _STUDY, ("title", "data", "tests", "train", "rows"))
@@ -234,7 +229,9 @@ def read_study(path: Path) -> Study:
     if not tests:
         raise ValueError(f"{where}: tests is empty")
     # An option without a value is one that is not given.
-    sections = {name: _given(found.get(name, {})) for name in SECTIONS}
+    sections = {
+        name: {option: value for option, value in found.get(name, {}).items() if value is not None} for name in SECTIONS
+    }
     if "average_checkpoints" not in found:
         del sections["average_checkpoints"]
     cost = _cost(found["cost"], f"{where}: cost") if "cost" in found else None
@@ -264,12 +261,7 @@ def read_study(path: Path) -> Study:
         **{name: found[name] for name in _AS_GIVEN if name in found},
     )
     _check_seeds(study, where)
-    for question in questions:
-        for name in question.rows:
-            if not study.compared_with(study.row(name), question):
-                raise ValueError(
-                    f"{where}: questions.{question.name}.rows has {name!r:.80}, which it is compared with; leave it out"
-                )
+    _check_questions(study, where)
     return study
 
 
@@ -375,6 +367,16 @@ def _check_seeds(study: Study, where: str) -> None:
                 raise ValueError(
                     f"{where}: the row {row.name!r:.80} has seeds {row.seeds}, but {name!r:.80}, which it {why} by the "
                     f"same seed, has {other.seeds}"
+                )
+
+
+def _check_questions(study: Study, where: str) -> None:
+    """Check that a question names no row that is all that it is compared with."""
+    for question in study.questions:
+        for name in question.rows:
+            if not study.compared_with(study.row(name), question):
+                raise ValueError(
+                    f"{where}: questions.{question.name}.rows has {name!r:.80}, which it is compared with; leave it out"
                 )
 
 

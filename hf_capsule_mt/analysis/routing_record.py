@@ -159,8 +159,7 @@ def _words_of_capsules(name: str, names: Sequence[str], capsules: Sequence[Seque
 def _past_and_future(found: Mapping[str, Any]) -> Table:
     rows = [["source words", "to PAST", "to FUTURE"]]
     for name, what in (("before", "not yet translated"), ("after", "translated")):
-        cells = ["" if found[name][side] is None else f"{found[name][side]:.3f}" for side in ("past", "future")]
-        rows.append([what, *cells])
+        rows.append([what, *_sides(found[name])])
     note = f"Mean assignment; {found['aligned_words']} of {found['words']} source words could be aligned."
     return Table("PAST and FUTURE of a source word", rows, note)
 
@@ -170,5 +169,8 @@ def _overlap(found: Mapping[str, float | None]) -> Table:
         "The fraction of n target words in the bag that are among the 5 n which its capsules find most likely "
         "(r_OL of Zheng et al. 2019)."
     )
-    cells = ["" if found[side] is None else f"{found[side]:.3f}" for side in ("past", "future")]
-    return Table("Top-5 overlap", [["PAST", "FUTURE"], cells], note)
+    return Table("Top-5 overlap", [["PAST", "FUTURE"], _sides(found)], note)
+
+
+def _sides(found: Mapping[str, float | None]) -> list[str]:
+    return ["" if found[side] is None else f"{found[side]:.3f}" for side in ("past", "future")]

@@ -53,7 +53,7 @@ class Engine:
         self._name, self._dtype = model.name_or_path, dtype
         self._num_words = model.get_input_embeddings().weight.shape[0]
         self.positions: float = positions(model.config) or float("inf")
-        """The most tokens that a translation can have."""
+        """The most tokens that a source, and a translation, can have."""
         # Copies that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad():
             self._adapter = ADAPTERS[type(model)](model, self._make)

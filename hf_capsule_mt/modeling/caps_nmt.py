@@ -17,10 +17,9 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.caps_nmt import CapsNMTConfig
-from ..configuration.checks import check_choice
 from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .ops.masks import next_word_mask
-from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput
+from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput, check_output_routing
 from .recurrent_seq2seq import (
     RecurrentEmbeddings,
     RecurrentHead,
@@ -172,7 +171,7 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        check_choice("output_routing", output_routing, (None, False, True, "all"))
+        check_output_routing(output_routing)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs

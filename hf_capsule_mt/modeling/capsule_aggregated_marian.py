@@ -34,7 +34,6 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from ..configuration.checks import check_choice
 from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.capsule_routing import CapsuleRouting
 from .layers.guided_routing import GuidedContext
@@ -55,6 +54,7 @@ from .outputs import (
     RoutedDecoderOutput,
     RoutedEncoderOutput,
     RoutedSeq2SeqModelOutput,
+    check_output_routing,
 )
 from .portable_model import PortableModel
 from .translation_head import TranslationHead
@@ -342,7 +342,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
-        check_choice("output_routing", output_routing, (None, False, True, "all"))
+        check_output_routing(output_routing)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs

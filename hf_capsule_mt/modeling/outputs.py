@@ -13,8 +13,15 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
+from ..configuration.checks import check_choice
+
 OutputRouting = bool | Literal["all"]
 """Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""
+
+
+def check_output_routing(value: OutputRouting | None) -> None:
+    """Raise a ValueError for what is no [`OutputRouting`]."""
+    check_choice("output_routing", value, (None, False, True, "all"))
 
 
 @dataclass

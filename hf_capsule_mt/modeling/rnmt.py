@@ -19,7 +19,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from ..configuration.checks import check_choice, check_overrides
+from ..configuration.checks import check_overrides
 from ..configuration.rnmt import RNMTConfig
 from .copied_weights import copy_weights
 from .guided_parts import GUIDED_PARTS, build_guided_losses, build_guided_routing, build_guided_votes
@@ -33,6 +33,7 @@ from .outputs import (
     GuidedDecoderOutput,
     OutputRouting,
     RoutedSeq2SeqModelOutput,
+    check_output_routing,
 )
 from .recurrent_seq2seq import (
     RecurrentEmbeddings,
@@ -258,7 +259,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
             **kwargs: `output_hidden_states`, `output_attentions` and `return_dict`.
         """
-        check_choice("output_routing", output_routing, (None, False, True, "all"))
+        check_output_routing(output_routing)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs

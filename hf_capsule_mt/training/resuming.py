@@ -58,7 +58,8 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
     if isinstance(value, FoundCheckpoint):
         return value
     checkpoint = _last(args) if value == LAST else _named(str(value))
-    _check_updates(checkpoint, args.max_steps)
+    if args.max_steps > 0:
+        check_updates(checkpoint, args.max_steps, f"max_steps is {args.max_steps}")
     _check_last(checkpoint, args)
     check_same_batches(checkpoint, batches_of(args), args)
     processes = _batches_in(checkpoint).get("processes", args.world_size)
@@ -106,12 +107,13 @@ def _named(value: str) -> Path:
     return Path(value)
 
 
-def _check_updates(checkpoint: Path, max_steps: int) -> None:
+def check_updates(checkpoint: str | Path, last: int, option: str) -> None:
+    """Raise a ValueError if a checkpoint is of a later update than the `last` of a run, which an `option` decides."""
     done = read_trainer_state(checkpoint).get("global_step", 0)
-    if 0 < max_steps < done:
+    if done > last:
         raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but max_steps is {max_steps}; raise it, "
-            "or name an earlier checkpoint"
+            f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but {option}; raise it, or name an "
+            "earlier checkpoint"
         )
 
 

@@ -53,6 +53,7 @@ from .resuming import (
     check_not_streamed,
     check_same_batches,
     check_same_tokenizer,
+    check_updates,
     dealt_to,
     find_checkpoint,
     has_other_metric,
@@ -260,12 +261,9 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
         epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
-        if self.state.global_step > max_steps:
-            raise ValueError(
-                f"resume_from_checkpoint is {str(self._resumed_from)!r}, of update {self.state.global_step}, but "
-                f"num_train_epochs {self.args.num_train_epochs} end with update {max_steps}; raise it, or name an "
-                "earlier checkpoint"
-            )
+        if self._resumed_from is not None:
+            option = f"num_train_epochs {self.args.num_train_epochs} end with update {max_steps}"
+            check_updates(self._resumed_from, max_steps, option)
         if self._best_is_of_another_metric:
             self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
         if self.args.ignore_data_skip and self._resumed_from is not None:

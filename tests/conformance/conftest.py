@@ -22,6 +22,8 @@ MARKS = [
 ATTENTION = "test_eager_matches_sdpa_inference_"
 FEW = ("_13_fp32_pad_right", "_17_bf16_pad_left", "_24_fp32_pad_left_output_attentions")
 ALL = ("NoAggregationTest", "RNMTTest")
+# Of these models EverythingTest has every part.
+PARTS = ("NoAggregationTest", "GuidedRoutingTest")
 
 
 def pytest_configure(config):
@@ -34,8 +36,9 @@ def pytest_collection_modifyitems(items):
     """Leave out, but from exhaustive runs, what another model's run has shown."""
     for item in items:
         name, owner = item.name, getattr(item.cls, "__name__", None)
-        repeated = name == "test_bc_torch_dtype" or (name.startswith(ATTENTION) and not name.endswith(FEW))
-        if item.path.parent == HERE and repeated and owner not in ALL:
+        of_attention = name == "test_bc_torch_dtype" or (name.startswith(ATTENTION) and not name.endswith(FEW))
+        shown = owner not in ALL if of_attention else owner in PARTS
+        if item.path.parent == HERE and shown:
             item.add_marker(pytest.mark.exhaustive)
 
 
