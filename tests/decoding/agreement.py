@@ -1,10 +1,24 @@
 """`generate()` with the engine against `generate()` without it."""
 
+import pytest
 import torch
 
-from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.decoding import Engine, generate
 
 TOLERANCE = 1e-4
+
+
+@pytest.fixture
+def engine_calls(monkeypatch):
+    """The translations of every call of an engine: none if Transformers did the work."""
+    calls, translate = [], Engine.translate
+
+    def recorded(*args):
+        calls.append(translate(*args))
+        return calls[-1]
+
+    monkeypatch.setattr(Engine, "translate", recorded)
+    return calls
 
 
 def check_agreement(model, source, calls, **options):

@@ -106,7 +106,7 @@ def test_words_that_do_not_exist_are_not_suppressed(options, num_beams, engine_c
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_hundreds_of_sentences(name, models, engine_calls):
     lengths = set()
-    for batch in batches(sources(512, seed=2), 64):
+    for batch in batches(sources(256, seed=2), 64):
         lengths |= check_agreement(models(name), batch, engine_calls, num_beams=4, max_new_tokens=LONGEST)
     assert len(lengths) >= 6
 

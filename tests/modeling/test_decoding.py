@@ -163,7 +163,12 @@ def test_batch_and_padding_change_nothing(model, num_beams, cache_kind):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"num_beams": 1}, {"num_beams": 4}, {"do_sample": True}, {"do_sample": True, "num_beams": 3}], ids=str
+    "arguments",
+    [
+        *({"num_beams": count} for count in (1, 4)),
+        *(pytest.param({"do_sample": True, "num_beams": count}, marks=pytest.mark.exhaustive) for count in (1, 3)),
+    ],
+    ids=str,
 )
 @every_cache
 def test_caches_change_nothing(model, cache_kind, arguments):
