@@ -7,7 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-import pretend_gpu
 import pytest
 import torch
 from accelerate.state import AcceleratorState, PartialState
@@ -27,6 +26,8 @@ HAS_CUDA = torch.cuda.is_available()
 if HAS_CUDA:
     pytestmark = pytest.mark.cuda
 else:
+    import pretend_gpu
+
     pretend_gpu.install()
 OF_EACH_CELL = ["marian-everything", "recurrent-capsule", "recurrent-guided_hybrid"]
 NO_DROPOUT = {

@@ -230,8 +230,9 @@ _library, _all_libraries = (torch.library.Library(name, "IMPL") for name in ("at
 def install():
     """Make the device known to this process, for good."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=_Backend())
-    # Weights that are moved stay the objects that they are, and tied.
+    # Weights that are moved stay the objects that they are, and tied; those that are loaded are copied as ever.
     torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.nn.Module.load_state_dict = _copying(torch.nn.Module.load_state_dict)
     _library.impl("empty_strided", _empty_strided, "PrivateUse1")
     _library.impl("_copy_from", _copy_from, "PrivateUse1")
     _all_libraries.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -241,6 +242,17 @@ def install():
                 operation = getattr(packet, overload)
                 if "out" not in overload and not operation._schema.is_mutable:
                     _library.impl(operation, _casting(operation, choose), "AutocastPrivateUse1")
+
+
+def _copying(load_state_dict):
+    def load(module, *args, **kwargs):
+        torch.__future__.set_swap_module_params_on_conversion(False)
+        try:
+            return load_state_dict(module, *args, **kwargs)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return load
 
 
 @contextmanager
