@@ -60,7 +60,7 @@ Run = Callable[[Piece, Path, Path, float], str]
 def pieces(args: argparse.Namespace) -> list[Piece]:
     """Return the pieces in their order."""
     paths = (str(ROOT / "tests" / name) for name in ("evaluation", "decoding", "devices/on_gpu.py"))
-    tests = ("pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *paths)
+    tests = ("pytest", "-q", "-m", "cuda and not exhaustive", "-p", "no:cacheprovider", *paths)
     sizes = ("tiny",) if args.quick else ("tiny", "base", "big")
     tables = [_table(args, family, size) for size in sizes for family in _FAMILIES]
     growth = [_growth(args, size) for size in sizes]

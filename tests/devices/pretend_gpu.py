@@ -3,7 +3,7 @@
 What goes wrong on a GPU for where a tensor is goes wrong here: tensors of two devices in one operation, a device that
 is not passed on, a generator of random numbers of the other device, memory that the host reads. So does what goes wrong
 for its type: autocast lowers and raises what it does on CUDA. Reading numbers, for which a GPU is waited, is noted.
-Nothing is told of kernels, streams, memory or speed.
+Nothing is told of kernels, streams, memory, speed, or a state of random numbers of its own.
 
 PyTorch takes one such device, for all of a process, and takes it for the accelerator from then on.
 """
@@ -123,8 +123,16 @@ def _check_devices(operation, args, kwargs):
         for leaf in tree_leaves(read)
         if isinstance(leaf, torch.Tensor) and not isinstance(leaf, OnGpu) and leaf.dim() >= least
     ]
+    strangers += [tuple(one.shape) for one in _written(operation, args, kwargs) if not isinstance(one, OnGpu)]
     if strangers:
         raise RuntimeError(f"{operation} has tensors of two devices: on the CPU are those of the shapes {strangers}")
+
+
+def _written(operation, args, kwargs):
+    """The tensors that an operation writes to."""
+    for index, argument in enumerate(operation._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from tree_leaves(args[index] if index < len(args) else kwargs.get(argument.name, ()))
 
 
 def _numbers(tree):
