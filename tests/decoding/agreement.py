@@ -1,5 +1,7 @@
 """`generate()` with the engine against `generate()` without it."""
 
+import sys
+
 import pytest
 import torch
 
@@ -19,6 +21,13 @@ def engine_calls(monkeypatch):
 
     monkeypatch.setattr(Engine, "translate", recorded)
     return calls
+
+
+def replace_everywhere(monkeypatch, name, value):
+    """Replace a function in every module of the package that has it."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("hf_capsule_mt.") and hasattr(module, name):
+            monkeypatch.setattr(module, name, value)
 
 
 def check_agreement(model, source, calls, **options):

@@ -1,10 +1,8 @@
 """Steps without a look at the device, as on a GPU: nothing waits for it, nothing moves, and the tokens are the same."""
 
-import sys
-
 import pytest
 import torch
-from agreement import check_agreement
+from agreement import check_agreement, replace_everywhere
 from ending_models import LONGEST, VOCABULARY, ending, sources
 from test_streams import check_stream
 from torch.overrides import TorchFunctionMode
@@ -120,9 +118,7 @@ def meta(monkeypatch):
     # What models ask of autocast is not known there.
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: False)
     monkeypatch.setattr(torch, "autocast", NoAutocast)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("hf_capsule_mt.decoding.") and hasattr(module, "check_plain"):
-            monkeypatch.setattr(module, "check_plain", lambda *modules, kind: None)
+    replace_everywhere(monkeypatch, "check_plain", lambda *modules, kind: None)
     return "meta"
 
 

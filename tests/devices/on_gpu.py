@@ -4,14 +4,13 @@
 """
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState, PartialState
 from aggregated_models import training_batch
-from agreement import check_agreement
+from agreement import check_agreement, replace_everywhere
 from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, ending, sources
 from families import KINDS, translator
 from safetensors.torch import load_file
@@ -54,12 +53,9 @@ def device(monkeypatch):
         monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
         monkeypatch.setattr("accelerate.accelerator.is_bf16_available", lambda *given: True)
         monkeypatch.setitem(search._STEPS_TO_A_LOOK, found.type, search._STEPS_TO_A_LOOK["cuda"])
-        for name, module in list(sys.modules.items()):
-            # Weights are plain on a GPU, and here of a class of their own.
-            if name.startswith("hf_capsule_mt.") and hasattr(module, "check_plain"):
-                monkeypatch.setattr(module, "check_plain", lambda *modules, kind: None)
-            if name.startswith("hf_capsule_mt.") and hasattr(module, "precisions_on"):
-                monkeypatch.setattr(module, "precisions_on", lambda device: ["float32", "bfloat16"])
+        replace_everywhere(monkeypatch, "precisions_on", lambda device: ["float32", "bfloat16"])
+        # Weights are plain on a GPU, and here of a class of their own.
+        replace_everywhere(monkeypatch, "check_plain", lambda *modules, kind: None)
         _forget_devices()
         yield found
     _forget_devices()
@@ -118,7 +114,7 @@ def test_what_an_update_waits_for(name, device):
     pretend_gpu.reads.clear()
     model(**batch).loss.backward()
     # Transformers asks whether masks hide anything, and losses which positions have a word.
-    files = {Path(where[-1].rpartition(":")[0]).name for where in pretend_gpu.reads}
+    files = {Path(file).name for file, _ in pretend_gpu.reads}
     assert files <= {"masking_utils.py", "log_partition.py"}
     assert len(pretend_gpu.reads) <= 5
 

@@ -33,7 +33,7 @@ _RAISED += " log_softmax mse_loss nll_loss norm pow prod reciprocal rsqrt softma
 _WIDENED = "addcdiv addcmul dot index_put scatter_add"
 
 reads = []
-"""Where numbers of the device were read since the list was emptied, innermost line last."""
+"""Where numbers of the device were read since the list was emptied: files with lines."""
 
 
 class _Backend(backend_registration._DummyBackendModule):
@@ -140,8 +140,8 @@ def _numbers(tree):
 
 
 def _note_read():
-    lines = [frame for frame in traceback.extract_stack() if "/torch/" not in frame.filename]
-    reads.append([f"{frame.filename}:{frame.lineno}" for frame in lines if frame.filename != __file__][-6:])
+    own = [frame for frame in traceback.extract_stack() if "/torch/" not in frame.filename]
+    reads.append(next((frame.filename, frame.lineno) for frame in reversed(own) if frame.filename != __file__))
 
 
 def _lstm_cell(of_input, of_hidden, cell, input_bias=None, hidden_bias=None):
