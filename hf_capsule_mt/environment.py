@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 _PACKAGES = (
     "hf-capsule-mt",
@@ -34,15 +38,15 @@ class Environment:
     date: str | None = None
 
     @classmethod
-    def here(cls, device_type: str | None = None) -> "Environment":
-        """Describe this process; `device_type` ("cuda" or "cpu") does its work, by default a GPU where there is one."""
+    def here(cls, device: "torch.device | str | None" = None) -> "Environment":
+        """Describe this process; `device` does its work, by default a GPU where there is one."""
         import torch
 
-        on_gpu = torch.cuda.is_available() if device_type is None else device_type == "cuda"
+        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return cls(
             python=platform.python_version(),
             packages={name: found for name in _PACKAGES if (found := _version(name)) is not None},
-            device=torch.cuda.get_device_name() if on_gpu else _processor(),
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
             cpu_threads=torch.get_num_threads(),
             commit=_commit(),
             date=date.today().isoformat(),

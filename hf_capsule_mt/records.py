@@ -138,6 +138,8 @@ class RunRecord(Record):
     parameters: int
     data_sha256: dict[str, str] = field(default_factory=dict)
     """Hashes of the text that was read, by side: source and target; of several corpora, of their hashes."""
+    tokenizer_hash: str | None = None
+    """Of the tokenizer's words and their ids; older records lack it."""
     data_report: ReadReport | None
     """None of a stream, which is not read in full."""
     pairs: PairCounts | None
@@ -374,6 +376,8 @@ class TimeByLengthSettings(Options):
     fit_from: int
     batch_size: int
     rounds: int
+    clock: str | None = None
+    """"cpu": time of the process on a processor. "wall": time that passed. None in early records."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,6 +88,14 @@ def test_environment():
     assert str(found).endswith(f", {found.date}")
 
 
+def test_the_environment_has_the_gpu_that_works(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index or 0}")
+    devices = {"cuda:1": "GPU 1", torch.device("cuda", 2): "GPU 2", None: "GPU 0"}
+    assert {device: Environment.here(device).device for device in devices} == devices
+    assert not Environment.here("cpu").device.startswith("GPU")
+
+
 def test_updates_per_second_are_those_of_the_last_call():
     record = read(RunRecord, STORED / "multi30k_gdr_run_record.json")
     assert record.updates_per_second == 3000 / 4878.6

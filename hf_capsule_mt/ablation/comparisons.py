@@ -25,6 +25,7 @@ HOW = (
 # What two runs have in common if nothing but their rows tells them apart.
 _LIKENESS: dict[str, Callable[[RunRecord], Any]] = {
     "training text": lambda run: run.data_sha256,
+    "tokenizer": lambda run: run.tokenizer_hash,
     "machine": lambda run: run.environment.device,
     "precision": lambda run: run.mixed_precision,
     "number of processes": lambda run: run.processes,
@@ -79,8 +80,12 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
 
 
 def _unlike(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:
-    """Name what is not the same in two runs of some pair, beside what their rows are."""
-    return tuple(name for name, of in _LIKENESS.items() if any(of(run) != of(other) for run, other in pairs))
+    """Name what, told by both records, is not the same in two runs of some pair, beside what their rows are."""
+
+    def differ(run: Any, other: Any) -> bool:
+        return None not in (run, other) and run != other
+
+    return tuple(name for name, of in _LIKENESS.items() if any(differ(of(run), of(other)) for run, other in pairs))
 
 
 def _check_same_scores(results: Sequence[Result], test: str) -> None:

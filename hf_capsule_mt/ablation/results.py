@@ -131,14 +131,17 @@ def bleu_options(study: Study) -> dict[str, str | bool]:
 
 
 def _check_scores(evaluation: EvaluationRecord, study: Study, test: Test, path: Path) -> None:
-    """Raise a ValueError if an evaluation is of other references, or scored otherwise, than the study asks for."""
-    wanted, found = dict[str, Any](bleu_options(study)), vars(evaluation.settings)
-    if test.split is None:
+    """Raise a ValueError if an evaluation is of other files, or scored otherwise, than the study asks for."""
+    wanted, found = dict[str, Any](bleu_options(study)), dict(vars(evaluation.settings))
+    source, *references = (test.source, *test.references) if test.split is None else study.exported(test.split)
+    texts = [("references", references, evaluation.references)]
+    if evaluation.sources is not None:
+        texts.append(("sources", [source], [evaluation.sources]))
+    for name, files, were_read in texts:
         # Without folders, which may be others where the study is read.
-        wanted["references"] = [Path(file).name for file in test.references]
-        found = {**found, "references": [Path(one.file).name for one in evaluation.references]}
-        for file, one in zip(test.references, evaluation.references):
-            if one.sha256 is not None and Path(file).is_file():
+        wanted[name], found[name] = [Path(file).name for file in files], [Path(one.file).name for one in were_read]
+        for file, one in zip(files, were_read):
+            if test.split is None and one.sha256 is not None and Path(file).is_file():
                 wanted[f"SHA-256 of {file}"], found[f"SHA-256 of {file}"] = hash_file(Path(file)), one.sha256
     for name, value in wanted.items():
         if found[name] != value:

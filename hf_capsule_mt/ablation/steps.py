@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.checkpoints import last_checkpoint
-from hf_capsule_mt.data.pair_files import without_compression
 
 from .results import OF_TRAINING, record_name
 from .study import DISTILLED, Row, Study, Test, distilled_name
@@ -117,7 +116,7 @@ class Plan:
 
     def translations(self, row: Row, seed: int, test: Test) -> Path:
         """Return the file of a row's translations."""
-        return self.run_folder(row, seed) / f"{test.name}.{self._languages()[1]}"
+        return self.run_folder(row, seed) / f"{test.name}.{self.study.languages[1]}"
 
     def test_files(self, test: Test) -> tuple[Path, ...]:
         """Return the files of the source and the references."""
@@ -219,26 +218,15 @@ class Plan:
 
     def _distilled(self, row: Row) -> tuple[Path, ...]:
         name = distilled_name(row.teacher)
-        return tuple(self.runs / DISTILLED / f"{name}.{language}" for language in self._languages())
+        return tuple(self.runs / DISTILLED / f"{name}.{language}" for language in self.study.languages)
 
     def _export(self, split: str) -> Step:
         files = self._exported(split)
         return Step("export_text", {**self._corpus(), "split": split, "output_file": files}, files[-1])
 
     def _exported(self, split: str) -> tuple[Path, ...]:
-        return tuple(self.runs / "data" / f"{split}.{language}" for language in self._languages())
+        return tuple(self.runs / "data" / name for name in self.study.exported(split))
 
     def _corpus(self) -> dict[str, Any]:
         """Return the options that name the training data."""
         return {name: value for name, value in self.study.data.items() if name != "validation_file"}
-
-    def _languages(self) -> tuple[str, str]:
-        """Return the endings of files of the source and of the target."""
-        data = self.study.data
-        if "source_lang" in data and "target_lang" in data:
-            return data["source_lang"], data["target_lang"]
-        if len(data.get("train_file", ())) == 2:
-            source, target = (without_compression(Path(file)).suffix[1:] for file in data["train_file"])
-            if source and target and source != target:
-                return source, target
-        return "source", "target"

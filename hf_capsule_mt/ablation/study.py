@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hf_capsule_mt.data.pair_files import without_compression
+
 from .strict_yaml import check_kind, check_list, check_mapping, load_yaml
 
 SECTIONS = ("train_tokenizer", "distill", "train", "average_checkpoints", "translate", "evaluate")
@@ -189,6 +191,23 @@ class Study:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     cost: Cost | None = None
     questions: tuple[Question, ...] = ()
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Return the endings of files of the source and of the target."""
+        data = self.data
+        if "source_lang" in data and "target_lang" in data:
+            return data["source_lang"], data["target_lang"]
+        if len(data.get("train_file", ())) == 2:
+            source, target = (without_compression(Path(file)).suffix[1:] for file in data["train_file"])
+            if source and target and source != target:
+                return source, target
+        return "source", "target"
+
+    def exported(self, split: str) -> tuple[str, str]:
+        """Return the names of the files that a split of the data set is exported to."""
+        source, target = self.languages
+        return f"{split}.{source}", f"{split}.{target}"
 
     def row(self, name: str | None) -> Row | None:
         """Return the row of that name, or None."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
+from typing import Any
 
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
 from hf_capsule_mt.records import Comparison, Environment, SpeedRecord
@@ -10,6 +11,11 @@ from .results import Result, mean_and_spread
 from .study import Study
 
 Table = list[list[str]]
+# Options that decide the time of an update, beside the model.
+_OF_AN_UPDATE = (
+    *("max_tokens_per_batch", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("rdrop_alpha", "activation_checkpointing"),
+)
 ADEQUACY = (
     "Adequacy, by word alignment: CDR is the share of the source words that the reference translates which the row "
     "translates too (Kong et al. 2019); under-translated are the others, over-translated those for which it repeats a "
@@ -83,20 +89,30 @@ def curve_table(results: Sequence[Result]) -> Table:
 
 
 def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[SpeedRecord]) -> Table:
-    """Return validation BLEU by time, of the rows with a benchmark beside the same plain model.
+    """Return validation BLEU by time, of the rows with a benchmark beside the same plain model, and the same batches.
 
     Time is counted in updates of the study's baseline that take as long, by the benchmarks, with a column for each of
     its evaluations; a cell has the BLEU of the row's last evaluation by then, up to the end of the row.
     """
     curves = {result.row.name: curve for result in results if (curve := learning_curve(result, "eval_bleu"))}
-    found = {result.row.name: _benchmark(result, speed) for result in results}
+    updates = {result.row.name: _an_update(result) for result in results}
+    alike = [result for result in results if updates[result.row.name] == updates.get(study.baseline)]
+    found = {result.row.name: _benchmark(result, speed) for result in alike}
     base, times = found.get(study.baseline), list(curves.get(study.baseline, ()))
     table = [[f"time, in updates of {study.baseline}", *map(str, times)]]
     for name, curve in curves.items():
-        if base is not None and found[name] is not None and found[name].plain_parameters == base.plain_parameters:
-            cost = base.training.ratio / found[name].training.ratio
+        own = found.get(name)
+        if base is not None and own is not None and own.plain_parameters == base.plain_parameters:
+            cost = base.training.ratio / own.training.ratio
             table.append([name, *_by_time({update * cost: bleu for update, bleu in curve.items()}, times)])
     return table
+
+
+def _an_update(result: Result) -> list[Any]:
+    """Return what an update of a row's first run takes its time by, beside the model."""
+    run = result.seeds[0].run
+    options = run.training.by_name()
+    return [run.processes, *(options.get(name) or None for name in _OF_AN_UPDATE)]
 
 
 def _by_time(curve: Mapping[float, Sequence[float]], times: Sequence[int]) -> Iterator[str]:

@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "gates": record_gates(model),
         "worth": _worth(args, model, corpus)._asdict(),
         **record_routing(statistics, tokenizer),
-        "environment": Environment.here(model.device.type),
+        "environment": Environment.here(model.device),
     }
     sentences = {
         f"line {index + 1}": read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])

@@ -113,9 +113,7 @@ def _compare_with_plain(
             method: compare_with_plain(config, workload, device, getattr(torch, args.dtype))
             for method, config in tqdm(configs.items(), unit=" methods")
         }
-    record = SpeedRecord(
-        settings=_settings(args, device), results=comparisons, environment=Environment.here(device.type)
-    )
+    record = SpeedRecord(settings=_settings(args, device), results=comparisons, environment=Environment.here(device))
     return record, speed_report(record, configs)
 
 
@@ -131,7 +129,7 @@ def _compare_decoders(
             method: compare_decoders(config, workload, device, args.memory_length)
             for method, config in tqdm(configs.items(), unit=" methods")
         }
-    settings, environment = _settings(args, device), Environment.here(device.type)
+    settings, environment = _settings(args, device), Environment.here(device)
     record = SpeedRecord(settings=settings, results={}, decoders=found, environment=environment)
     memory = "" if args.memory_length is None else f"\n\n{memory_report(record)}"
     return record, f"{decoders_report(record)}{memory}"

@@ -111,7 +111,7 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
             "settings": settings,
             "processes": state.num_processes,
             "seconds_of_this_call": round(time.time() - started, 1),
-            "environment": Environment.here(state.device.type),
+            "environment": Environment.here(state.device),
         }
         write_json(first.with_name(f"{first.name}.manifest.json"), manifest)
         shards.remove()

@@ -174,7 +174,7 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
         "sources": None if args.sources is None else describe(args.sources),
         "references": [describe(path) for path in args.references],
         # Without a model, the CPU does all the work.
-        "environment": Environment.here("cpu" if args.model is None else args.device and args.device.partition(":")[0]),
+        "environment": Environment.here("cpu" if args.model is None else args.device),
     }
 
 

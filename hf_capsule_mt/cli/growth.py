@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
 from hf_capsule_mt.analysis.line_figures import draw_time_by_length
+from hf_capsule_mt.evaluation.speed import clock
 from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_length, record_times, report
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     with quiet_transformers():
         found = measure_time_by_length(configs, args.lengths, device=device, **options)
         measurements = list(tqdm(found, total=total, unit=" times"))
-    record = record_times(decode(TimeByLengthSettings, vars(args)), measurements, Environment.here(device.type))
+    settings = decode(TimeByLengthSettings, {**vars(args), "clock": clock(device)})
+    record = record_times(settings, measurements, Environment.here(device))
     print(report(record))
     if args.output_file is not None:
         write(record, args.output_file)

@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sentences=len(sentences),
         seconds=times,
         words=TokenCounts(sum(len(words) for words, _ in sentences), sum(new for _, new in sentences)),
-        environment=Environment.here(device.type),
+        environment=Environment.here(device),
     )
     print(report(record))
     if args.output_file is not None:

@@ -107,7 +107,7 @@ def _prepare(
     model_args: ModelArguments, data_args: DataArguments, args: TranslationTrainingArguments, words: Sequence[str]
 ) -> tuple[RunRecorder, TranslationTrainer]:
     """Load what the run starts from, and its data."""
-    started, environment = time.time(), Environment.here()
+    started, environment = time.time(), Environment.here(args.device)
     option = "model_name_or_path" if model_args.tokenizer_name is None else "tokenizer_name"
     tokenizer = load_tokenizer(*model_args.tokenizer(), option=option)
     if args.resume_from_checkpoint is not None:

@@ -50,8 +50,11 @@ def _caption(record: SpeedRecord, plain: str) -> str:
 def _table(comparisons: Mapping[str, Comparison], published: Mapping[str, PreTrainedConfig] | None) -> list[list[str]]:
     columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
     columns += ["training, MiB", "of plain"]
-    rows = [_plain_row(list(comparisons.values()))]
-    rows += [[method, *_cells(comparison)] for method, comparison in comparisons.items()]
+    rows = []
+    # Of rows of several widths or depths, each size has a plain model of its own.
+    for parameters in dict.fromkeys(each.plain_parameters for each in comparisons.values()):
+        found = {method: each for method, each in comparisons.items() if each.plain_parameters == parameters}
+        rows += [_plain_row(list(found.values())), *([method, *_cells(each)] for method, each in found.items())]
     if published is not None:
         columns += ["paper: training", "paper: decoding"]
         rows = [[*row, *_paper_cells(published.get(row[0]))] for row in rows]

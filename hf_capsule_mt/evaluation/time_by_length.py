@@ -117,9 +117,10 @@ def report(record: TimeByLengthRecord) -> str:
     for length in settings.lengths:
         rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
     rows.append(["exponent", *(f"{record.exponents[kind][row]:.2f}" for kind, row in columns)])
+    clock = {"cpu": " of CPU time", "wall": " that passed"}.get(settings.clock, "")
     caption = (
-        f"Seconds, medians of {settings.rounds} rounds over all lengths in which the models take turns; exponents "
-        f"from {settings.fit_from} words on. `{settings.size}`, vocabulary of {settings.vocab_size}, "
+        f"Seconds{clock}, medians of {settings.rounds} rounds over all lengths in which the models take turns; "
+        f"exponents from {settings.fit_from} words on. `{settings.size}`, vocabulary of {settings.vocab_size}, "
         f"{settings.batch_size} sentence(s) at a time, float32, {record.environment}."
     )
     return "\n".join([*markdown_table(rows), "", caption])

@@ -64,6 +64,7 @@ class RunRecorder:
             config=trainer.model.config.to_diff_dict(),
             parameters=count_parameters(trainer.model),
             data_sha256=self.facts.sha256,
+            tokenizer_hash=trainer.identity.tokenizer,
             data_report=self.facts.report,
             pairs=self.facts.pairs,
             validation_pairs=self.facts.validation,

@@ -241,7 +241,7 @@ def test_questions_on_the_page(study, tmp_path):
     write_study(study, found | {"seeds": [1, 2]})
     records = tmp_path / "records"
     for seed, marked in ((1, ""), (2, "_seed2")):
-        options = {"training": {"seed": seed}}
+        options = {"training": {"seed": seed}, "tokenizer_hash": "the same"}
         write_record(records, f"two_plain{marked}", 90.0, method="transformer", statistics=[WRONG] * 16, **options)
         for iterations in (1, 2):
             options |= {"method": "em-routing", "config": {"routing_iterations": iterations}}
@@ -254,7 +254,7 @@ def test_questions_on_the_page(study, tmp_path):
     path = records / "two_em-T2_run_record.json"
     record = json.loads(path.read_text())
     elsewhere = {"environment": {**record["environment"], "device": "another"}, "data_sha256": {"source": "other"}}
-    elsewhere |= {"mixed_precision": "bf16"}
+    elsewhere |= {"mixed_precision": "bf16", "tokenizer_hash": "other"}
     path.write_text(json.dumps(record | elsewhere))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
@@ -263,8 +263,25 @@ def test_questions_on_the_page(study, tmp_path):
     assert first == f"routing|Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
     assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p < 0.001 | yes |"
-    assert table[4].startswith("| em-T2 | plain (other training text, other machine, other precision) | 2 | ")
+    assert table[4].startswith(
+        "| em-T2 | plain (other training text, other tokenizer, other machine, other precision) | 2 | "
+    )
     assert table[-1] == "+15.91 (+15.91 to +15.91), p < 0.001"
+
+
+def test_scores_of_another_split(study, tmp_path, capsys):
+    records, data = tmp_path / "of_the_hub", {"dataset_name": "corpus", "source_lang": "en", "target_lang": "de"}
+    records.mkdir()
+    found = {**yaml.safe_load(study.read_text()), "data": data, "tests": {"test": "test"}}
+    run_on = {"train_file": [], "validation_file": [], **data}
+    write_record(records, "two_plain", 90.0, method="transformer", data=run_on)
+    words = ("--records_dir", str(records), "--output_dir")
+    report(write_study(study, found), *words, str(tmp_path / "report"))
+    found["tests"]["test"] = "validation"
+    with pytest.raises(SystemExit):
+        report(write_study(study, found), *words, str(tmp_path / "another"))
+    message = "its references is ['test.de'], that of 'test' is ['validation.de']; rename the test set"
+    assert message in capsys.readouterr().err
 
 
 def damage(records, **changes):
@@ -280,6 +297,7 @@ def damage(records, **changes):
             {"references": [{"file": "test.de", "sha256": "0"}]},
             "plain and em-T1 were scored on test with other references",
         ),
+        ({"sources": {"file": "x.en"}}, r"its sources is \['x.en'\], that of 'test' is \['test.en'\]; rename"),
         ({"references": [{"file": "x.de"}]}, r"its references is \['x.de'\], that of 'test' is \['test.de'\]; rename"),
         (
             {"settings": {"tokenize": "intl", "lowercase": False, "metrics": ["bleu"]}},

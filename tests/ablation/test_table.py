@@ -257,3 +257,8 @@ def test_curves_by_time(study, records):
     other = replace(speed, results={names[0]: fast, names[1]: replace(slow, plain_parameters=9)})
     assert len(time_curve_table(study, results, [other])) == 2
     assert len(time_curve_table(study, results, [])) == 1
+    path = records / "two_student_run_record.json"
+    of_pairs = json.loads(path.read_text())
+    of_pairs["training"]["rdrop_alpha"] = 1.0
+    path.write_text(json.dumps(of_pairs))
+    assert len(time_curve_table(study, read_results(study, records), [speed])) == 2

@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BartConfig, Maria
 
 from hf_capsule_mt import METHODS, environment
 from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.data.tokenizer import words_hash
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
@@ -78,6 +79,7 @@ def test_the_record(run, corpus):
     assert written["data_sha256"] == {
         side: hashlib.sha256((corpus / f"train.{side}").read_bytes()).hexdigest() for side in ("source", "target")
     }
+    assert written["tokenizer_hash"] == words_hash(AutoTokenizer.from_pretrained(run))
     assert written["data_report"] == {"read": 60, "kept": 60, "empty": 0, "invalid_utf8": 0}
     assert (written["updates"], written["processes"]) == (6, 1)
     assert written["metrics"]["eval_bleu"] == max(history(run, "eval_bleu"))

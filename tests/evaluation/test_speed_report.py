@@ -31,6 +31,13 @@ def report(results, configs=None, **settings):
     return speed_report(record, configs or {method: preset_config(method, record.settings.size) for method in results})
 
 
+def test_every_size_has_its_plain_model():
+    wide = Comparison(2_000_000, 3_000_000, Rates([50], [25]), Rates([1], [1]), 1, 1)
+    _, _, plain, one, other_plain, other, *_ = map(cells, report({"gdr": ONE, "em-routing": wide}).splitlines())
+    assert [row[0] for row in (plain, one, other_plain, other)] == ["plain", "gdr", "plain", "em-routing"]
+    assert (plain[1], plain[3], other_plain[1], other_plain[3]) == ("0.00M", "1", "2.00M", "50")
+
+
 def test_table_has_medians_and_spreads():
     transformer = Comparison(
         60_500_000, 60_500_000, Rates([100, 200, 400], [100, 200, 400]), Rates([3.0], [3.0]), 2**30, 2**30
