@@ -21,7 +21,7 @@ from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
 from .steps import Job, Plan, Step, needs_eflomal
-from .study import SECTIONS, SET_HERE, Figure, Row, Study, value_of
+from .study import SECTIONS, SET_HERE, Figure, Row, Study, line_of, value_of
 
 
 def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
@@ -142,7 +142,7 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
     names = [row.name for row in study.rows]
     if figure.baseline is not None and figure.baseline not in names:
         raise ValueError(f"{where}.baseline is {figure.baseline!r:.80}; the rows are {', '.join(names)}")
-    points: dict[tuple[Any, Any], str] = {}
+    points: dict[tuple[str, float], str] = {}
     for pattern in figure.rows:
         rows = [row for row in study.rows if fnmatchcase(row.name, pattern)]
         if not rows:
@@ -157,8 +157,7 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
                 raise ValueError(
                     f"{where}.x is {figure.x!r:.80}, which is {value!r:.80} of {row.name!r:.80}; it must be a number"
                 )
-            line = row.method if figure.series is None else value_of(config, figure.series)
-            other = points.setdefault((line, value), row.name)
+            other = points.setdefault((line_of(figure, row.method, config), value), row.name)
             if other != row.name:
                 raise ValueError(
                     f"{where}.rows has {other!r:.80} and {row.name!r:.80} at the same place; leave one out, or name "

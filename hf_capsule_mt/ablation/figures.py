@@ -10,7 +10,7 @@ from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep
 from hf_capsule_mt.records import TimeByLengthRecord, read
 
 from .results import Result, mean_and_spread
-from .study import Figure, Study, value_of
+from .study import Figure, Study, line_of, value_of
 from .table import learning_curve
 
 if TYPE_CHECKING:
@@ -58,17 +58,15 @@ def _series(figure: Figure, results: Sequence[Result]) -> dict[str, dict[float, 
     series: dict[str, dict[float, list[float]]] = {}
     for result in results:
         if any(fnmatchcase(result.row.name, pattern) for pattern in figure.rows):
-            line = result.row.method if figure.series is None else f"{figure.series} {_field(result, figure.series)}"
-            points = series.setdefault(line.replace("_", " "), {})
-            points.setdefault(_field(result, figure.x), []).extend(result.bleu(figure.test))
+            config = result.seeds[0].run.config
+            for name in filter(None, (figure.x, figure.series)):
+                if name not in config:
+                    raise ValueError(
+                        f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure"
+                    )
+            points = series.setdefault(line_of(figure, result.row.method, config), {})
+            points.setdefault(value_of(config, figure.x), []).extend(result.bleu(figure.test))
     return series if any(len(points) > 1 for points in series.values()) else None
-
-
-def _field(result: Result, name: str) -> Any:
-    config = result.seeds[0].run.config
-    if name not in config:
-        raise ValueError(f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure")
-    return value_of(config, name)
 
 
 def _draw_sweep(figure: Figure, series: Any, results: Sequence[Result]) -> "MatplotlibFigure":

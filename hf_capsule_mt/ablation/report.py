@@ -7,8 +7,9 @@ from hf_capsule_mt.analysis.pages import Section, report_page
 from hf_capsule_mt.evaluation.significance import MARKS
 from hf_capsule_mt.files import replace_text
 
-from .comparisons import HOW, compare_rows, comparison_tables
+from .comparisons import HOW, comparison_tables
 from .figures import draw_figures
+from .questions import CRITERION, judge, question_table
 from .results import read_speed, results_to_show
 from .sections import Material, examples, gather, lengths, missing, routing
 from .steps import Plan
@@ -32,8 +33,21 @@ def _figures(material: Material) -> Section | None:
     return Section("Figures", figures=list(captions.items())) if captions else None
 
 
+def _questions(material: Material) -> Section | None:
+    study, comparisons = material.plan.study, material.comparisons
+    answers = [["question", "asks", "more BLEU that counts", "answer", "why"]]
+    tables = []
+    for question in study.questions:
+        verdict = judge(study, question, comparisons)
+        asked = [question.name, question.asks, f"{question.effect:g}"]
+        answers.append([*asked, verdict.answer, verdict.why.replace("`", "")])
+        (_, *columns), *rows = question_table(study, question, comparisons)
+        tables += [[[question.name, *columns], *rows]] if rows else []
+    return Section("Questions", CRITERION, [answers, *tables]) if study.questions else None
+
+
 def _significance(material: Material) -> Section | None:
-    tables = comparison_tables(compare_rows(material.plan.study, material.results))
+    tables = comparison_tables(material.comparisons)
     return Section("Significance", f"{HOW} {MARKS}", tables) if tables else None
 
 
@@ -46,6 +60,7 @@ def _adequacy(material: Material) -> Section | None:
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
     _scores,
+    _questions,
     _curves,
     _significance,
     _adequacy,

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from hf_capsule_mt.analysis.figures import save_for_page
@@ -16,6 +17,7 @@ from hf_capsule_mt.evaluation.length import count_words, quantile_edges, record_
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import EvaluationRecord
 
+from .comparisons import RowComparison, compare_rows
 from .results import Result, bleu_options
 from .runner import command_environment, command_line
 from .steps import Plan, Step
@@ -35,6 +37,11 @@ class Material:
     folder: Path
     translated: Sequence[tuple[Test, AlignedTexts]]
     """Test sets and their translations by the first seed of every row, as far as their files exist."""
+
+    @cached_property
+    def comparisons(self) -> Sequence[RowComparison]:
+        """Rows beside those that they are against."""
+        return compare_rows(self.plan.study, self.results)
 
 
 def gather(plan: Plan, results: Sequence[Result], folder: Path) -> Material:

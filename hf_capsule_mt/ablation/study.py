@@ -137,6 +137,12 @@ def value_of(config: Mapping[str, Any], name: str) -> Any:
     return config["d_model"] if name == "num_output_capsules" and config[name] is None else config[name]
 
 
+def line_of(figure: Figure, method: str, config: Mapping[str, Any]) -> str:
+    """Return the name of a row's line in a figure."""
+    line = method if figure.series is None else f"{figure.series} {value_of(config, figure.series)}"
+    return line.replace("_", " ")
+
+
 @dataclass(frozen=True)
 class Question:
     """What the study is to find out by some of its rows."""

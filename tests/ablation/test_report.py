@@ -257,6 +257,7 @@ def test_questions_on_the_page(study, tmp_path):
     elsewhere |= {"mixed_precision": "bf16", "tokenizer_hash": "other"}
     path.write_text(json.dumps(record | elsewhere))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
+    report(study, "--records_dir", str(records), "--output_dir", str(tmp_path / "report"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
     assert criterion.startswith("Yes: with all seeds, 2 or more, a row has at least that much more BLEU")
     why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
@@ -267,6 +268,11 @@ def test_questions_on_the_page(study, tmp_path):
         "| em-T2 | plain (other training text, other tokenizer, other machine, other precision) | 2 | "
     )
     assert table[-1] == "+15.91 (+15.91 to +15.91), p < 0.001"
+    section = (tmp_path / "report" / "index.html").read_text().partition("<h2>Questions")[2].partition("<h2>")[0]
+    answer, first, second = (re.findall("<td>(.*?)</td>", line) for line in section.splitlines() if "<td>" in line)
+    assert answer == ["routing", "Does routing help?", "0.5", "yes", why.replace("`", "")]
+    assert first == ["em-T1", "plain", "2", "+15.91 (+15.91 to +15.91), p &lt; 0.001", "yes"]
+    assert second[0] == "em-T2"
 
 
 def test_scores_of_another_split(study, tmp_path, capsys):
