@@ -49,10 +49,10 @@ def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Ten
     """Return the attention of each layer, the mean over its heads, `[batch, length, source]`: that of step t writes the
     word t + 1 of the sequences, and reads the word t. The rest is as of [`cross_attention`].
     """
-    with attending(model):
-        # What fills up a translation may be no word.
-        read = sequences.clamp(min=0)
-        output = model.base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
+    # What fills up a translation may be no word.
+    read = sequences.clamp(min=0)
+    reader = attending(model).base_model
+    output = reader(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
     layers = cross_attentions_of(output)
     if not layers:
         raise ValueError(

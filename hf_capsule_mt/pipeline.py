@@ -10,10 +10,12 @@
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from re import Pattern
+from threading import RLock
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +34,8 @@ logger = logging.get_logger(__name__)
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
+# For tokenizers that have one source language at a time.
+_LANGUAGE = RLock()
 _ONE_TRANSLATION = (
     "of a text in several parts, as documents and pages are, there is one translation, as text; give "
     "num_return_sequences=1 and no return_tensors"
@@ -230,7 +234,8 @@ class TranslationPipeline(ChunkPipeline):
         if truncation and positions(self.model.config) is not None:
             options["max_length"] = source_limit(self.model.config, self.tokenizer)
         if self._takes_languages():
-            encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
+            with self._own_language():
+                encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
         else:
             encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
         # Some tokenizers return them, and generate() refuses them.
@@ -251,6 +256,17 @@ class TranslationPipeline(ChunkPipeline):
                 "truncation=True"
             )
 
+    @contextmanager
+    def _own_language(self) -> Iterator[str | None]:
+        """Keep the tokenizer's source language, of which it has one for all threads, as it is behind the block."""
+        with _LANGUAGE:
+            own = getattr(self.tokenizer, "src_lang", None)
+            try:
+                yield own
+            finally:
+                if own is not None and self.tokenizer.src_lang != own:
+                    self.tokenizer.src_lang = own
+
     def _takes_languages(self) -> bool:
         return hasattr(self.tokenizer, "_build_translation_inputs")
 
@@ -264,8 +280,10 @@ class TranslationPipeline(ChunkPipeline):
                     f"tgt_lang={tgt_lang!r} do nothing"
                 )
             return pair and pair["source"], pair and pair["target"]
+        with self._own_language() as own:
+            source = src_lang or (pair and pair["source"]) or own
         languages = {
-            "src_lang": src_lang or (pair and pair["source"]) or getattr(self.tokenizer, "src_lang", None),
+            "src_lang": source,
             "tgt_lang": tgt_lang or (pair and pair["target"]) or getattr(self.tokenizer, "tgt_lang", None),
         }
         for name, code in languages.items():
@@ -352,7 +370,7 @@ class TranslationPipeline(ChunkPipeline):
         sequences = [output["output_ids"][0].unbind() for output in model_outputs]
         # Of nothing, a model makes something.
         sequences = [
-            found if segment.text.strip() else [words[:0] for words in found]
+            [words[:0] for words in found] if self._is_blank(segment.text) else found
             for segment, found in zip(segments, sequences, strict=True)
         ]
         if len(sequences) > 1 and len(sequences[0]) > 1:
@@ -369,6 +387,10 @@ class TranslationPipeline(ChunkPipeline):
         ]
         joined = ["".join(map(Segment.around, segments, parts)) for parts in zip(*texts, strict=True)]
         return [{"translation_text": text} for text in joined]
+
+    def _is_blank(self, text: str) -> bool:
+        """Return whether the model reads nothing of a text: tokenizers leave out characters that nobody sees."""
+        return not text.strip() or not self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     def _put_back(self, output: dict[str, Any], number: int, text: str, clean_up: bool | None) -> str:
         """Return the text of a sequence with the tags of its segment, and what is kept."""

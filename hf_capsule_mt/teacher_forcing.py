@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import RLock
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-_SWITCHING = RLock()
+from .shared_weights import with_shared_weights
 
 
 @dataclass(frozen=True)
@@ -92,21 +91,15 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
         model.train(was_training)
 
 
-@contextmanager
-def attending(model: PreTrainedModel) -> Iterator[None]:
-    """With attention that can tell its weights, until the end of the block; in one thread at a time."""
-    # Another thread would switch back in the middle of this one's pass.
-    with _SWITCHING:
-        before = model.config._attn_implementation
-        # A recurrent model has no choice.
-        switched = model._supports_sdpa and before != "eager"
-        if switched:
-            model.set_attn_implementation("eager")
-        try:
-            yield
-        finally:
-            if switched:
-                model.set_attn_implementation(before)
+def attending(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a model of the same weights whose attention can tell its weights."""
+    # A recurrent model has no choice.
+    if not model._supports_sdpa or model.config._attn_implementation == "eager":
+        return model
+    # Not the model itself: another thread may be in the middle of a pass, behind masks of another kind.
+    found = with_shared_weights(model)
+    found.set_attn_implementation("eager")
+    return found
 
 
 def cross_attentions_of(output: Any) -> list[Tensor]:

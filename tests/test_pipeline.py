@@ -1,6 +1,7 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tiny_multilingual
@@ -235,6 +236,9 @@ def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
     translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     text = ">>de<< the old house"
     assert translator(text) == expected(model, tokenizer, text)
+    # Of what nobody sees, its tokens are none, and of nothing a model makes something.
+    assert tokenizer.decode(model.generate(**tokenizer("\u200b", return_tensors="pt"))[0], skip_special_tokens=True)
+    assert translator(["\u200b", " "]) == [{"translation_text": ""}] * 2
 
 
 def test_t5_gets_its_prefix_and_settings_from_the_task():
@@ -275,6 +279,24 @@ def test_languages_as_arguments(multilingual):
     other = {"src_lang": target, "tgt_lang": source}
     beams = {"num_beams": 2, "num_return_sequences": 2}
     assert made_so(texts, **other, **beams, batch_size=3) == [made_so(text, **other, **beams) for text in texts]
+    # The tokenizer's own is the default of the next call too.
+    assert tokenizer.src_lang == source
+    assert translator(texts, tgt_lang=target) == by_hand
+
+
+def test_languages_in_threads(multilingual):
+    """A tokenizer has one source language at a time."""
+    model, tokenizer, source, target = multilingual
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    both = [{"src_lang": source, "tgt_lang": target}, {"src_lang": target, "tgt_lang": source}] * 100
+
+    def encoded(languages):
+        return next(translator.preprocess("the old house", **languages))["input_ids"].tolist()
+
+    expected = [encoded(languages) for languages in both]
+    assert expected[0] != expected[1]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(encoded, both)) == expected
 
 
 def test_wrong_and_missing_languages(multilingual):

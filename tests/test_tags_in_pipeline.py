@@ -56,6 +56,26 @@ def test_threads(translator):
         assert list(threads.map(lambda text: translator(text, tags=True), texts)) == expected
 
 
+@pytest.mark.parametrize("kind", ["marian", "gdr"])
+def test_alignment_leaves_the_passes_of_others_alone(kind):
+    """Another thread may be anywhere in one: its mask is made for the attention that the model had then."""
+    model = (
+        tiny_model().eval()
+        if kind == "marian"
+        else AutoModelForSeq2SeqLM.from_config(preset_config("gdr", "tiny", vocab_size=32)).eval()
+    )
+    source = {"input_ids": torch.tensor([[5, 6, 7, 2], [5, 2, 0, 0]]), "attention_mask": torch.ones(2, 4).long()}
+    source["attention_mask"][1, 2:] = 0
+    words = model.generate(**source, max_new_tokens=4)
+    kinds = []
+    query = model.base_model.encoder.layers[0].self_attn.q_proj
+    query.register_forward_hook(lambda *_: kinds.append(model.config._attn_implementation))
+    found = cross_attention(model, words, **source)
+    assert kinds == ["sdpa"]
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(cross_attention(model, words, **source), found)
+
+
 def test_a_page_as_a_document(translator):
     pytest.importorskip("sentencex")
     for options in ({}, {"documents": "en", "batch_size": 4}):

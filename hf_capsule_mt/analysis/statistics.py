@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 
 import torch
 from torch import Tensor
@@ -126,13 +125,11 @@ def measure_routing(
     guided = guided_groups(model.config) != (0, 0)
     attend = guided and alignments is None
     options = {"output_guided_capsules": True} if guided else {}
-    with ExitStack() as stack:
-        stack.enter_context(evaluating(model))
-        if attend:
-            stack.enter_context(attending(model))
+    with evaluating(model):
+        reader = attending(model) if attend else model
         for batch in corpus.batches(max_tokens_per_batch):
             sources, targets = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
-            forced = teacher_force(model, sources, targets, output_routing="all", output_attentions=attend, **options)
+            forced = teacher_force(reader, sources, targets, output_routing="all", output_attentions=attend, **options)
             aligned = None
             if guided:
                 given = None if attend else [alignments[index] for index in batch]

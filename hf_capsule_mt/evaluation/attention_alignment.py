@@ -57,9 +57,10 @@ def align_by_attention(
     aligned = [_alignment(source, target, (), special) for source, target in pairs]
     lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
     numbers = [*range(1, len(left) + 1)] * len(right)
-    with evaluating(model), attending(model):
+    with evaluating(model):
+        reader = attending(model)
         for batch in batch_by_tokens(lengths, max_tokens_per_batch, numbers):
-            forced = teacher_force(model, *zip(*(pairs[index] for index in batch)), output_attentions=True)
+            forced = teacher_force(reader, *zip(*(pairs[index] for index in batch)), output_attentions=True)
             attended = attended_positions(_cross_attentions(model, forced), forced.source_mask)
             for index, positions in zip(batch, attended.tolist()):
                 aligned[index] = _alignment(*pairs[index], positions, special)

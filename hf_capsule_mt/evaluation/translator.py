@@ -150,6 +150,7 @@ def _cut(side: str, tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int
 def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
+    special = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
         for index in part:
@@ -157,7 +158,8 @@ def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str
         # verbose=False: the library's own warning of long texts names neither their number nor the lines.
         found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False)
         for index, ids in zip(part, found["input_ids"]):
-            encoded[index] = ids
+            # Of characters that nobody sees a tokenizer may leave nothing.
+            encoded[index] = ids if set(ids) - special else []
     return encoded
 
 
@@ -215,16 +217,21 @@ def decode_words(tokenizer: PreTrainedTokenizerBase, written: Iterable[Written])
     return tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
 
 
-def words_before_end(generated: torch.Tensor, settings: GenerationConfig) -> list[Written]:
-    """Return the words of token ids `[batch, length]` up to their ends; without an end, those before the padding."""
+def words_before_end(
+    generated: torch.Tensor, settings: GenerationConfig, limits: Sequence[int] | None = None
+) -> list[Written]:
+    """Return the words of token ids `[batch, length]` up to their ends; without an end, those before the padding.
+
+    The rows may have `limits` of their own, behind which nothing was written.
+    """
     eos = settings.eos_token_id
     ends = eos if isinstance(eos, list) else [eos]
     # Transformers fills up with -1 where it knows no end.
     filling = (settings.pad_token_id, -1)
     rows = []
-    for row in generated.tolist():
-        # The first word is where decoding starts; behind its end a row is filled with ends or padding.
-        words = row[1:]
+    for number, row in enumerate(generated.tolist()):
+        # The first word is where decoding starts; behind its end or its limit a row is filled with ends or padding.
+        words = row[1:] if limits is None else row[1 : limits[number] + 1]
         length = next((place for place, word in enumerate(words) if word in ends), None)
         if length is not None:
             rows.append(Written(words[:length], words[length]))
@@ -273,7 +280,7 @@ def generate_batches(
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             source = _source(model, sources, dtype if fast else None)
             generated = _generate(model, source, torch.tensor(limits), **generate_options, **fast)
-            yield batch, generated, words_before_end(generated, model.generation_config)
+            yield batch, generated, words_before_end(generated, model.generation_config, limits)
 
 
 def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:

@@ -65,10 +65,12 @@ def every_option(options, of_every_family):
 
     Search and constraints know no family, so the rest is left to `pytest -m exhaustive`.
     """
-    for name in ONE_OF_EACH_FAMILY:
-        for option in options:
-            is_default = name in _TWO_FAMILIES or option in of_every_family
-            yield pytest.param(name, option, marks=[] if is_default else pytest.mark.exhaustive, id=f"{name}-{option}")
+
+    def marks(name, option):
+        return [] if name in _TWO_FAMILIES or option in of_every_family else pytest.mark.exhaustive
+
+    pairs = [(name, option) for name in ONE_OF_EACH_FAMILY for option in options]
+    return [pytest.param(*pair, marks=marks(*pair), id="-".join(pair)) for pair in pairs]
 
 
 def ending(name):

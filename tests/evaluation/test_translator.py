@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from tiny_marian import WORDS, tiny_model, tiny_tokenizer
+from tiny_marian import WORDS, marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig
 
 from hf_capsule_mt import RNMTConfig
@@ -61,6 +61,16 @@ def test_a_batch_translates_as_its_lines_alone(model, tokenizer, options):
     assert len(set(expected)) > len(lines) // 2
     for budget in (13, 30, 4096):
         assert translate_lines(model, tokenizer, lines, max_tokens_per_batch=budget, **options) == expected
+
+
+def test_lines_that_nobody_sees_are_not_translated(tmp_path):
+    """SentencePiece leaves nothing of them, and of nothing a model makes something."""
+    tokenizer = marian_tokenizer(tmp_path, separate_vocabs=False)
+    lines = ["", "\u200b", "\ufeff\u200b", "the dog"]
+    assert tokenizer("\u200b")["input_ids"] == tokenizer("")["input_ids"]
+    encoded = tokenize_lines(tokenizer, lines)
+    assert encoded[:3] == [[], [], []]
+    assert encoded[3] == tokenizer("the dog")["input_ids"]
 
 
 def test_blank_lines_are_not_translated(model, tokenizer, monkeypatch):
@@ -126,11 +136,13 @@ def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):
     expected = tokenize_lines(tokenizer, lines)
     monkeypatch.setattr(translator, "_TOKENIZED_TOGETHER", 3)
 
-    def counted(text, **options):
+    def counted(self, text, **options):
         calls.append(len(text))
-        return tokenizer(text, **options)
+        return call(self, text, **options)
 
-    assert tokenize_lines(counted, lines) == expected
+    call = type(tokenizer).__call__
+    monkeypatch.setattr(type(tokenizer), "__call__", counted)
+    assert tokenize_lines(tokenizer, lines) == expected
     assert expected[5] == []
     assert calls == [3, 3, 1]
 
@@ -153,11 +165,21 @@ def test_what_was_written(sequence, words, end):
     assert Written(words, end).ids == sequence[1 : len(words) + 1 + (end is not None)]
 
 
+def test_behind_its_limit_a_row_has_no_end():
+    settings = GenerationConfig(eos_token_id=2, pad_token_id=0)
+    rows = torch.tensor([[0, 5, 6, 2, 2, 2], [0, 5, 6, 2, 2, 2], [0, 5, 6, 7, 8, 9]])
+    assert words_before_end(rows, settings, [2, 3, 5]) == [
+        *(Written([5, 6], None), Written([5, 6], 2), Written([5, 6, 7, 8, 9], None))
+    ]
+
+
+@pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("engine", ["fast", "transformers"])
-def test_a_translation_at_its_limit_has_no_padding(model, tokenizer, engine):
-    """Beside a longer one, it is filled up."""
+def test_a_translation_at_its_limit_has_no_padding_and_no_end(model, tokenizer, engine, num_beams):
+    """Beside a longer one, it is filled up, by beams with ends."""
     encoded = encode_lines(tokenizer, make_lines(), 64)
-    [(_, _, written)] = generate_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=1)
+    batches = generate_batches(model, encoded, [range(len(encoded))], engine=engine, num_beams=num_beams)
+    [(_, _, written)] = batches
     limits = [2 * len(ids) + 20 for ids in encoded]
     cut = [len(each.words) == limit for each, limit in zip(written, limits) if each.end is None]
     assert cut
