@@ -45,7 +45,9 @@ class Environment:
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return cls(
             python=platform.python_version(),
-            packages={name: found for name in _PACKAGES if (found := _version(name)) is not None},
+            # That of PyTorch has its build: +cpu, +cu130.
+            packages={name: found for name in _PACKAGES if (found := _version(name)) is not None}
+            | {"torch": str(torch.__version__)},
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
             cpu_threads=torch.get_num_threads(),
             commit=_commit(),

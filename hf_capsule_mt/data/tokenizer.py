@@ -80,9 +80,11 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
     """Check, before any long work, that a model with `config` can be trained on what `tokenizer` makes.
 
     Raises:
-        ValueError: no pad or eos token, another pad or eos id than the config's, a vocabulary that the
-            model's embeddings cannot hold, two vocabularies for a model with one, or targets that do not end in eos.
+        ValueError: no pad or eos token, or one for both, another pad or eos id than the config's, padding on the left,
+            a vocabulary that the model's embeddings cannot hold, two vocabularies for a model with one, or targets that
+            do not end in eos.
     """
+    check_padding_side(tokenizer)
     for name in ("pad_token_id", "eos_token_id"):
         token_id, config_id = getattr(tokenizer, name), getattr(config, name)
         if token_id is None:
@@ -92,6 +94,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
                 f"{name} is {token_id} in the tokenizer and {config_id} in the model's config; they must be "
                 "the same. Use the tokenizer that belongs to the model."
             )
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:
+        # Embeddings of padding get no gradient, and generate() starts from that word, and never chooses it.
+        raise ValueError(
+            f"The tokenizer's pad token and its eos token are both {tokenizer.eos_token!r}, with which a model hardly "
+            "learns. Give it a pad token of its own."
+        )
     _check_fits(tokenizer.get_vocab(), config, "vocab_size")
     if getattr(tokenizer, "separate_vocabs", False):
         if not hasattr(config, "decoder_vocab_size"):
@@ -105,6 +113,15 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
         raise ValueError(
             f"The tokenizer does not end a target with its eos token {tokenizer.eos_token!r}, so the model "
             "would never learn to stop. Give it a post-processor that does."
+        )
+
+
+def check_padding_side(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a ValueError for padding on the left, which a decoder would read as words."""
+    if tokenizer.padding_side != "right":
+        raise ValueError(
+            f"padding_side of the tokenizer is {tokenizer.padding_side!r}: decoders of translations would read the "
+            "padding; set tokenizer.padding_side = 'right'"
         )
 
 

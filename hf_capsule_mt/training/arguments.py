@@ -18,6 +18,8 @@ from hf_capsule_mt.data.parallel_text import check_corpus
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.json_fields import parse_override
 
+from .hyperparameters import LOWERING
+
 
 @dataclass
 class ModelArguments:
@@ -248,6 +250,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             # By itself the Trainer gives its limit to processes on GPUs alone.
             PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
         super().__post_init__()
+        if self.lr_scheduler_type in LOWERING:
+            # By itself the Trainer takes any metric for a loss, and would lower the rate as BLEU rises.
+            mode = "max" if self.greater_is_better else "min"
+            self.lr_scheduler_kwargs = {"mode": mode, **(self.lr_scheduler_kwargs or {})}
         if self.fp16 and self.device.type == "cpu":
             raise ValueError("fp16 is true, and there is no GPU; on a CPU it would change nothing: leave it out")
         # Pinned memory without an accelerator does nothing but warn, every time a loader is made.
@@ -285,6 +291,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             raise ValueError(f"rdrop_alpha is {self.rdrop_alpha}; it must be at least 0")
         if not 0 <= self.ema_decay < 1:
             raise ValueError(f"ema_decay is {self.ema_decay}; it must be at least 0 and less than 1")
+        if self.ema_decay and "schedule_free" in self.optim:
+            raise ValueError(
+                f"ema_decay is {self.ema_decay} and optim {str(self.optim)!r}, which averages the weights itself; "
+                "leave out ema_decay"
+            )
         if self.max_tokens_per_batch < 0:
             raise ValueError(f"max_tokens_per_batch is {self.max_tokens_per_batch}; it must be at least 0")
         if self.max_tokens_per_batch:

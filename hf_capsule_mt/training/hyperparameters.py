@@ -15,12 +15,14 @@ from .run_identity import identity_in
 _OPTIONS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 _ADDED = "added_learning_rate"
 # How far these have lowered the rate is a part of their state.
-_LOWERING = ("reduce_lr_on_plateau", "greedy")
+LOWERING = ("reduce_lr_on_plateau", "greedy")
+# Numbers in the groups of an optimizer that are its state; the last four of schedule-free ones.
+_STATE = ("lr", "initial_lr", "k", "weight_sum", "lr_max", "scheduled_lr")
 
 
 def needs_best(args: TrainingArguments) -> bool:
     """Return whether a run cannot do without the values of `args.metric_for_best_model`."""
-    return args.load_best_model_at_end or args.save_strategy == "best" or args.lr_scheduler_type in _LOWERING
+    return args.load_best_model_at_end or args.save_strategy == "best" or args.lr_scheduler_type in LOWERING
 
 
 def check_added_rate(trainer: Trainer, has_optimizer: bool) -> None:
@@ -70,7 +72,7 @@ def own_hyperparameters(optimizer: Optimizer, schedule: Any) -> Iterator[None]:
 
 def _is_kept(name: str, value: Any) -> bool:
     # Switches, such as fused, go with the tensors of the state.
-    return name not in ("lr", "initial_lr") and isinstance(value, int | float | tuple) and not isinstance(value, bool)
+    return name not in _STATE and isinstance(value, int | float | tuple) and not isinstance(value, bool)
 
 
 def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any], trainer: Trainer) -> None:
@@ -88,11 +90,11 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
         )
     _check_same("optim", there, settings, "the state of one is nothing to another")
     schedule = trainer.args.lr_scheduler_type
-    if (there.get("lr_scheduler_type") in _LOWERING) != (schedule in _LOWERING):
+    if (there.get("lr_scheduler_type") in LOWERING) != (schedule in LOWERING):
         _check_same("lr_scheduler_type", there, settings, "the state of one is nothing to the other")
     if trainer.is_deepspeed_enabled:
         decided, by = _OPTIONS, "DeepSpeed"
-    elif schedule in _LOWERING:
+    elif schedule in LOWERING:
         decided, by = ("learning_rate", _ADDED), f"lr_scheduler_type {schedule.value}"
     else:
         return

@@ -27,7 +27,7 @@ from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
 from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
-from hf_capsule_mt.data.tokenizer import words_hash
+from hf_capsule_mt.data.tokenizer import check_padding_side, words_hash
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.ops.products import multiplies_bfloat16
 from hf_capsule_mt.saving import begin_saving, explained_saving
@@ -132,11 +132,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             )
         tokenizer = processing_class
         if tokenizer is not None and data_collator is None:
+            check_padding_side(tokenizer)
             data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         self._leave_to_generation_config()
+        self._warn_of_half_precision()
         if self.args.added_learning_rate is not None:
             check_added_rate(self, has_optimizer=self.optimizer is not None)
         self._set_signature_columns_if_needed()
@@ -163,6 +165,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.add_callback(self.identity)
         self._resumed_from = self._stream_state = None
         self._best_is_of_another_metric = False
+        self._waited: int | None = None
         log_loss_terms(self)
         self._progress = show_progress(self)
         if isinstance(train_dataset, TokenBudgetStream):
@@ -261,6 +264,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
         epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
+        # Of a run that goes on they would be those of the checkpoint.
+        self.state.compute_steps(self.args, max_steps)
         if self._resumed_from is not None:
             option = f"num_train_epochs {self.args.num_train_epochs} end with update {max_steps}"
             check_updates(self._resumed_from, max_steps, option)
@@ -282,17 +287,32 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.remove_callback(RunIdentity)
             self.add_callback(self.identity)
 
+    def _warn_of_half_precision(self) -> None:
+        """Warn of weights in 16 bits, if no DeepSpeed keeps them in 32 too: most updates are too small for them."""
+        found = {each.dtype for each in self.model.parameters() if each.requires_grad and each.itemsize == 2}
+        if found and not self.is_deepspeed_enabled:
+            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in found)
+            logger.warning(
+                f"the weights are in {names}, in which most updates are lost or far off; load the model with "
+                "dtype=torch.float32, and give bf16=True or fp16=True to compute in 16 bits"
+            )
+
     def _set_patience(self, state: Mapping[str, Any]) -> None:
         """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
         saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
-        counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+        self._waited = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
         for callback in self._early_stopping():
-            callback.early_stopping_patience_counter = counted
+            callback.early_stopping_patience_counter = self._waited
 
     def _early_stopping(self) -> list[EarlyStoppingCallback]:
         return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if self._waited is not None:
+            # An evaluation at the start of a run that goes on is none more to wait for.
+            for callback in self._early_stopping():
+                callback.early_stopping_patience_counter = self._waited
+            self._waited = None
         # The Trainer looks whether training is at its end after each update, and would make one more when it resumes.
         waited = (
             each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._early_stopping()

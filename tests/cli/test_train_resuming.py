@@ -141,6 +141,18 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, updates):
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
 
 
+def test_an_evaluation_at_the_start_is_none_to_wait_for(corpus, tmp_path, monkeypatch):
+    """Of a run that goes on; with a learning rate of 0 none is better than that of update 2; two are waited for."""
+    evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
+    options = {"learning_rate": 0, "early_stopping_patience": 2, "load_best_model_at_end": True, **evaluated}
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train(corpus, tmp_path, max_steps=20, eval_on_start=True, **options)
+    train(corpus, tmp_path, max_steps=20, eval_on_start=True, resume_from_checkpoint="last", **options)
+    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
+
+
 def test_another_metric_begins_with_no_best(corpus, tmp_path, caplog):
     evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
     options = {"early_stopping_patience": 2, "load_best_model_at_end": True, "learning_rate": 0.1, **evaluated}
@@ -154,6 +166,11 @@ def test_another_metric_begins_with_no_best(corpus, tmp_path, caplog):
 
 def raise_interrupt(*args):
     raise KeyboardInterrupt
+
+
+def test_a_run_that_goes_on_is_saved_as_often_as_its_command_says(corpus, run):
+    train(corpus, run, save_steps=1, resume_from_checkpoint="last")
+    assert [path.name for path in checkpoints(run)] == [f"checkpoint-{step}" for step in (2, 4, 5, 6)]
 
 
 def test_the_folder_of_a_run_is_no_checkpoint(corpus, finished, tmp_path, capsys):

@@ -167,3 +167,20 @@ def test_data_arguments(tmp_path, monkeypatch, options, message):
     (tmp_path / "tests").mkdir()
     with pytest.raises(ValueError, match=re.escape(message)):
         DataArguments(**options)
+
+
+@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
+def test_schedules_that_wait_for_a_gain_know_which_way_it_is(tmp_path, schedule):
+    options = {"lr_scheduler_type": schedule, "eval_strategy": "steps", "eval_steps": 2, "use_cpu": True}
+
+    def kwargs(**others):
+        return TranslationTrainingArguments(str(tmp_path), **options, **others).lr_scheduler_kwargs
+
+    assert kwargs() == {"mode": "max"}
+    assert kwargs(metric_for_best_model="loss") == {"mode": "min"}
+    assert kwargs(lr_scheduler_kwargs={"patience": 3, "mode": "min"}) == {"mode": "min", "patience": 3}
+
+
+def test_schedule_free_optimizers_average_weights_themselves(tmp_path):
+    with pytest.raises(ValueError, match="averages the weights itself; leave out ema_decay"):
+        TranslationTrainingArguments(str(tmp_path), optim="schedule_free_adamw", ema_decay=0.9)

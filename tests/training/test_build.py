@@ -66,6 +66,18 @@ def test_from_scratch_takes_the_special_ids_from_the_tokenizer():
     check_tokenizer(tokenizer, config)
 
 
+def test_tokenizers_that_train_another_model():
+    tokenizer = train_joint_bpe(["some text"], 300)
+    config = from_scratch(tokenizer=tokenizer).config
+    tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match="padding_side of the tokenizer is 'left'"):
+        check_tokenizer(tokenizer, config)
+    tokenizer.padding_side, tokenizer.pad_token = "right", tokenizer.eos_token
+    config.pad_token_id = config.eos_token_id
+    with pytest.raises(ValueError, match="pad token and its eos token are both '</s>'"):
+        check_tokenizer(tokenizer, config)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_from_scratch(method):
     config = from_scratch("encoder_layers=2", method=method).config

@@ -13,6 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.modeling.warm_start import added_weights
+from hf_capsule_mt.training.hyperparameters import own_hyperparameters
 
 EVERYTHING = {"layer_aggregation": "em_routing", "guided_routing": "gdr", "guided_capsule_dim": 4}
 START = {"size": None, "tokenizer_name": None, "config_overrides": None}
@@ -43,6 +44,19 @@ def test_what_is_added(marian, output):
 def test_what_no_parent_lacks_is_not_added(method):
     config = preset_config(method, "tiny", d_model=16, vocab_size=29)
     assert added_weights(AutoModelForSeq2SeqLM.from_config(config)) == set()
+
+
+def test_state_in_the_groups_of_an_optimizer_is_loaded():
+    """Schedule-free optimizers have theirs there."""
+    made, saved = ({"k": k, "weight_sum": k / 2, "lr_max": k / 4} for k in (0, 20))
+    optimizer = torch.optim.AdamW([{"params": [torch.nn.Parameter(torch.zeros(2))], **made}], weight_decay=0.5)
+    state = optimizer.state_dict()
+    state["param_groups"][0] |= {**saved, "weight_decay": 0.1}
+    with own_hyperparameters(optimizer, None):
+        optimizer.load_state_dict(state)
+    [group] = optimizer.param_groups
+    assert {name: group[name] for name in saved} == saved
+    assert group["weight_decay"] == 0.5
 
 
 def train(corpus, folder, marian, **options):

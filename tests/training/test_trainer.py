@@ -50,6 +50,24 @@ def pairs(tmp_path_factory):
     return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer()).dataset
 
 
+def test_padding_on_the_left_is_refused(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path)
+    tokenizer = tiny_tokenizer()
+    tokenizer.padding_side = "left"
+    with pytest.raises(ValueError, match="padding_side of the tokenizer is 'left'"):
+        TranslationTrainer(trainer.model, trainer.args, processing_class=tokenizer)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_16_bits_are_pointed_out(pairs, tmp_path, caplog, dtype):
+    trainer = make_trainer(pairs, tmp_path)
+    assert "the weights are in" not in caplog.text
+    collator = DataCollatorForSeq2Seq(tiny_tokenizer())
+    with caplog.at_level("WARNING", "hf_capsule_mt"):
+        TranslationTrainer(trainer.model.to(dtype), trainer.args, collator)
+    assert f"the weights are in {str(dtype).removeprefix('torch.')}, in which most updates are lost" in caplog.text
+
+
 def make_trainer(pairs, folder, method="em-routing", overrides=SMALL, **options):
     """A trainer without dropout, whose learning rate of 1 makes the change of a weight its gradient."""
     tokenizer = tiny_tokenizer()
