@@ -23,6 +23,8 @@ from .modeling.weight_hashes import hash_file as hash_file
 
 logger = logging.getLogger(__name__)
 
+# Windows has none.
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # The Trainer sends no file whose name begins so to the Hub.
 LOCK = "_lock"
 """Name of the file in a folder that the process which works there holds locked."""
@@ -107,7 +109,7 @@ class _NamedFile(io.FileIO):
     def __init__(self, path: Path, place: Path, mode: str) -> None:
         self._path = path
         with naming(path):
-            super().__init__(place, mode, opener=lambda file, flags: os.open(file, flags | os.O_NOFOLLOW, 0o666))
+            super().__init__(place, mode, opener=lambda file, flags: os.open(file, flags | _NOFOLLOW, 0o666))
 
     def write(self, data: bytes) -> int:
         with naming(self._path):

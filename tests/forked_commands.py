@@ -69,6 +69,8 @@ def kill():
 
 
 def _run(command, words, log, death, environment, pipe):
+    # What was printed while the server imported, and is still in its buffer, is none of the command's output.
+    sys.stdout.flush()
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -89,7 +89,10 @@ def results_to_show(study: Study, folder: Path) -> list[Result]:
     """
     results = read_results(study, folder)
     if not results:
-        raise ValueError(f"{folder} has no records of the study {study.name!r}; train its rows first")
+        raise ValueError(
+            f"{folder} has no records of the study {study.name!r}; train its rows first, or, if that was done, give "
+            "the command in the folder where the study's paths begin, or name theirs by --records_dir"
+        )
     return results
 
 

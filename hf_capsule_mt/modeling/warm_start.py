@@ -50,7 +50,7 @@ def check_arguments(own: type[PreTrainedModel], marian: object, arguments: Colle
             raise ValueError(
                 f"{name} is an option of loading, and from_marian takes dtype, revision and fields of the "
                 f"configuration; load the parent and give that model: from_marian(MarianMTModel.from_pretrained("
-                f"{str(marian)!r}, {name}=...), ...)"
+                f"{str(marian)!r}, {name}=..., dtype=torch.float32), ...)"
             )
         if name == "method":
             raise ValueError(

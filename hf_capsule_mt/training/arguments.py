@@ -218,6 +218,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     gradient_accumulation_steps: int = HfArg(
         default=1, help="Batches of each device that an update adds up, each of max_tokens_per_batch tokens."
     )
+    hub_token: str | None = HfArg(default=None, help="Refused: log in with hf auth login, or set HF_TOKEN.")
     label_smoothing_factor: float = HfArg(default=0.0, help="Refused: --label_smoothing is the model's own.")
     generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
     generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")

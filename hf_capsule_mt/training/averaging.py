@@ -132,7 +132,10 @@ def _whole_checkpoints(run_dir: str | Path) -> list[Path]:
 
 def _at_least(count: int, folders: list[Path], what: str) -> list[Path]:
     if not 1 <= count <= len(folders):
-        raise ValueError(f"{count} asked for, but there are {len(folders)} {what}")
+        raise ValueError(
+            f"{count} asked for, but there are {len(folders)} {what}; ask for fewer, or train with more of them "
+            "(--save_steps, --save_total_limit)"
+        )
     return folders
 
 

@@ -100,7 +100,8 @@ def check_no_other_run(
     there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)
     raise ValueError(
         f"{folder} holds another run, {found[0].name}{_differences(there, settings)}; name another folder, go on with "
-        "that run (--resume_from_checkpoint last), or delete it (--overwrite_output_dir true)"
+        "that run (--resume_from_checkpoint last; in Python train(resume_from_checkpoint=True)), or delete it "
+        "(--overwrite_output_dir true; overwrite_output_dir=True)"
     )
 
 

@@ -236,7 +236,7 @@ def test_warm_start_refuses_overrides(overrides, message):
 def test_options_of_loading_are_for_the_parent(option, value, tmp_path):
     marian().save_pretrained(tmp_path)
     warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
-    remedy = f"from_marian(MarianMTModel.from_pretrained({str(tmp_path)!r}, {option}=...), ...)"
+    remedy = f"from_marian(MarianMTModel.from_pretrained({str(tmp_path)!r}, {option}=..., dtype=torch.float32), ...)"
     with pytest.raises(ValueError, match=f"{option} is an option of loading, .*{re.escape(remedy)}"):
         warm_start_from(tmp_path, layer_aggregation="em_routing", **{option: value})
     parent = MarianMTModel.from_pretrained(tmp_path, **{option: value})
