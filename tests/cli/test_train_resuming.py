@@ -359,7 +359,7 @@ def test_a_fresh_run_in_the_folder_of_another(corpus, finished, run, capsys):
     message = error_of(capsys, corpus, finished, learning_rate=0.1)
     assert f"{finished} holds another run, checkpoint-2: learning_rate is the default there and 0.1 here; " in message
     message = error_of(capsys, corpus, finished)
-    assert "of the same settings; name another folder, go on with that run (--resume_from_checkpoint last)" in message
+    assert "of the same settings; name another folder, go on with that run (--resume_from_checkpoint last; " in message
     assert "holds another run, checkpoint-2: " in error_of(
         capsys, corpus, run, resume_from_checkpoint=finished / "checkpoint-4", weight_decay=0.1
     )
