@@ -155,7 +155,8 @@ class TokenBudgetStream(TorchIterableDataset):
 
     Rows are read in windows of `window` pairs. A window is tokenised, while the batches of the one before are trained
     on, then shuffled, sorted by length and cut as [`TokenBudgetBatchSampler`] does with a whole corpus. Processes get
-    rows of their own: whole files, where their number can be divided, and otherwise every n-th row.
+    rows of their own: whole files, where their number can be divided, and otherwise every n-th row. In the next pass
+    they are another's.
 
     Args:
         rows: the text.
@@ -277,7 +278,9 @@ class TokenBudgetStream(TorchIterableDataset):
         """Yield the rows of a window and the state before them, from that of `before` to the end of the pass."""
         from datasets.distributed import split_dataset_by_node
 
-        rows = split_dataset_by_node(self.rows.of_pass(of_pass), self.rank, self.world_size)
+        # In turn: shares of whole files may differ in size, and each process goes on to its next pass by itself.
+        share = (self.rank + of_pass) % self.world_size
+        rows = split_dataset_by_node(self.rows.of_pass(of_pass), share, self.world_size)
         if before is not None:
             rows.load_state_dict(before)
         # Unlike `iter(rows)` it is the same in the worker of a dataloader.

@@ -4,7 +4,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -160,6 +160,19 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
         next(
             iter(TokenBudgetStream(hub_rows(str(tmp_path), None, "train", Columns("en", "fr")), None, 9, limits=(9, 9)))
         )
+
+
+def test_processes_read_a_small_file_of_the_hub_no_more_often(tmp_path):
+    """Whoever is done with it first goes on with the large one."""
+    for number, count in enumerate((40, 4)):
+        rows = [{"en": "ab"[number] + " c" * (index % 9), "de": "d"} for index in range(count)]
+        Dataset.from_list(rows).to_json(tmp_path / f"train-{number}.jsonl")
+    found = hub_rows(str(tmp_path), None, "train", Columns(source_column="en", target_column="de"))
+    b = tiny_tokenizer()("b")["input_ids"][0]
+    for rank in range(2):
+        stream = TokenBudgetStream(found, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, rank=rank, world_size=2)
+        batches = takewhile(lambda batch: json.loads(batch.state)["pass"] < 4, stream)
+        assert Counter(source[0] == b for source, _ in pairs_of(batches)) == {False: 80, True: 8}
 
 
 def test_a_damaged_stream_is_named(tmp_path):
