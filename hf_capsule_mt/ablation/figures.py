@@ -58,15 +58,19 @@ def _series(figure: Figure, results: Sequence[Result]) -> dict[str, dict[float, 
     series: dict[str, dict[float, list[float]]] = {}
     for result in results:
         if any(fnmatchcase(result.row.name, pattern) for pattern in figure.rows):
-            config = result.seeds[0].run.config
-            for name in filter(None, (figure.x, figure.series)):
-                if name not in config:
-                    raise ValueError(
-                        f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure"
-                    )
+            config = _config(figure, result)
             points = series.setdefault(line_of(figure, result.row.method, config), {})
             points.setdefault(value_of(config, figure.x), []).extend(result.bleu(figure.test))
     return series if any(len(points) > 1 for points in series.values()) else None
+
+
+def _config(figure: Figure, result: Result) -> dict[str, Any]:
+    """Return a row's configuration; raise a ValueError if it lacks a field that the figure is of."""
+    config = result.seeds[0].run.config
+    for name in filter(None, (figure.x, figure.series)):
+        if name not in config:
+            raise ValueError(f"the record of the row {result.row.name!r} has no {name!r} in its config, for a figure")
+    return config
 
 
 def _draw_sweep(figure: Figure, series: Any, results: Sequence[Result]) -> "MatplotlibFigure":

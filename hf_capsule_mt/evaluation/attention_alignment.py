@@ -17,7 +17,7 @@ from hf_capsule_mt.teacher_forcing import (
 )
 
 from .alignment import Alignment
-from .translator import batch_by_tokens, encode_lines, tokenize_targets
+from .translator import batch_by_tokens, encode_lines, special_ids, tokenize_targets
 
 
 def align_by_attention(
@@ -53,7 +53,7 @@ def align_by_attention(
     left = encode_lines(tokenizer, sources, limit)
     right = [tokenize_targets(tokenizer, stream, limit) for stream in streams]
     pairs = [pair for targets in right for pair in zip(left, targets, strict=True)]
-    special = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    special = special_ids(tokenizer)
     aligned = [_alignment(source, target, (), special) for source, target in pairs]
     lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
     numbers = [*range(1, len(left) + 1)] * len(right)

@@ -147,10 +147,15 @@ def _cut(side: str, tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int
     return tokenizer(**{side: text}, truncation=True, max_length=max_length)["input_ids"]
 
 
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the ids of tokens that stand for nothing in a text: of the special ones, all but that of unknown words."""
+    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+
+
 def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
-    special = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    special = special_ids(tokenizer)
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
         for index in part:
@@ -217,21 +222,19 @@ def decode_words(tokenizer: PreTrainedTokenizerBase, written: Iterable[Written])
     return tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
 
 
-def words_before_end(
-    generated: torch.Tensor, settings: GenerationConfig, limits: Sequence[int] | None = None
-) -> list[Written]:
+def words_before_end(generated: torch.Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:
     """Return the words of token ids `[batch, length]` up to their ends; without an end, those before the padding.
 
-    The rows may have `limits` of their own, behind which nothing was written.
+    Behind its limit of new tokens nothing of a row was written.
     """
     eos = settings.eos_token_id
     ends = eos if isinstance(eos, list) else [eos]
     # Transformers fills up with -1 where it knows no end.
     filling = (settings.pad_token_id, -1)
     rows = []
-    for number, row in enumerate(generated.tolist()):
+    for row, limit in zip(generated.tolist(), limits, strict=True):
         # The first word is where decoding starts; behind its end or its limit a row is filled with ends or padding.
-        words = row[1:] if limits is None else row[1 : limits[number] + 1]
+        words = row[1 : limit + 1]
         length = next((place for place, word in enumerate(words) if word in ends), None)
         if length is not None:
             rows.append(Written(words[:length], words[length]))

@@ -18,7 +18,8 @@ def test_scores_are_those_of_generate(monkeypatch, most):
     batch = tokenizer.pad({"input_ids": sources}, return_tensors="pt")
     options = {"num_beams": 2, "length_penalty": 1.0, "max_new_tokens": 40}
     found = model.generate(**batch, **options, output_scores=True, return_dict_in_generate=True)
-    targets = [written.ids for written in words_before_end(found.sequences, model.generation_config)]
+    written = words_before_end(found.sequences, model.generation_config, [options["max_new_tokens"]] * len(sources))
+    targets = [each.ids for each in written]
     # The end that generate() forces at the limit has the probability of 1 there.
     ends = [len(target) < 40 for target in targets]
     assert any(ends)

@@ -161,7 +161,7 @@ def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):
 )
 def test_what_was_written(sequence, words, end):
     settings = GenerationConfig(eos_token_id=[2, 9], pad_token_id=0)
-    assert words_before_end(torch.tensor([sequence]), settings) == [Written(words, end)]
+    assert words_before_end(torch.tensor([sequence]), settings, [len(sequence)]) == [Written(words, end)]
     assert Written(words, end).ids == sequence[1 : len(words) + 1 + (end is not None)]
 
 
