@@ -16,6 +16,7 @@ _OPTIONS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_e
 _ADDED = "added_learning_rate"
 # How far these have lowered the rate is a part of their state.
 LOWERING = ("reduce_lr_on_plateau", "greedy")
+WITHOUT_WARMUP = ("constant", *LOWERING)
 # Numbers in the groups of an optimizer that are its state; the last four of schedule-free ones.
 _STATE = ("lr", "initial_lr", "k", "weight_sum", "lr_max", "scheduled_lr")
 

@@ -37,6 +37,7 @@ from .arguments import TranslationTrainingArguments
 from .callbacks import CardCallback, SaveByTheClock, ShareOfRun, SourceCallback
 from .divergence import DivergenceCheck, check_weights
 from .hyperparameters import (
+    WITHOUT_WARMUP,
     check_added_rate,
     check_hyperparameters,
     needs_best,
@@ -165,7 +166,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.add_callback(self.identity)
         self._resumed_from = self._stream_state = None
         self._best_is_of_another_metric = False
-        self._waited: int | None = None
         log_loss_terms(self)
         self._progress = show_progress(self)
         if isinstance(train_dataset, TokenBudgetStream):
@@ -264,9 +264,9 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
         epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
-        # Of a run that goes on they would be those of the checkpoint.
-        self.state.compute_steps(self.args, max_steps)
         if self._resumed_from is not None:
+            # It would be evaluated and saved as often as the checkpoint's run.
+            self.state.compute_steps(self.args, max_steps)
             option = f"num_train_epochs {self.args.num_train_epochs} end with update {max_steps}"
             check_updates(self._resumed_from, max_steps, option)
         if self._best_is_of_another_metric:
@@ -300,19 +300,24 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _set_patience(self, state: Mapping[str, Any]) -> None:
         """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
         saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
-        self._waited = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+        counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
         for callback in self._early_stopping():
-            callback.early_stopping_patience_counter = self._waited
+            callback.early_stopping_patience_counter = counted
 
     def _early_stopping(self) -> list[EarlyStoppingCallback]:
         return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
+    def _evaluate(self, *args: Any, skip_scheduler: bool = False, **kwargs: Any) -> dict[str, float]:
+        waited = [(each, each.early_stopping_patience_counter) for each in self._early_stopping()]
+        metrics = super()._evaluate(*args, skip_scheduler=skip_scheduler, **kwargs)
+        # As for the schedule, one at the start of a run is none more to wait for.
+        if skip_scheduler:
+            for callback, counted in waited:
+                callback.early_stopping_patience_counter = counted
+            self.control.should_training_stop = False
+        return metrics
+
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        if self._waited is not None:
-            # An evaluation at the start of a run that goes on is none more to wait for.
-            for callback in self._early_stopping():
-                callback.early_stopping_patience_counter = self._waited
-            self._waited = None
         # The Trainer looks whether training is at its end after each update, and would make one more when it resumes.
         waited = (
             each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._early_stopping()
@@ -375,6 +380,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as the Trainer does, unless its weights are not finite."""
         folder = Path(output_dir or self.args.output_dir)
+        self._end_step()
         with self._averaged(), explained_saving(folder, MAKE_ROOM):
             check_weights(self)
             if self.args.should_save:
@@ -431,7 +437,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         super()._save(output_dir, state_dict)
 
+    def _end_step(self) -> None:
+        """Let schedule-free optimizers put what they have averaged into the model; the next step takes it out."""
+        if hasattr(self.optimizer, "eval"):
+            self.optimizer.eval()
+
     def _finalize_training(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        self._end_step()
         # With a limit of 1 the Trainer would delete all but the best here, also the last, which a run goes on from.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
@@ -542,9 +554,16 @@ class TranslationTrainer(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Return the learning rate schedule; warn if the run ends before its warm-up does."""
+        """Return the learning rate schedule; warn if it has no warm-up, or the run ends before that does."""
         warmup_steps = self.args.get_warmup_steps(num_training_steps)
-        if warmup_steps >= num_training_steps and self.args.should_log:
+        schedule = self.args.lr_scheduler_type
+        if warmup_steps > 0 and schedule in WITHOUT_WARMUP and self.args.should_log:
+            logger.warning(
+                f"warmup_steps is {warmup_steps}, but lr_scheduler_type {schedule.value} has no warm-up: the learning "
+                f"rate is {self.args.learning_rate} from the first update on; set warmup_steps to 0, or choose "
+                "constant_with_warmup or inverse_sqrt"
+            )
+        elif warmup_steps >= num_training_steps and self.args.should_log:
             logger.warning(
                 f"warmup_steps is {warmup_steps}, but the run has {num_training_steps} updates: it ends before the "
                 f"learning rate reaches {self.args.learning_rate}; lower warmup_steps for a run this short"

@@ -141,16 +141,17 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch, updates):
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
 
 
-def test_an_evaluation_at_the_start_is_none_to_wait_for(corpus, tmp_path, monkeypatch):
-    """Of a run that goes on; with a learning rate of 0 none is better than that of update 2; two are waited for."""
+@pytest.mark.parametrize("patience", [1, 2])
+def test_an_evaluation_at_the_start_is_none_to_wait_for(corpus, tmp_path, monkeypatch, patience):
+    """Of a run that goes on; with a learning rate of 0 none is better than that of update 2."""
     evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
-    options = {"learning_rate": 0, "early_stopping_patience": 2, "load_best_model_at_end": True, **evaluated}
+    options = {"learning_rate": 0, "early_stopping_patience": patience, "load_best_model_at_end": True, **evaluated}
     with monkeypatch.context() as patch:
         stop_at(patch, 3)
         with pytest.raises(KeyboardInterrupt):
             train(corpus, tmp_path, max_steps=20, eval_on_start=True, **options)
     train(corpus, tmp_path, max_steps=20, eval_on_start=True, resume_from_checkpoint="last", **options)
-    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
+    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 2 + 2 * patience
 
 
 def test_another_metric_begins_with_no_best(corpus, tmp_path, caplog):

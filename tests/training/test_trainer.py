@@ -19,6 +19,7 @@ from transformers import (
     GenerationConfig,
     MarianConfig,
     Seq2SeqTrainingArguments,
+    TrainerCallback,
     set_seed,
 )
 
@@ -412,10 +413,59 @@ def test_gradient_checkpointing_gives_the_same_gradients(pairs, tmp_path):
 
 @pytest.mark.parametrize(("warmup_steps", "warned"), [(1, True), (4000, True), (0.5, False), (0, False)])
 def test_a_run_shorter_than_its_warm_up(pairs, tmp_path, caplog, warmup_steps, warned):
-    make_trainer(pairs, tmp_path, warmup_steps=warmup_steps, max_steps=1).create_scheduler(
-        1 if warned else 10, torch.optim.SGD([torch.zeros(1)])
-    )
+    options = {"lr_scheduler_type": "inverse_sqrt", "warmup_steps": warmup_steps}
+    make_trainer(pairs, tmp_path, **options).create_scheduler(1 if warned else 10, torch.optim.SGD([torch.zeros(1)]))
     assert ("it ends before the learning rate reaches 1.0" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup_steps", "warned"),
+    [("constant", 5, True), ("constant", 0, False), ("constant_with_warmup", 5, False)],
+)
+def test_a_schedule_without_warm_up(pairs, tmp_path, caplog, schedule, warmup_steps, warned):
+    trainer = make_trainer(pairs, tmp_path, lr_scheduler_type=schedule, warmup_steps=warmup_steps)
+    rate = trainer.create_scheduler(10, torch.optim.SGD([torch.zeros(1)], lr=1.0)).get_last_lr()
+    assert ("has no warm-up: the learning rate is 1.0 from the first" in caplog.text) == warned
+    assert rate == [0.0 if schedule == "constant_with_warmup" else 1.0]
+
+
+class Averaging(torch.optim.SGD):
+    """Like schedule-free optimizers it has other weights in the model while it trains: here 1 more."""
+
+    in_training = False
+
+    def train(self):
+        self._switch(True)
+
+    def eval(self):
+        self._switch(False)
+
+    def _switch(self, in_training):
+        for weight in self.param_groups[0]["params"]:
+            weight.data += in_training - self.in_training
+        self.in_training = in_training
+
+
+def test_what_an_optimizer_averages_is_saved(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path, save_strategy="steps", save_steps=1, max_steps=2)
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    seen = []
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, args, state, control, model, **kwargs):
+            seen.append(all((weight > before[name] + 0.9).all() for name, weight in model.named_parameters()))
+
+    trainer.add_callback(Watch())
+    trainer.optimizer = Averaging(trainer.model.parameters(), lr=0.0)
+    trainer.train()
+    assert seen == [True, True]
+    trainer.save_model()
+    for folder in (tmp_path / "checkpoint-1", tmp_path / "checkpoint-2", tmp_path):
+        saved = type(trainer.model).from_pretrained(folder).state_dict()
+        for name, weight in before.items():
+            torch.testing.assert_close(saved[name], weight)
+    for name, weight in trainer.model.state_dict().items():
+        torch.testing.assert_close(weight, before[name])
 
 
 @pytest.mark.parametrize("bf16", [False, True])
