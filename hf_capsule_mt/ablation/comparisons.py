@@ -1,6 +1,6 @@
 """Rows of a study tested against the rows that they name, with all seeds that both have, from records alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from hf_capsule_mt.evaluation.seeds import SAMPLES, SeedComparison, compare_seed
 from hf_capsule_mt.evaluation.significance import significance_mark
 from hf_capsule_mt.records import RunRecord
 
-from .results import Result
+from .results import Result, of_seeds
 from .study import Study
 
 HOW = (
@@ -41,7 +41,7 @@ class RowComparison:
     test: str
     found: SeedComparison
     unlike: tuple[str, ...] = ()
-    """What else is not the same in both, of some seed, such as "training text" or "machine"."""
+    """What else is not the same in both, such as "training text", or "machine of seed 1" if of no other."""
 
     @property
     def difference(self) -> float:
@@ -74,18 +74,19 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
                 both = [seed for seed in statistics[name] if seed in statistics.get(other, {})]
                 if both:
                     pair = ([statistics[each][seed] for seed in both] for each in (other, name))
-                    unlike = _unlike([(runs[name, seed], runs[other, seed]) for seed in both])
+                    unlike = _unlike({seed: (runs[name, seed], runs[other, seed]) for seed in both})
                     found.append(RowComparison(name, other, test.name, compare_seeds(*pair), unlike))
     return found
 
 
-def _unlike(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:
-    """Name what, told by both records, is not the same in two runs of some pair, beside what their rows are."""
-
-    def differ(run: Any, other: Any) -> bool:
-        return None not in (run, other) and run != other
-
-    return tuple(name for name, of in _LIKENESS.items() if any(differ(of(run), of(other)) for run, other in pairs))
+def _unlike(pairs: Mapping[int, tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:
+    """Name what, told by both records, is not the same in the two runs of some seeds, beside what their rows are."""
+    found = []
+    for name, of in _LIKENESS.items():
+        values = {seed: (of(run), of(other)) for seed, (run, other) in pairs.items()}
+        seeds = [seed for seed, (one, other) in values.items() if None not in (one, other) and one != other]
+        found += [name + of_seeds(seeds, pairs)] if seeds else []
+    return tuple(found)
 
 
 def _check_same_scores(results: Sequence[Result], test: str) -> None:

@@ -13,7 +13,7 @@ changes, remove the records of the rows, and from their runs what it makes other
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -54,6 +54,11 @@ class Result:
     def bleu(self, test: str) -> list[float]:
         """Return BLEU by seed."""
         return [records.evaluations[test].scores["bleu"].score for records in self.seeds]
+
+
+def of_seeds(seeds: Collection[int], among: Collection[int]) -> str:
+    """Return which seeds of a row something is true of, as text; nothing if of all `among` which they are."""
+    return f" of seed {' and '.join(map(str, seeds))}" if len(seeds) < len(among) else ""
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:

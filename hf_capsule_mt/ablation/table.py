@@ -7,7 +7,7 @@ from typing import Any
 from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
 from hf_capsule_mt.records import Comparison, Environment, SpeedRecord
 
-from .results import Result, mean_and_spread
+from .results import Result, mean_and_spread, of_seeds
 from .study import Study
 
 Table = list[list[str]]
@@ -208,13 +208,18 @@ def _benchmark(result: Result, speed: Sequence[SpeedRecord]) -> Comparison | Non
 
 
 def _machines(results: Sequence[Result]) -> str:
-    """Return the machines, with the rows trained on each but on the one of most rows."""
-    rows: dict[str, dict[str, None]] = {}
+    """Return the machines, with the rows trained on each but on the one of most runs."""
+    rows: dict[str, dict[str, list[int]]] = {}
     for result in results:
         for records in result.seeds:
-            rows.setdefault(_machine(records.run.environment), {})[result.row.name] = None
-    first, *others = sorted(rows, key=lambda machine: len(rows[machine]), reverse=True)
-    return first + "".join(f"; on {machine}: {', '.join(rows[machine])}" for machine in others)
+            rows.setdefault(_machine(records.run.environment), {}).setdefault(result.row.name, []).append(records.seed)
+    first, *others = sorted(rows, key=lambda machine: sum(map(len, rows[machine].values())), reverse=True)
+    seeds = {result.row.name: result.seeds for result in results}
+    named = {
+        machine: ", ".join(name + of_seeds(found, seeds[name]) for name, found in rows[machine].items())
+        for machine in others
+    }
+    return first + "".join(f"; on {machine}: {names}" for machine, names in named.items())
 
 
 def _machine(environment: Environment) -> str:

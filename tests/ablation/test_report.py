@@ -256,6 +256,8 @@ def test_questions_on_the_page(study, tmp_path):
     elsewhere = {"environment": {**record["environment"], "device": "another"}, "data_sha256": {"source": "other"}}
     elsewhere |= {"mixed_precision": "bf16", "tokenizer_hash": "other"}
     path.write_text(json.dumps(record | elsewhere))
+    path = records / "two_em-T2_seed2_run_record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"environment": elsewhere["environment"]}))
     report(study, "--records_dir", str(records), "--page", str(tmp_path / "page.md"))
     report(study, "--records_dir", str(records), "--output_dir", str(tmp_path / "report"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
@@ -265,7 +267,8 @@ def test_questions_on_the_page(study, tmp_path):
     assert table[1] == "| row | against | seeds | Δ test | answer |"
     assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p < 0.001 | yes |"
     assert table[4].startswith(
-        "| em-T2 | plain (other training text, other tokenizer, other machine, other precision) | 2 | "
+        "| em-T2 | plain (other training text of seed 1, other tokenizer of seed 1, other machine, other precision of "
+        "seed 1) | 2 | "
     )
     assert table[-1] == "+15.91 (+15.91 to +15.91), p < 0.001"
     section = (tmp_path / "report" / "index.html").read_text().partition("<h2>Questions")[2].partition("<h2>")[0]

@@ -110,6 +110,9 @@ def test_caption(study, records):
     path.write_text(json.dumps({**json.loads(path.read_text()), "environment": environment}))
     text = caption(study, read_results(study, records))
     assert "Trained on a machine, 1 thread(s), torch 2; on another, 1 thread(s), torch 2: student." in text
+    path = records / "two_plain_seed3_run_record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "environment": environment}))
+    assert "torch 2: plain of seed 3, student." in caption(study, read_results(study, records))
     (records / "two_student_test.json").unlink()
     assert caption(study, read_results(study, records)).endswith("Without records so far: student.")
 
