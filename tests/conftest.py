@@ -4,6 +4,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 import pytest
@@ -58,6 +59,15 @@ def positions_made_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MarianSinusoidalPositionalEmbedding, "create_weight", create_once)
         yield
+
+
+@pytest.fixture
+def often_switched():
+    """Threads take turns so often that what they must not share is soon met."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture

@@ -20,14 +20,8 @@ class FiniteSum:
         self._sum += values.sum()
 
     def check(self, name: str, precision: str) -> None:
-        """Begin anew, if the values of the model `name`, computed in `precision`, were finite.
-
-        Raises:
-            ValueError: if they were not.
-        """
-        is_finite = bool(self._sum.isfinite())
-        self._sum.zero_()
-        if not is_finite:
+        """Raise a ValueError if the values of the model `name`, computed in `precision`, were not finite."""
+        if not self._sum.isfinite():
             raise ValueError(
                 f"{name or 'the model'} overflows while it decodes in {precision}: the scores of words are not finite. "
                 "Decode in float32 (--dtype float32); if they are not finite there either, the training that made the "

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from .weights import UnsupportedError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
 
+_MAKING = RLock()
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 _SLOW = {
     GenerationMode.GREEDY_SEARCH: "_sample",
@@ -48,9 +50,10 @@ def generate(
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
 
     Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
-    such as sampling, is done by Transformers, and a log line at level info says why. Of words or translations with
-    exactly the same score either may be chosen. Transformers gives no streamer to what is called in this way: it is
-    never told that the text has ended.
+    such as sampling, is done by Transformers, and a log line at level info says why; a warning, if it is the model
+    that the engine cannot decode, or a `dtype` was asked for. Of words or translations with exactly the same score
+    either may be chosen. Transformers gives no streamer to what is called in this way: it is never told that the text
+    has ended.
 
     Args:
         model: the model that decodes.
@@ -75,7 +78,8 @@ def generate(
                 f"translations may have {max(limits)} tokens, and there are {engine.positions} positions"
             )
     except UnsupportedError as reason:
-        _log_once(str(reason))
+        is_expected = dtype == "float32" and not isinstance(reason, UnsupportedModelError)
+        _log_once(str(reason), logging.INFO if is_expected else logging.WARNING)
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
     encoded, mask = _once_a_sentence(model_kwargs, len(limits), settings.num_beams)
@@ -124,7 +128,7 @@ def translate_stream(
 
     # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
     limits = {"max_length": _LONGEST, "max_new_tokens": None}
-    word = torch.full((1, 1), model.generation_config.decoder_start_token_id or 0, device=model.device)
+    word = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
     [settings] = prepared
     if settings.early_stopping == "never" and settings.length_penalty > 0:
@@ -141,13 +145,14 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
     """
     if any(module.training for module in model.modules()):
         raise UnsupportedModelError("the model, or a part of it, is in training mode")
-    if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
-        # Not those of old and of new weights at a time.
-        release(model)
-    engines = _engines.setdefault(model, {})
-    if dtype not in engines:
-        engines[dtype] = Engine(model, dtype)
-    return engines[dtype]
+    with _MAKING:
+        if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
+            # Not those of old and of new weights at a time.
+            release(model)
+        engines = _engines.setdefault(model, {})
+        if dtype not in engines:
+            engines[dtype] = Engine(model, dtype)
+        return engines[dtype]
 
 
 def release(model: PreTrainedModel) -> None:
@@ -155,7 +160,8 @@ def release(model: PreTrainedModel) -> None:
 
     Call it after writing some rows of a large weight through `.data`, which can be missed.
     """
-    _engines.pop(model, None)
+    with _MAKING:
+        _engines.pop(model, None)
 
 
 def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
@@ -278,5 +284,5 @@ def _transformers(
 
 
 @cache
-def _log_once(reason: str) -> None:
-    logger.info("Transformers decodes, not the engine: %s", reason)
+def _log_once(reason: str, level: int) -> None:
+    logger.log(level, "Transformers decodes, not the engine: %s", reason)

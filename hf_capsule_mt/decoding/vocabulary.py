@@ -4,6 +4,7 @@ The words are divided into groups, word w being in group w % G. The best K words
 largest maxima. So only the words of these are compared one by one.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -59,6 +60,12 @@ class Vocabulary:
         self.seen = FiniteSum(weight.device)
         """Of hidden states, and of what is compared to choose words."""
 
+    def for_one_call(self) -> "Vocabulary":
+        """Return the same vocabulary that has `seen` nothing, which other threads do not share."""
+        own = copy(self)
+        own.seen = FiniteSum(self.device)
+        return own
+
     @property
     def device(self) -> torch.device:
         """Where the words are scored."""
@@ -78,7 +85,8 @@ class Vocabulary:
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)
         largest, groups = self._groups_of(scores).amax(1).max(-1, keepdim=True)
-        self._note(hidden, largest)
+        # Where all words are suppressed, that is -inf.
+        self._note(hidden, largest.clamp(min=0))
         members = groups + self._places
         return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
 

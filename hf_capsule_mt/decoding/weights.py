@@ -131,6 +131,9 @@ def check_attention(*modules: nn.Module) -> None:
             )
 
 
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 class Fingerprint:
     """Tells cheaply whether the weights and settings of a model are those that they were.
 
@@ -184,7 +187,9 @@ class Fingerprint:
 
     def _sampled(self) -> list[Tensor]:
         kinds = dict.fromkeys((sample.dtype, sample.device) for sample in self._samples)
-        return [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
+        values = [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
+        # As bits, by which also what is not a number is the same.
+        return [each.view(_BITS[each.itemsize]) for each in values]
 
 
 def only_listens(hook: Callable) -> Callable:

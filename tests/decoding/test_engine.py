@@ -1,8 +1,11 @@
 """An engine is a snapshot; what it cannot do goes to Transformers."""
 
+import copy
 import gc
 import logging
+import re
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
@@ -23,7 +26,7 @@ from transformers.generation import EosTokenCriteria, StopStringCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
-from hf_capsule_mt.decoding import Engine, Source, UnsupportedModelError, engine_of, generate, translate_stream
+from hf_capsule_mt.decoding import Engine, Source, UnsupportedModelError, engine_of, generate, release, translate_stream
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.decoding.layer_aggregation import layer_aggregation
 from hf_capsule_mt.decoding.products import Product
@@ -83,6 +86,25 @@ def test_what_it_cannot_do_goes_to_transformers(options, engine_calls, caplog):
     assert not engine_calls
     (record,) = [record for record in caplog.records if record.name.startswith("hf_capsule_mt")]
     assert "Transformers decodes" in record.getMessage()
+    assert record.levelno == logging.INFO
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "reason"),
+    [
+        (torch.float16, {}, r"the weights are torch\.float16 on cpu; the engine needs those of dtype=torch\.float32"),
+        (torch.float32, {"dtype": "int8", "do_sample": True}, "the mode of generation is beam_sample"),
+    ],
+    ids=["weights", "dtype"],
+)
+def test_who_gets_another_decoding_than_asked_for_is_warned(weights, options, reason, caplog):
+    _log_once.cache_clear()
+    for _ in range(2):
+        model = copy.deepcopy(ending("marian/everything")).to(weights)
+        model.generate(**sources(2), **OPTIONS, **options, custom_generate=generate)
+    (record,) = [record for record in caplog.records if record.name.startswith("hf_capsule_mt")]
+    assert record.levelno == logging.WARNING
+    assert re.search(reason, record.getMessage())
 
 
 def test_more_than_tokens_goes_to_transformers(engine_calls):
@@ -377,3 +399,18 @@ def test_the_last_rows_take_the_places_of_those_that_leave():
     assert _fill({1, 4}, 6) == ([0, 5, 2, 3], [1])
     assert _fill({5}, 6) == ([0, 1, 2, 3, 4], [])
     assert _fill({0, 1, 2}, 3) == ([], [])
+
+
+def test_threads_make_one_engine(often_switched):
+    """In each precision, also while another thread frees them."""
+    model = ending("marian/everything")
+
+    def decoded(number):
+        if number % 50 == 0:
+            release(model)
+        return type(engine_of(model, ("float32", "bfloat16")[number % 2]))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(decoded, range(200))) == {Engine}
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(lambda _: engine_of(model), range(20)))) == 1

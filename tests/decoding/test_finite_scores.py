@@ -1,10 +1,14 @@
 """A model whose activations overflow ends in an error, whoever decodes, and not in nonsense."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from ending_models import ONE_OF_EACH_FAMILY, ending
 
-from hf_capsule_mt.decoding import Source, engine_of, translate_stream
+from hf_capsule_mt.decoding import Source, engine_of, generate, translate_stream
+from hf_capsule_mt.decoding.constraints import Constraints
+from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.evaluation.translator import generate_batches
 
 ROWS = [[5, 6, 2], [7, 2]]
@@ -62,10 +66,42 @@ def test_transformers(options):
         translate(overflowing("marian", 4e4).half(), **options)
 
 
-def test_an_overflow_is_forgotten():
-    """By the engine, which goes on with other sentences."""
-    model = ending("recurrent/capsule")
-    engine_of(model)._adapter.vocabulary.seen.add(torch.tensor(torch.nan))
+def test_an_overflow_is_that_of_one_call(often_switched):
+    """Of an engine, which decodes others at the same time, and goes on."""
+    engine = engine_of(ending("marian"))
+    settings = Settings(Constraints([], engine.vocabulary, engine.device), 0, torch.tensor([2]), 0, 9, 1)
+
+    def overflows(number):
+        encoded = engine.encode(torch.tensor([[5, 6, 2]]))
+        if number % 2:
+            encoded.last_hidden_state[0, 1] = torch.nan
+        try:
+            engine.translate(encoded, None, settings, [8])
+        except ValueError as error:
+            return "overflows" in str(error)
+        return False
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(overflows, range(80))) == [False, True] * 40
+
+
+def test_a_weight_that_is_no_number():
+    """It has not changed."""
+    model = ending("marian")
+    with torch.no_grad():
+        model.model.decoder.layers[0].fc1.weight[0, 0] = torch.nan
+    engine = engine_of(model)
     with pytest.raises(ValueError, match="overflows"):
-        translate(model, num_beams=1)
-    translate(model, num_beams=1)
+        translate(model, num_beams=2)
+    assert engine_of(model) is engine
+
+
+def test_where_every_word_is_suppressed():
+    """Nothing overflows; `generate()` writes word 0."""
+    model = ending("marian")
+    words = model.get_input_embeddings().num_embeddings
+    options = {"suppress_tokens": [word for word in range(words) if word != 2], "min_new_tokens": 2}
+    source = {"input_ids": torch.tensor([[5, 6, 2]])}
+    expected = model.generate(**source, **options, num_beams=1, max_new_tokens=4)
+    found = model.generate(**source, **options, num_beams=1, max_new_tokens=4, custom_generate=generate)
+    assert torch.equal(found, expected)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from aggregated_models import EOS
 from ending_models import EVERY_KIND, LONGEST, ending, every_option, sources
-from transformers import StoppingCriteriaList
+from transformers import MarianConfig, MarianMTModel, StoppingCriteriaList
 
 from hf_capsule_mt.decoding import NewTokenLimits, Source, UnsupportedError, translate_stream
 
@@ -52,6 +52,21 @@ def test_every_option(name, option):
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_hundreds_of_sentences(name, option, room):
     check_stream(ending(name), 200, room, **OPTIONS[option])
+
+
+def test_an_encoder_of_fewer_words():
+    """Neither the word that decoding starts from nor what fills up translations need be one of its."""
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    words = {"vocab_size": 20, "decoder_vocab_size": 29, "decoder_start_token_id": 28, "pad_token_id": 0}
+    ends = {"eos_token_id": 2, "forced_eos_token_id": None}
+    config = MarianConfig(share_encoder_decoder_embeddings=False, tie_word_embeddings=False, **words, **ends, **sizes)
+    model = MarianMTModel(config).eval()
+    model.generation_config.pad_token_id = 25
+    rows = [[5, 6, 2], [7, 2]]
+    found = dict(translate_stream(model, [Source(ids, 4) for ids in rows], num_beams=2))
+    for index, ids in enumerate(rows):
+        expected = model.generate(input_ids=torch.tensor([ids]), num_beams=2, max_new_tokens=4)
+        assert torch.equal(found[index].sequences, expected)
 
 
 @pytest.mark.parametrize("text", ["A dog.", (4, 5), None])
