@@ -2,6 +2,7 @@
 
 import random
 import re
+from html.parser import HTMLParser
 from itertools import count
 
 import pytest
@@ -102,6 +103,17 @@ def test_what_is_kept_is_neither_lost_nor_doubled(words, seed, translate, cut):
     source = " ".join(words)
     found = translated(source, translate, align_at_random(seed), tags=False, keep=r"\{\w\}", cut=cut)
     assert sorted(re.findall(r"\{\w\}", found)) == sorted(re.findall(r"\{\w\}", source))
+
+
+def test_tags_in_a_title(monkeypatch):
+    """Newer Pythons read none there, nor in frames, as of HTML; XML may have them."""
+    names = ("textarea", "title", "iframe", "noembed", "noframes", "xmp", "plaintext")
+    sources = [f"<book><{name}>A <emphasis>dog</emphasis> runs</{name}></book>" for name in names]
+    before = [marked_segments(source, True, None, None) for source in sources]
+    monkeypatch.setattr(HTMLParser, "CDATA_CONTENT_ELEMENTS", ("script", "style", *names))
+    assert [marked_segments(source, True, None, None) for source in sources] == before
+    assert "A dog runs" in [segment.text for segment in before[1]]
+    assert translated(PAGE) == PAGE
 
 
 def test_a_page_in_order_is_the_page():
