@@ -42,9 +42,18 @@ def check_added_rate(trainer: Trainer, has_optimizer: bool) -> None:
 
 
 def set_added_rate(optimizer: Optimizer, model: PreTrainedModel, rate: float) -> None:
-    """Give the weights that are added to a parent's a learning rate of their own, in groups of their own."""
+    """Give the weights that are added to a parent's a learning rate of their own, in groups of their own.
+
+    Raises:
+        ValueError: if the optimizer has none of them.
+    """
     names = added_weights(model)
     added = {id(weight) for name, weight in model.named_parameters() if name in names}
+    if not any(id(weight) in added for group in optimizer.param_groups for weight in group["params"]):
+        raise ValueError(
+            f"{_ADDED} is {rate}, but the optimizer has none of the added weights: they are frozen, or FSDP has made "
+            "one with others of them; leave it out, or set fsdp_version to 2"
+        )
     groups = []
     for group in optimizer.param_groups:
         for is_added, lr in ((False, group["lr"]), (True, rate)):

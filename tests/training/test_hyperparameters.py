@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.training.hyperparameters import own_hyperparameters
+from hf_capsule_mt.training.hyperparameters import own_hyperparameters, set_added_rate
 
 EVERYTHING = {"layer_aggregation": "em_routing", "guided_routing": "gdr", "guided_capsule_dim": 4}
 START = {"size": None, "tokenizer_name": None, "config_overrides": None}
@@ -73,6 +73,16 @@ def test_it_has_a_rate_of_its_own(corpus, marian, tmp_path):
         if name in begun:
             torch.testing.assert_close(weight, begun[name], rtol=0, atol=1e-6)
     assert all(trained[f"model.{side}.aggregation.gamma"].abs().max() > 1e-4 for side in ("encoder", "decoder"))
+
+
+def test_an_optimizer_without_what_is_added(marian):
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, layer_aggregation="em_routing")
+    flat = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.5)
+    with pytest.raises(
+        ValueError, match=r"added_learning_rate is 0\.1, but the optimizer has none of the added weights"
+    ):
+        set_added_rate(flat, model, 0.1)
+    assert flat.param_groups[0]["lr"] == 0.5
 
 
 def test_a_resumed_run_keeps_it(corpus, marian, tmp_path, monkeypatch, capsys, caplog):
