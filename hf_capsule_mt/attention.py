@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .source_limits import TOKENIZING
 from .teacher_forcing import attending, cross_attentions_of
 
 Span = tuple[int, int]
@@ -126,11 +127,13 @@ def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
 
 def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> list[Span | None]:
     """Return where in a text the tokens that a model reads are; None for special ones, and those of a prefix."""
-    if getattr(tokenizer, "is_fast", False):
-        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    is_fast = getattr(tokenizer, "is_fast", False)
+    offsets = {"return_offsets_mapping": True} if is_fast else {}
+    with TOKENIZING:
+        found = tokenizer(text, add_special_tokens=False, **offsets, verbose=False)
+    if is_fast:
         spans = [_stripped(text, *span) for span in found["offset_mapping"]]
     else:
-        found = tokenizer(text, add_special_tokens=False, verbose=False)
         spans = _walked(text, tokenizer.tokenize(text))
     own, ids = list(found["input_ids"]), list(ids)
     # Behind a code of the language or a prefix; what was cut off is not read.

@@ -15,7 +15,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from re import Pattern
-from threading import RLock
 from typing import Any
 
 from torch import Tensor
@@ -27,15 +26,14 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
-from .source_limits import check_text, check_words, positions, source_limit
+from .source_limits import TOKENIZING, check_text, check_words, positions, source_limit
+from .teacher_forcing import evaluating
 
 logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
-# For tokenizers that have one source language at a time.
-_LANGUAGE = RLock()
 _ONE_TRANSLATION = (
     "of a text in several parts, as documents and pages are, there is one translation, as text; give "
     "num_return_sequences=1 and no return_tensors"
@@ -233,11 +231,11 @@ class TranslationPipeline(ChunkPipeline):
         options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
         if truncation and positions(self.model.config) is not None:
             options["max_length"] = source_limit(self.model.config, self.tokenizer)
-        if self._takes_languages():
-            with self._own_language():
+        with self._own_language():
+            if self._takes_languages():
                 encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
-        else:
-            encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
+            else:
+                encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
         # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
         largest = max(encoding["input_ids"].flatten().tolist(), default=0)
@@ -259,7 +257,7 @@ class TranslationPipeline(ChunkPipeline):
     @contextmanager
     def _own_language(self) -> Iterator[str | None]:
         """Keep the tokenizer's source language, of which it has one for all threads, as it is behind the block."""
-        with _LANGUAGE:
+        with TOKENIZING:
             own = getattr(self.tokenizer, "src_lang", None)
             try:
                 yield own
@@ -328,12 +326,13 @@ class TranslationPipeline(ChunkPipeline):
             options.setdefault("tokenizer", self.tokenizer)
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
-        words = self.model.generate(**model_inputs, **options)
-        words = getattr(words, "sequences", words)
-        found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
-        if any(_needs_alignment(segment) for segment in segments):
-            found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
+        with evaluating(self.model):
+            words = self.model.generate(**model_inputs, **options)
+            words = getattr(words, "sequences", words)
+            found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
+            if any(_needs_alignment(segment) for segment in segments):
+                found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
         return found
 
     def _attention(self, words: Tensor, source: Mapping[str, Tensor]) -> Tensor:
@@ -390,7 +389,10 @@ class TranslationPipeline(ChunkPipeline):
 
     def _is_blank(self, text: str) -> bool:
         """Return whether the model reads nothing of a text: tokenizers leave out characters that nobody sees."""
-        return not text.strip() or not self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        if not text.strip():
+            return True
+        with TOKENIZING:
+            return not self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     def _put_back(self, output: dict[str, Any], number: int, text: str, clean_up: bool | None) -> str:
         """Return the text of a sequence with the tags of its segment, and what is kept."""

@@ -1,6 +1,11 @@
 """What a model can read: text, sources of a length, and words that it has."""
 
+from threading import RLock
+
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+TOKENIZING = RLock()
+"""Held while a tokenizer is called: it has one way to cut, and one language, at a time for all threads."""
 
 
 def positions(config: PreTrainedConfig) -> int | None:

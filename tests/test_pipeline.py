@@ -299,6 +299,32 @@ def test_languages_in_threads(multilingual):
         assert list(threads.map(encoded, both)) == expected
 
 
+def test_cutting_in_threads(marian, often_switched):
+    """A tokenizer has one way to cut at a time, and what tells blank texts calls it without."""
+    translator = pipeline("translation", model=str(marian), device="cpu")
+    translator.tokenizer.model_max_length = 8
+    text = " ".join("abcdefghijklmnop")
+
+    def length(number):
+        assert not translator._is_blank(text)
+        return next(translator.preprocess(text, truncation=number % 2 == 0))["input_ids"].shape[1]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(length, range(2000)))
+    assert {*found[::2]} == {8}
+    assert {*found[1::2]} == {17}
+
+
+def test_a_model_straight_from_training(marian):
+    """It is translated with without dropout, and goes on with it."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(marian)
+    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
+    expected = translator(SENTENCES)
+    model.train()
+    assert translator(SENTENCES) == expected
+    assert model.training
+
+
 def test_wrong_and_missing_languages(multilingual):
     model, tokenizer, source, target = multilingual
     translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")

@@ -17,7 +17,7 @@ from transformers import (
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.source_limits import check_text, check_words, positions, source_limit
+from hf_capsule_mt.source_limits import TOKENIZING, check_text, check_words, positions, source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, 
         ValueError: if it holds half a character.
     """
     check_text(text)
-    ids = tokenizer(**{side: text}, verbose=False)["input_ids"]
+    ids = _ids(side, tokenizer, text)
     if len(ids) > max_length:
         logger.warning("a text has %d tokens, and was cut to %d, the model's limit", len(ids), max_length)
     return _cut(side, tokenizer, text, ids, max_length)
@@ -144,7 +144,14 @@ def _cut(side: str, tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int
     # A tokenizer without a limit says 1e30, which is no number to the one that cuts.
     if len(ids) <= max_length:
         return ids
-    return tokenizer(**{side: text}, truncation=True, max_length=max_length)["input_ids"]
+    return _ids(side, tokenizer, text, truncation=True, max_length=max_length)
+
+
+def _ids(side: str, tokenizer: PreTrainedTokenizerBase, texts: str | Sequence[str], **options: Any) -> Any:
+    """Return the tokens of a text, or of each of several."""
+    # verbose=False: the library's own warning of long texts names neither their number nor the lines.
+    with TOKENIZING:
+        return tokenizer(**{side: texts}, **options, verbose=False)["input_ids"]
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -160,9 +167,7 @@ def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str
         part = filled[start : start + _TOKENIZED_TOGETHER]
         for index in part:
             check_text(lines[index])
-        # verbose=False: the library's own warning of long texts names neither their number nor the lines.
-        found = tokenizer(**{side: [lines[index] for index in part]}, verbose=False)
-        for index, ids in zip(part, found["input_ids"]):
+        for index, ids in zip(part, _ids(side, tokenizer, [lines[index] for index in part]), strict=True):
             # Of characters that nobody sees a tokenizer may leave nothing.
             encoded[index] = ids if set(ids) - special else []
     return encoded
