@@ -109,7 +109,8 @@ class TranslationHead:
         loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
         parts = {}
         if self.guided_losses is not None:
-            read = outputs.guided_states, outputs.guided_capsules, labels, self.lm_head.weight
+            words = self.lm_head.weight if _is_plain(self.lm_head) else self.lm_head
+            read = outputs.guided_states, outputs.guided_capsules, labels, words
             parts = self.guided_losses(*read, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
         # A model that is spread over several devices has them where they were computed.

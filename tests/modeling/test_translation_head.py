@@ -1,5 +1,7 @@
 """The loss of a translation model without its logits, and logits wherever somebody reads them."""
 
+import copy
+
 import pytest
 import torch
 from aggregated_models import aggregated, training_batch
@@ -53,11 +55,13 @@ def test_a_head_that_is_more_than_its_weight_runs(model):
     assert ran
     hook.remove()
     assert model(**training_batch()).logits is None
+    # The bags of words are scored by it, too.
+    times = 1 if model.guided_losses is None else 2
     for register in (model.lm_head.register_full_backward_hook, model.lm_head.register_full_backward_pre_hook):
         ran.clear()
         hook = register(lambda *_: ran.append(True))
         model(**training_batch()).loss.backward()
-        assert ran == [True]
+        assert ran == [True] * times
         hook.remove()
     model.lm_head.forward = lambda states: states @ model.lm_head.weight.T
     assert model(**training_batch()).logits is not None
@@ -70,6 +74,15 @@ def test_under_autocast(model):
     assert output.loss.dtype == torch.float32
     [embedding] = [name for name, weight in model.named_parameters() if weight is model.lm_head.weight]
     assert (actual[embedding] - exact[embedding]).norm() < 0.1 * exact[embedding].norm()
+
+
+def test_a_hook_that_changes_nothing(model):
+    plain, expected = gradients(model, return_logits=True)
+    model.lm_head.register_forward_hook(lambda *_: None)
+    hooked, actual = gradients(model)
+    for name in ("loss", "lm_loss", *(() if model.guided_losses is None else model.guided_losses.names)):
+        torch.testing.assert_close(hooked[name], plain[name])
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings")
@@ -87,6 +100,11 @@ def test_lora_on_the_head(model):
     bias = model._logits_bias()
     torch.testing.assert_close(output.logits, states[0] @ weight.t() + (0 if bias is None else bias))
     assert abs(output.loss - before) > 1e-4
+    # That of the model that comes of it, its bags of words too.
+    merged = copy.deepcopy(model)
+    merged.lm_head = torch.nn.Linear(*weight.t().shape, bias=False)
+    merged.lm_head.weight.data = weight.detach()
+    torch.testing.assert_close(merged(**training_batch()).loss, output.loss)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

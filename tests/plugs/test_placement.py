@@ -1,8 +1,10 @@
 """Where and in which precision models of every family are loaded, with `MarianMTModel` as the yardstick."""
 
+import pytest
 import torch
-from aggregated_models import source_batch
-from families import logits
+from accelerate import cpu_offload
+from aggregated_models import source_batch, training_batch
+from families import logits, translator
 from plug_table import FAMILIES, SHORT, promised
 from transformers import AutoModelForSeq2SeqLM
 
@@ -58,3 +60,12 @@ def test_part_on_disk(family, tmp_path):
 def test_most_on_disk(family, tmp_path):
     # Earlier versions of accelerate want room for the embeddings, which of RNMT are half of it.
     assert_runs_from_disk(family, 0.55 if family == "RNMT" else 0.45, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["marian-none", "marian-gdr", "marian-everything", "recurrent-guided_hybrid"])
+def test_the_loss_of_an_offloaded_model(name):
+    """The weights are where they are needed as their module runs, and nowhere else."""
+    model = translator(name).eval()
+    expected = model(**training_batch())
+    found = cpu_offload(model, torch.device("cpu"))(**training_batch())
+    torch.testing.assert_close(found.loss, expected.loss)

@@ -7,7 +7,7 @@ word neither add to a loss nor are in a bag or a mean.
 import torch
 from torch import Tensor, nn
 
-from ..ops.bag_of_words import bag_of_words_loss, shares
+from ..ops.bag_of_words import bag_of_words_loss, bag_of_words_loss_of_scores, shares
 from ..ops.losses import content_agreement_loss
 from ..ops.routing import compute_dtype
 from .guided_routing import GuidedCapsules
@@ -39,7 +39,7 @@ class GuidedLosses(nn.Module):
         states: Tensor,
         capsules: Tensor,
         labels: Tensor,
-        embedding: Tensor,
+        embedding: Tensor | nn.Module,
         num_items_in_batch: Tensor | int | None = None,
     ) -> dict[str, Tensor]:
         """Compute the losses, by name, each the mean over the target words.
@@ -48,7 +48,7 @@ class GuidedLosses(nn.Module):
             states: z `[B, T, width]`.
             capsules: PAST, then FUTURE, `[B, T, J, D]`.
             labels: target words `[B, T]`, -100 where there is none.
-            embedding: of the output words, `[V, width]`.
+            embedding: of the output words, `[V, width]`; or the projection that scores them, if it is more than that.
             num_items_in_batch: what the sums are divided by, instead of the number of target words.
         """
         labels = labels.to(states.device)
@@ -66,7 +66,11 @@ class GuidedLosses(nn.Module):
             words = labels.masked_fill(~mask, 0)
             # Together, the two bags have half as many products with the vocabulary to add up.
             queries, bags = torch.cat([self.past_bow(past), self.future_bow(future)]), torch.cat([before, after])
-            sums["bow_loss"] = bag_of_words_loss(queries, embedding.to(states.device), words.repeat(2, 1), bags)
+            words = words.repeat(2, 1)
+            if isinstance(embedding, Tensor):
+                sums["bow_loss"] = bag_of_words_loss(queries, embedding.to(states.device), words, bags)
+            else:
+                sums["bow_loss"] = bag_of_words_loss_of_scores(embedding(queries).to(states.device), words, bags)
         if "bca_loss" in self.names:
             with torch.autocast(states.device.type, enabled=False):
                 read, unread = (bag @ states.to(dtype) for bag in (until, after))

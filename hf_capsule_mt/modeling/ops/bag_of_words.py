@@ -36,3 +36,10 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
         of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
         weights = bags.sum(-1).flatten()
         return log_partition_sum(queries.flatten(0, 1), embedding, weights) - of_the_bags
+
+
+def bag_of_words_loss_of_scores(scores: Tensor, words: Tensor, bags: Tensor) -> Tensor:
+    """[`bag_of_words_loss`] by the scores `[B, T, V]` of all words, which is embedding @ query or a head's own."""
+    log_shares = scores.to(bags.dtype).log_softmax(-1)
+    each = log_shares.gather(-1, words.unsqueeze(1).expand(bags.shape))
+    return -(bags * each).sum()
