@@ -196,3 +196,19 @@ def test_a_wrong_override_of_a_saved_config_is_rejected(tmp_path):
 
 def test_layerdrop_is_accepted_where_no_layer_is_aggregated():
     assert preset_config("transformer", "tiny", encoder_layerdrop=0.1).encoder_layerdrop == 0.1
+
+
+@pytest.mark.parametrize("name", ["pipeline.py", "attention.py", "modeling_rnmt.py"])
+def test_files_of_others_are_left_alone(tmp_path, name):
+    (tmp_path / name).write_text("mine = True\n")
+    with pytest.raises(
+        FileExistsError, match=f"{name} is not of hf-capsule-mt, .*; save the model to a folder of its own"
+    ):
+        preset_config("rnmt", "tiny").save_pretrained(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine = True\n"
+    (tmp_path / name).unlink()
+    # Its own it replaces.
+    for _ in range(2):
+        preset_config("rnmt", "tiny").save_pretrained(tmp_path)
+    assert (tmp_path / name).is_file()
