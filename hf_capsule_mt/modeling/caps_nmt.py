@@ -21,6 +21,7 @@ from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .ops.masks import next_word_mask
 from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput, check_output_routing
 from .recurrent_seq2seq import (
+    OF_THE_DECODER,
     RecurrentEmbeddings,
     RecurrentHead,
     RecurrentPreTrainedModel,
@@ -118,7 +119,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
             use_cache: whether to return the states after the last word.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds)
+        words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
         if sentence_state is None:
             raise ValueError("sentence_state is missing; the decoder reads that of the encoder's output")
         past_key_values = self._cache(past_key_values, len(self.layers), use_cache)

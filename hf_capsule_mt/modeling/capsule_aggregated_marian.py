@@ -335,8 +335,9 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: of an earlier call, instead of the source.
             past_key_values: cache of the decoder.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
+            inputs_embeds: what [`get_input_embeddings`] makes of `input_ids`, times sqrt(d_model) if `scale_embedding`:
+                Marian's encoder does not do that by itself.
+            decoder_inputs_embeds: what it makes of `decoder_input_ids`; Marian's decoder multiplies by itself.
             use_cache: whether to return the cache.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
             output_guided_capsules: whether to return `guided_states` and `guided_capsules`.

@@ -16,6 +16,8 @@ from .ops.masks import reading_mask, word_mask
 from .portable_model import PortableModel
 from .untied_embeddings import UntiedEmbeddings
 
+OF_THE_DECODER = "one of them, or the whole model labels, decoder_input_ids or decoder_inputs_embeds"
+
 
 class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
     """Weight initialisation, loading, and the words that encoder and decoder read."""
@@ -43,10 +45,10 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
         else:
             super()._init_weights(module)
 
-    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """Return the inputs of a stack's first layer, `[batch, length, d_model]`."""
+    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, remedy: str = "one of them") -> Tensor:
+        """Return the inputs of a stack's first layer, `[batch, length, d_model]`; `remedy` is what to give, if not."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give one of them")
+            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give {remedy}")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         return inputs_embeds * self.config.d_model**0.5

@@ -36,6 +36,7 @@ from .outputs import (
     check_output_routing,
 )
 from .recurrent_seq2seq import (
+    OF_THE_DECODER,
     RecurrentEmbeddings,
     RecurrentHead,
     RecurrentPreTrainedModel,
@@ -170,7 +171,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
             **kwargs: `output_hidden_states` (what is read, and the states that predict words), `output_attentions` and
                 `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds)
+        words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
         if encoder_hidden_states is None or attention_keys is None:
             name = "attention_keys" if attention_keys is None else "encoder_hidden_states"
             raise ValueError(f"{name} is missing; the decoder reads that of the encoder's output")

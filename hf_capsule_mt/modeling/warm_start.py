@@ -47,6 +47,11 @@ def check_arguments(own: type[PreTrainedModel], marian: object, arguments: Colle
         if name in _OF_LOADING and isinstance(marian, PreTrainedModel):
             raise ValueError(f"{name} is an option of loading, but marian is a model, loaded already; leave it out")
         if name in _OF_LOADING:
+            if name in ("max_memory", "offload_folder"):
+                raise ValueError(
+                    f"{name} keeps weights elsewhere, and from_marian copies them: load the parent whole; save the new "
+                    f"model, and give {name} to its from_pretrained"
+                )
             raise ValueError(
                 f"{name} is an option of loading, and from_marian takes dtype, revision and fields of the "
                 f"configuration; load the parent and give that model: from_marian(MarianMTModel.from_pretrained("

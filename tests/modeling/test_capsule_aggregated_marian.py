@@ -246,6 +246,19 @@ def test_options_of_loading_are_for_the_parent(option, value, tmp_path):
         warm_start_from(parent, **{option: value})
 
 
+def test_an_offloaded_parent_is_refused(tmp_path):
+    marian().save_pretrained(tmp_path / "parent")
+    limits = {"max_memory": {"cpu": 20_000}, "offload_folder": tmp_path / "disk"}
+    parent = MarianMTModel.from_pretrained(tmp_path / "parent", device_map="auto", **limits)
+    assert any(parameter.is_meta for parameter in parent.parameters())
+    warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
+    with pytest.raises(ValueError, match=r"weights of the MarianMTModel are not in memory.*; load it whole"):
+        warm_start_from(parent, layer_aggregation="em_routing")
+    for name, value in limits.items():
+        with pytest.raises(ValueError, match=f"{name} keeps weights elsewhere, and from_marian copies them"):
+            warm_start_from(tmp_path / "parent", **{name: value})
+
+
 def test_warm_start_says_what_it_takes(tmp_path):
     warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
     with pytest.raises(ValueError, match=r"preset_config and train --method; here say layer_aggregation='em_routing'"):
