@@ -90,7 +90,7 @@ def check_generation_config(checkpoint: object, file: Path | None) -> None:
     except ValueError as error:
         raise OSError(
             f"{checkpoint}: {GENERATION_CONFIG}, which says how its model decodes (beams, length penalty), cannot be "
-            f"used: {error}; copy it again from where the checkpoint came from"
+            f"used: {error}; copy it again from where the checkpoint came from, or give generation_config=..."
         ) from error
 
 
