@@ -220,6 +220,9 @@ def test_our_models(tmp_path):
     results = [expected(model, tiny_tokenizer(), text)[0] for text in SENTENCES]
     assert ours(SENTENCES, batch_size=4) == results
     ours.save_pretrained(tmp_path / "saved")
+    sources = [file.read_text() for file in (tmp_path / "saved").glob("*.py")]
+    assert sources
+    assert all(source.startswith("# Copyright 2026 The hf-capsule-mt authors") for source in sources)
     assert pipeline("translation", model=str(tmp_path / "saved"), device="cpu")(SENTENCES) == results
 
 
