@@ -22,7 +22,8 @@ from .scores import check_aligned, make_metrics
 
 _NAMES = {
     "bootstrap": "paired bootstrap resampling (Koehn 2004), one-sided, {samples} samples, seed {seed}",
-    "randomization": "paired approximate randomization, two-sided, {samples} shuffles, seed {seed}",
+    "randomization": "paired approximate randomization, two-sided, {samples} shuffles, seed {seed}, and those two that "
+    "exchange all or nothing",
     "sign": "sign test (Collins et al. 2005), two-sided; + and − count the sentences that are better and worse",
 }
 TESTS = tuple(_NAMES)
@@ -46,7 +47,9 @@ class Comparison:
         baseline: the baseline's score, 0 to 100.
         score: the system's.
         p_value: how likely a difference as large is if the two are equally good; of either sign, but for bootstrap:
-            as Koehn's and Moses', sacreBLEU's is of one sign, about half of what randomization finds.
+            as Koehn's and Moses', sacreBLEU's is of one sign, about half of what randomization finds. sacreBLEU counts
+            shuffles that differ more; to its share that of the two is added that differ as much for certain, which is
+            much where few sentences differ.
         signature: sacreBLEU's, which names test, samples and seed as well, if it is sacreBLEU's test.
         better: the number of sentences by which the system is better than the baseline; of the sign test alone.
         worse: likewise.
@@ -107,7 +110,13 @@ def compare_systems(
         systems = [("baseline", baseline), ("system", system)]
         options = {"test_type": _SACREBLEU_NAMES[test], "n_samples": num_samples or DEFAULT_SAMPLES[test]}
         signatures, results = PairedTest(systems, made, references, **options)()
-    return {name: _comparison(results[key], str(signatures[key])) for name, key in zip(made, signatures, strict=True)}
+    unlike = sum(one != other for one, other in zip(baseline, system, strict=True))
+    # Of 2^n ways to exchange n translations, to exchange none or all.
+    as_much = 2.0 ** (1 - unlike) if test == "randomization" else 0.0
+    return {
+        name: _comparison(results[key], str(signatures[key]), as_much)
+        for name, key in zip(made, signatures, strict=True)
+    }
 
 
 def check_test(test: str, metrics: Sequence[str], num_samples: int | None, seed: int) -> None:
@@ -151,10 +160,10 @@ def _sign_test(
     )
 
 
-def _comparison(results: Sequence, signature: str) -> Comparison:
+def _comparison(results: Sequence, signature: str, as_much: float) -> Comparison:
     baseline, system = (float(result.score) for result in results)
     # sacreBLEU would call no difference at all as significant as can be.
-    p_value = 1.0 if system == baseline else float(results[1].p_value)
+    p_value = 1.0 if system == baseline else min(1.0, float(results[1].p_value) + as_much)
     return Comparison(baseline, system, p_value, signature)
 
 
@@ -172,14 +181,18 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
             os.environ["SACREBLEU_SEED"] = before
 
 
-def significance_mark(comparison: Tested) -> str:
-    """Return † where the difference, of either sign, has p < 0.05, ‡ where it has p < 0.01, else nothing."""
-    if comparison.p_value >= 0.05 or comparison.score == comparison.baseline:
+def significance_mark(comparison: Tested, of_one_sign: bool = False) -> str:
+    """Return † where a difference of either sign has p < 0.05, ‡ where it has p < 0.01, else nothing.
+
+    A p-value `of_one_sign` counts twice, for differences of both are marked.
+    """
+    p_value = comparison.p_value * (2 if of_one_sign else 1)
+    if p_value >= 0.05 or comparison.score == comparison.baseline:
         return ""
-    return "‡" if comparison.p_value < 0.01 else "†"
+    return "‡" if p_value < 0.01 else "†"
 
 
-MARKS = "† / ‡: a difference with p < 0.05 / 0.01."
+MARKS = "† / ‡: a difference, of either sign, with p < 0.05 / 0.01."
 """What the marks mean."""
 
 
@@ -194,15 +207,17 @@ def comparison_report(record: Mapping[str, Any]) -> str:
         rows[1] += ["---:"] * (1 + len(columns))
         rows[2] += [f"{comparison['baseline']:.2f}", *("" for _ in columns)]
     for name, comparisons in systems.items():
-        rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one))])
+        rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one, settings["test"]))])
     test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
-    caption = f"p: {test}; against {record['baseline']}. {MARKS}"
+    twice = " For the marks p counts twice, being of one sign." if settings["test"] == "bootstrap" else ""
+    caption = f"p: {test}; against {record['baseline']}. {MARKS}{twice}"
     signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
     return "\n".join([*markdown_table(rows), "", caption, *signatures])
 
 
-def _cells(comparison: Mapping[str, Any]) -> list[str]:
+def _cells(comparison: Mapping[str, Any], test: str) -> list[str]:
     one = Comparison(**comparison)
     p_value = f"{one.p_value:.4f}" if one.p_value >= 1e-4 else "< 0.0001"
-    cells = [f"{one.score:.2f}{significance_mark(one)}", f"{one.score - one.baseline:+.2f}", p_value]
+    mark = significance_mark(one, of_one_sign=test == "bootstrap")
+    cells = [f"{one.score:.2f}{mark}", f"{one.score - one.baseline:+.2f}", p_value]
     return cells if one.better is None else [*cells, str(one.better), str(one.worse)]

@@ -11,7 +11,13 @@ import pytest
 from scipy.stats import binomtest
 
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.evaluation.significance import Comparison, compare_systems, sign_test_p_value, significance_mark
+from hf_capsule_mt.evaluation.significance import (
+    Comparison,
+    compare_systems,
+    comparison_report,
+    sign_test_p_value,
+    significance_mark,
+)
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "house", ",", "."]
 
@@ -90,11 +96,22 @@ def test_randomization_approaches_the_exact_permutation_test():
         difference(*zip(*((b, a) if swap else (a, b) for swap, a, b in zip(swaps, baseline, system))))
         for swaps in itertools.product([False, True], repeat=7)
     ]
-    # As many as differ more: sacreBLEU does not count those that differ as much.
-    exact = sum(one > shuffles[0] + 1e-9 for one in shuffles) / len(shuffles)
+    exact = sum(one >= shuffles[0] - 1e-9 for one in shuffles) / len(shuffles)
     found = compare_systems(baseline, system, references, test="randomization", num_samples=4000)["bleu"]
     assert 0.05 < exact < 0.95
     assert found.p_value == pytest.approx(exact, abs=0.04)
+
+
+@pytest.mark.parametrize("changed", [1, 2, 3, 5])
+def test_few_sentences_that_differ_prove_nothing(changed):
+    """Each for the better: all of them exchanged, or none, are 2 ways of 2^n."""
+    baseline, _, references = corpus(40)
+    wrong = [index for index, line in enumerate(baseline) if line != references[0][index]][:changed]
+    system = [references[0][index] if index in wrong else line for index, line in enumerate(baseline)]
+    options = {"test": "randomization", "metrics": ["bleu", "chrf"], "num_samples": 2000}
+    for found in compare_systems(baseline, system, references, **options).values():
+        assert found.p_value == pytest.approx(2 / 2**changed, abs=0.001)
+        assert significance_mark(found) == ""
 
 
 def test_the_seed_decides_and_the_environment_stays(monkeypatch):
@@ -124,6 +141,18 @@ def test_no_difference_is_chance(test):
 )
 def test_marks(change, p_value, mark):
     assert significance_mark(Comparison(30, 30 + change, p_value, "signature")) == mark
+
+
+def test_marks_of_either_sign():
+    """A p-value of one sign is about half of that of both."""
+    one_sided = [significance_mark(Comparison(30, 31, p, "signature"), of_one_sign=True) for p in (0.026, 0.024, 0.004)]
+    assert one_sided == ["", "†", "‡"]
+    tested = {"test": "bootstrap", "num_samples": 9, "seed": 1}
+    comparison = {"baseline": 30.0, "score": 29.0, "p_value": 0.03, "signature": "s", "better": None, "worse": None}
+    record = {"baseline": "b", "systems": {"s": {"bleu": comparison}}, "settings": tested}
+    assert "| s | 29.00 | -1.00 | 0.0300 |" in comparison_report(record)
+    record["settings"] = {**tested, "test": "randomization"}
+    assert "| s | 29.00† | -1.00 | 0.0300 |" in comparison_report(record)
 
 
 @pytest.mark.parametrize(
