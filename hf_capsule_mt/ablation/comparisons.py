@@ -1,6 +1,6 @@
 """Rows of a study tested against the rows that they name, with all seeds that both have, from records alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,13 @@ class RowComparison:
     @property
     def named_against(self) -> str:
         """Return the other row's name, with what else is not the same."""
-        unlike = ", ".join(f"other {what}" for what in self.unlike)
-        return f"{self.against} ({unlike})" if unlike else self.against
+        return self.against + in_brackets(self.unlike)
+
+
+def in_brackets(unlike: Iterable[str]) -> str:
+    """Return what is not the same in two rows, to be put behind the name of one."""
+    text = ", ".join(f"other {what}" for what in dict.fromkeys(unlike))
+    return f" ({text})" if text else ""
 
 
 def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]:
@@ -77,6 +82,15 @@ def compare_rows(study: Study, results: Sequence[Result]) -> list[RowComparison]
                     unlike = _unlike({seed: (runs[name, seed], runs[other, seed]) for seed in both})
                     found.append(RowComparison(name, other, test.name, compare_seeds(*pair), unlike))
     return found
+
+
+def without_statistics(results: Sequence[Result]) -> list[str]:
+    """Return the rows that are not compared, in part at least, for a record lacks the statistics of its sentences."""
+    return [
+        result.row.name
+        for result in results
+        if any(one.bleu_statistics is None for records in result.seeds for one in records.evaluations.values())
+    ]
 
 
 def _unlike(pairs: Mapping[int, tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:

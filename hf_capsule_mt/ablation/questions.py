@@ -1,9 +1,9 @@
 """The questions of a study and what its records answer: what counts as yes is in the study, before its rows are run."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from .comparisons import RowComparison, interval
+from .comparisons import RowComparison, in_brackets, interval
 from .study import Question, Study
 
 P_VALUE = 0.05
@@ -33,16 +33,30 @@ CRITERION = (
 """What counts as an answer."""
 
 
-def judge(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> Verdict:
-    """Answer a question: yes by one row that does what counts as yes, no if none of its rows does."""
+def judge(
+    study: Study, question: Question, comparisons: Sequence[RowComparison], unknown: Collection[str] = ()
+) -> Verdict:
+    """Answer a question: yes by one row that does what counts as yes, no if none of its rows does.
+
+    Of the rows `unknown` there are scores, but no statistics that they could be compared by.
+    """
     verdicts = {name: judge_row(study, question, name, comparisons) for name in question.rows}
     answers = {verdict.answer for verdict in verdicts.values()}
     answer = next(each for each in ("yes", "open", "undecided", "no") if each in answers)
     found = {name: verdict for name, verdict in verdicts.items() if _of_row(study, question, name, comparisons)}
     whys = [f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in found.items()]
-    if missing := [f"`{name}`" for name in question.rows if name not in found]:
-        whys.append(f"not run: {', '.join(missing)}")
-    return Verdict(answer, "; ".join(whys) if found else _NOTHING)
+    missing = [name for name in question.rows if name not in found]
+    unscored = [name for name in missing if {name, *study.compared_with(study.row(name), question)} & {*unknown}]
+    not_run = [name for name in missing if name not in unscored]
+    if unscored:
+        whys.append(f"no statistics of sentences to compare (score them again): {_quoted(unscored)}")
+    if not_run:
+        whys.append(f"not run: {_quoted(not_run)}")
+    return Verdict(answer, "; ".join(whys) if found or unscored else _NOTHING)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _of_row(study: Study, question: Question, name: str, comparisons: Sequence[RowComparison]) -> list[RowComparison]:
@@ -60,7 +74,7 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
     enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS or one.found.high <= effect - _FAR]
     lowest = min(enough, key=lambda one: one.found.high, default=None)
     if lowest is not None and lowest.found.high < effect:
-        return Verdict("no", f"{interval(lowest)} BLEU against `{lowest.against}` on {lowest.test}")
+        return Verdict("no", _measured(lowest))
     others = study.compared_with(row, question)
     seeds = min(one.found.seeds for one in own)
     if len(own) < len(others) * len(study.tests) or seeds < len(row.seeds):
@@ -68,8 +82,14 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
     least = min(own, key=lambda one: one.difference)
     is_ahead = all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own)
     if is_ahead and seeds >= _FEWEST_SEEDS:
-        return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each")
-    return Verdict("undecided", f"{interval(least)} BLEU against `{least.against}` on {least.test}")
+        unlike = in_brackets(what for one in own for what in one.unlike)
+        return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each{unlike}")
+    return Verdict("undecided", _measured(least))
+
+
+def _measured(comparison: RowComparison) -> str:
+    against = f"`{comparison.against}`{in_brackets(comparison.unlike)}"
+    return f"{interval(comparison)} BLEU against {against} on {comparison.test}"
 
 
 def _so_far(other: str, comparisons: Sequence[RowComparison], seeds: int) -> str:

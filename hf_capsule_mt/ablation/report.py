@@ -7,7 +7,7 @@ from hf_capsule_mt.analysis.pages import Section, report_page
 from hf_capsule_mt.evaluation.significance import MARKS
 from hf_capsule_mt.files import replace_text
 
-from .comparisons import HOW, comparison_tables
+from .comparisons import HOW, comparison_tables, without_statistics
 from .figures import draw_figures
 from .questions import CRITERION, judge, question_table
 from .results import read_speed, results_to_show
@@ -38,7 +38,7 @@ def _questions(material: Material) -> Section | None:
     answers = [["question", "asks", "more BLEU that counts", "answer", "why"]]
     tables = []
     for question in study.questions:
-        verdict = judge(study, question, comparisons)
+        verdict = judge(study, question, comparisons, without_statistics(material.results))
         asked = [question.name, question.asks, f"{question.effect:g}"]
         answers.append([*asked, verdict.answer, verdict.why.replace("`", "")])
         (_, *columns), *rows = question_table(study, question, comparisons)
@@ -47,8 +47,10 @@ def _questions(material: Material) -> Section | None:
 
 
 def _significance(material: Material) -> Section | None:
-    tables = comparison_tables(material.comparisons)
-    return Section("Significance", f"{HOW} {MARKS}", tables) if tables else None
+    tables, unknown = comparison_tables(material.comparisons), without_statistics(material.results)
+    left_out = f" Without statistics of sentences, so not compared: {', '.join(unknown)}; score them again."
+    text = f"{HOW} {MARKS}{left_out if unknown else ''}"
+    return Section("Significance", text, tables) if tables or unknown else None
 
 
 def _adequacy(material: Material) -> Section | None:

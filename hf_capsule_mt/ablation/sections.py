@@ -78,13 +78,20 @@ def examples(material: Material) -> Section | None:
 
 
 def missing(material: Material) -> Section | None:
-    """Name the rows with records whose checkpoints and translations are elsewhere."""
-    plan, rows = material.plan, material.results
-    elsewhere = [result.row.name for result in rows if not plan.model(result.row, result.seeds[0].seed).is_dir()]
-    if not elsewhere:
-        return None
-    text = f"The checkpoints and translations of {', '.join(elsewhere)} are not in {plan.runs}; what needs them, below,"
-    return Section("Records alone", f"{text} leaves them out.")
+    """Name the rows with records whose checkpoints or translations are elsewhere, and test sets that are."""
+    plan, tests = material.plan, material.plan.study.tests
+    elsewhere = [
+        result.row.name
+        for result in material.results
+        for seed in [result.seeds[0].seed]
+        if not plan.model(result.row, seed).is_dir()
+        or not all(plan.translations(result.row, seed, test).is_file() for test in tests)
+    ]
+    sets = [test.name for test in tests if not all(file.is_file() for file in plan.test_files(test))]
+    names = ", ".join(elsewhere)
+    texts = [f"The checkpoints and translations of {names} are not in {plan.runs}, or not all."] if elsewhere else []
+    texts += [f"The texts of {', '.join(sets)} are not here."] if sets else []
+    return Section("Records alone", " ".join([*texts, "What needs them, below, leaves them out."])) if texts else None
 
 
 def routing(material: Material) -> Section | None:

@@ -70,6 +70,15 @@ def test_a_row(comparisons, answer, why):
     assert (verdict.answer, verdict.why) == (answer, why)
 
 
+@pytest.mark.parametrize(("difference", "answer"), [(0.6, "yes"), (0.45, "undecided"), (-2.0, "no")])
+def test_an_answer_tells_what_else_is_not_the_same(difference, answer):
+    unlike = ("training text", "precision of seed 1")
+    comparisons = [dataclasses.replace(one, unlike=unlike) for one in four(difference)]
+    verdict = judge_row(STUDY, ASKED, "em", comparisons)
+    assert verdict.answer == answer
+    assert verdict.why.count("(other training text, other precision of seed 1)") == 1
+
+
 def test_one_seed_that_is_all():
     one_seed = [
         compared("em", against, test, 2.0, seeds=1) for against in ("plain", "wide") for test in ("one", "other")
@@ -90,6 +99,10 @@ def test_a_question():
     assert judge(STUDY, question, four(-2.0)).answer == "open"
     assert judge(STUDY, question, four(-2.0)).why == f"{em}; not run: `gdr`"
     assert judge(STUDY, question, []) == Verdict("open", "nothing to compare yet")
+    unknown = "no statistics of sentences to compare (score them again)"
+    assert judge(STUDY, question, four(-2.0), ["gdr"]).why == f"{em}; {unknown}: `gdr`"
+    assert judge(STUDY, question, [], ["plain"]) == Verdict("open", f"{unknown}: `em`, `gdr`")
+    assert judge(STUDY, question, [], ["wide"]).why == f"{unknown}: `em`; not run: `gdr`"
     assert judge(STUDY, question, [*four(-2.0), *loss]).answer == "no"
     assert judge(STUDY, question, [*four(0.45), *loss]).answer == "undecided"
 

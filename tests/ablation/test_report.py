@@ -53,7 +53,15 @@ def test_report(study, tmp_path, capsys):
     assert capsys.readouterr().out.strip().endswith("report/index.html")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<h1>Two &lt;rows&gt; &amp; more</h1>" in page
-    titles = ["Scores", "Validation BLEU during training", "Records alone", "Figures", "Length", "Examples"]
+    titles = [
+        "Scores",
+        "Validation BLEU during training",
+        "Significance",
+        "Records alone",
+        "Figures",
+        "Length",
+        "Examples",
+    ]
     assert re.findall(r"<h2>(.*)</h2>", page) == titles
     assert "<td>em-T3</td>" in page
     assert "Without records so far: em-T2." in page
@@ -149,7 +157,7 @@ def test_checkpoints_that_route_are_analyzed(study, tmp_path, monkeypatch):
     report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
     page = (tmp_path / "report" / "index.html").read_text()
     assert re.findall(r'<li><a href="(.*)">(.*)</a></li>', page) == [("routing/em-T1/index.html", "em-T1")]
-    assert "checkpoints and translations of em-T3 are not in" in page
+    assert "checkpoints and translations of plain, em-T1, em-T3 are not in" in page
     assert "2 sentences" in (tmp_path / "report" / "routing" / "em-T1" / "index.html").read_text()
 
 
@@ -159,7 +167,8 @@ def test_what_is_not_there_is_not_shown(study, tmp_path):
     (tmp_path / "records" / "two_plain_trainer_state.json").unlink()
     report(study, "--records_dir", str(tmp_path / "records"), "--output_dir", str(tmp_path / "report"))
     page = (tmp_path / "report" / "index.html").read_text()
-    assert re.findall(r"<h2>(.*)</h2>", page) == ["Scores", "Records alone"]
+    assert re.findall(r"<h2>(.*)</h2>", page) == ["Scores", "Significance", "Records alone"]
+    assert "so not compared: plain, em-T3; score them again." in page
     assert "translations of plain, em-T3 are not in" in page
     assert [file.name for file in (tmp_path / "report").iterdir()] == ["index.html"]
 
@@ -263,6 +272,8 @@ def test_questions_on_the_page(study, tmp_path):
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
     assert criterion.startswith("Yes: with all seeds, 2 or more, a row has at least that much more BLEU")
     why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
+    other = "other training text of seed 1, other tokenizer of seed 1, other machine, other precision of seed 1"
+    why += f" ({other})"
     assert first == f"routing|Does routing help?|0.5|yes|{why}"
     assert table[1] == "| row | against | seeds | Δ test | answer |"
     assert table[3] == "| em-T1 | plain | 2 | +15.91 (+15.91 to +15.91), p < 0.001 | yes |"
