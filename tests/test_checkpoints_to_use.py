@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from elsewhere import run_elsewhere
 from safetensors import safe_open
 from transformers import pipeline
 
@@ -42,6 +43,25 @@ def test_it_translates_with_the_engine(folder, caplog):
     for translation, words in zip(found, SENTENCES.values(), strict=True):
         text = translation["translation_text"]
         assert all(word in text.split() for word in words), text
+
+
+@pytest.mark.slow
+def test_they_translate_with_their_own_source(tmp_path):
+    """By `generate()` too, which goes on from what the decoder has cached."""
+    code = """
+from transformers import pipeline
+for name in names:
+    translator = pipeline("translation", model=f"{root}/{name}", device="cpu", trust_remote_code=True)
+    for engine in ("fast", "transformers"):
+        results = translator(sentences, engine=engine)
+        found[f"{name} {engine}"] = [result["translation_text"] for result in results]
+"""
+    names = [folder.name for folder in FOLDERS]
+    found = run_elsewhere(code, tmp_path, root=str(ROOT / "checkpoints"), names=names, sentences=list(SENTENCES))
+    for name in names:
+        here = pipeline("translation", model=str(ROOT / "checkpoints" / name))(list(SENTENCES))
+        expected = [result["translation_text"] for result in here]
+        assert found[f"{name} fast"] == found[f"{name} transformers"] == expected
 
 
 def test_it_is_small_and_whole(folder):

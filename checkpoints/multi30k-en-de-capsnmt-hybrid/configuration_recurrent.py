@@ -42,6 +42,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
     )
     """Fields that are True or False."""
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
+        "cache",
         "past_key_values",
         "lm_loss",
         "sentence_routing",

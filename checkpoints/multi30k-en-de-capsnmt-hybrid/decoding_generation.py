@@ -11,6 +11,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,8 +19,10 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
+from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput
 
+from .modeling_cache_name import CACHE
 from .decoding_constraints import Constraints
 from .decoding_engine import Engine
 from .decoding_finite_scores import FiniteScores
@@ -29,6 +32,7 @@ from .decoding_weights import UnsupportedError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
 
+_MAKING = RLock()
 _engines: WeakKeyDictionary[PreTrainedModel, dict[str, Engine]] = WeakKeyDictionary()
 _SLOW = {
     GenerationMode.GREEDY_SEARCH: "_sample",
@@ -37,8 +41,10 @@ _SLOW = {
     GenerationMode.BEAM_SAMPLE: "_beam_search",
 }
 _LONGEST = 1 << 20
+_PENALTIES = (-2.0, 10.0)
+"""Those of length that leave scores in the range of numbers, and above that of what cannot be chosen."""
 # Arguments of the model that change nothing in what is written.
-_READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "labels"}
+_READ = {"encoder_outputs", "attention_mask", CACHE, "use_cache", "labels"}
 
 
 def generate(
@@ -53,8 +59,10 @@ def generate(
     """Decode greedily or by beam search, to the tokens that `generate()` finds without this argument.
 
     Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
-    such as sampling, is done by Transformers, and a log line at level info says why. A streamer does not get here. Of
-    words or translations with exactly the same score either may be chosen.
+    such as sampling, is done by Transformers, and a log line at level info says why; a warning, if it is the model
+    that the engine cannot decode, or a `dtype` was asked for. Of words or translations with exactly the same score
+    either may be chosen. Transformers gives no streamer to what is called in this way: it is never told that the text
+    has ended.
 
     Args:
         model: the model that decodes.
@@ -79,7 +87,8 @@ def generate(
                 f"translations may have {max(limits)} tokens, and there are {engine.positions} positions"
             )
     except UnsupportedError as reason:
-        _log_once(str(reason))
+        is_expected = dtype == "float32" and not isinstance(reason, UnsupportedModelError)
+        _log_once(str(reason), logging.INFO if is_expected else logging.WARNING)
         options = {"logits_processor": logits_processor, "stopping_criteria": stopping_criteria}
         return _transformers(model, input_ids, generation_config, **options, **model_kwargs)
     encoded, mask = _once_a_sentence(model_kwargs, len(limits), settings.num_beams)
@@ -107,6 +116,8 @@ def translate_stream(
 
     Raises:
         UnsupportedError: before the first sentence is read, if the engine cannot do this.
+        TypeError: where a sentence is read that is no [`Source`].
+        ValueError: where one is read that has no words, words or positions that the model lacks, or a limit below 1.
     """
     engine, prepared = engine_of(model, dtype), []
 
@@ -119,12 +130,14 @@ def translate_stream(
         **model_kwargs: Any,
     ) -> Tensor:
         _check_asked_for(input_ids, generation_config, model_kwargs)
+        if any(type(criterion) is NewTokenLimits for criterion in stopping_criteria):
+            raise UnsupportedError("NewTokenLimits are given, and each Source has a limit of its own")
         prepared.append(_settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0])
         return input_ids
 
     # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
     limits = {"max_length": _LONGEST, "max_new_tokens": None}
-    word = torch.full((1, 1), model.generation_config.decoder_start_token_id or 0, device=model.device)
+    word = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
     [settings] = prepared
     if settings.early_stopping == "never" and settings.length_penalty > 0:
@@ -141,13 +154,14 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
     """
     if any(module.training for module in model.modules()):
         raise UnsupportedModelError("the model, or a part of it, is in training mode")
-    if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
-        # Not those of old and of new weights at a time.
-        release(model)
-    engines = _engines.setdefault(model, {})
-    if dtype not in engines:
-        engines[dtype] = Engine(model, dtype)
-    return engines[dtype]
+    with _MAKING:
+        if not all(engine.is_of(model) for engine in _engines.get(model, {}).values()):
+            # Not those of old and of new weights at a time.
+            release(model)
+        engines = _engines.setdefault(model, {})
+        if dtype not in engines:
+            engines[dtype] = Engine(model, dtype)
+        return engines[dtype]
 
 
 def release(model: PreTrainedModel) -> None:
@@ -155,7 +169,8 @@ def release(model: PreTrainedModel) -> None:
 
     Call it after writing some rows of a large weight through `.data`, which can be missed.
     """
-    _engines.pop(model, None)
+    with _MAKING:
+        _engines.pop(model, None)
 
 
 def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
@@ -175,9 +190,9 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     for name, value in model_kwargs.items():
         if name not in _READ and value is not None and value is not False:
             raise UnsupportedError(f"the model is given {name}")
-    past = model_kwargs.get("past_key_values")
+    past = model_kwargs.get(CACHE)
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
-        raise UnsupportedError("past_key_values are given")
+        raise UnsupportedError(f"{CACHE} is given")
 
 
 def _check_words(mask: Tensor | None) -> None:
@@ -199,9 +214,13 @@ def _settings(
     limits = [max_length - 1] * sentences
     for criterion in criteria:
         if type(criterion) is NewTokenLimits:
-            limits = list(map(min, limits, criterion.limits.expand(sentences).tolist()))
+            # Of the one token that they all begin with, the limits may count more or less.
+            own = criterion.limits + criterion.prefix_length - 1
+            limits = list(map(min, limits, own.expand(sentences).tolist()))
     if min(limits) < 1:
         raise UnsupportedError("there are no new tokens to write")
+    if config.num_beams > 1 and not _PENALTIES[0] <= config.length_penalty <= _PENALTIES[1]:
+        raise UnsupportedError(f"length_penalty is {config.length_penalty}")
     start = input_ids[:, 0].unique()
     if len(start) > 1:
         raise UnsupportedError("the translations begin with different tokens")
@@ -265,11 +284,14 @@ def _transformers(
     # Before what changes scores, so that it sees the model's own.
     processors = LogitsProcessorList([scores, *(logits_processor or ())])
     search = getattr(type(model), _SLOW[mode])
+    # As generate() has it, which keeps it from who is called in its place: ranks that are done wait for the others.
+    shared = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
+    kwargs["synced_gpus"] = shared and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     found = search(model, input_ids, generation_config=config, logits_processor=processors, **kwargs)
     scores.check()
     return found
 
 
 @cache
-def _log_once(reason: str) -> None:
-    logger.info("Transformers decodes, not the engine: %s", reason)
+def _log_once(reason: str, level: int) -> None:
+    logger.log(level, "Transformers decodes, not the engine: %s", reason)

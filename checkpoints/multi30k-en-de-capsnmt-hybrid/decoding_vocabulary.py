@@ -12,6 +12,7 @@ The words are divided into groups, word w being in group w % G. The best K words
 largest maxima. So only the words of these are compared one by one.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -67,6 +68,12 @@ class Vocabulary:
         self.seen = FiniteSum(weight.device)
         """Of hidden states, and of what is compared to choose words."""
 
+    def for_one_call(self) -> "Vocabulary":
+        """Return the same vocabulary that has `seen` nothing, which other threads do not share."""
+        own = copy(self)
+        own.seen = FiniteSum(self.device)
+        return own
+
     @property
     def device(self) -> torch.device:
         """Where the words are scored."""
@@ -86,32 +93,40 @@ class Vocabulary:
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)
         largest, groups = self._groups_of(scores).amax(1).max(-1, keepdim=True)
-        self._note(hidden, largest)
+        # Where all words are suppressed, that is -inf.
+        self._note(hidden, largest.clamp(min=0))
         members = groups + self._places
         return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
 
-    def best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
+    def best(
+        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool = False
+    ) -> Candidates:
         """Return the best continuations.
 
         Args:
             hidden: `[sentences * beams, d]`.
             before: scores of the beams, `[sentences, beams]`.
             count: K.
-            suppressed: words whose probability counts, but which cannot be chosen.
+            suppressed: words which cannot be chosen.
+            renormalizes: whether their probability counts as 0, so that those of the others sum to 1.
         """
         beams = before.shape[1]
         sentences = max(1, _LARGEST // (beams * self._places.shape[0] * self._num_groups))
         if len(before) <= sentences or self.device.type != "cpu":
-            return self._best(hidden, before, count, suppressed)
+            return self._best(hidden, before, count, suppressed, renormalizes)
         parts = zip(hidden.split(sentences * beams), before.split(sentences))
-        found = [self._best(*part, count, suppressed) for part in parts]
+        found = [self._best(*part, count, suppressed, renormalizes) for part in parts]
         return Candidates(*map(torch.cat, zip(*found)))
 
-    def _best(self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None) -> Candidates:
+    def _best(
+        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
+    ) -> Candidates:
         scores = self._product(hidden)
+        if suppressed is not None and renormalizes:
+            scores.index_fill_(1, suppressed, -torch.inf)
         maxima, log_sums = self._reduce(scores)
         self._note(hidden, log_sums)
-        if suppressed is not None:
+        if suppressed is not None and not renormalizes:
             self._suppress(scores, maxima, suppressed)
         sentences, beams = before.shape
         # As of log-probabilities, but for rounding: the same order within a beam.

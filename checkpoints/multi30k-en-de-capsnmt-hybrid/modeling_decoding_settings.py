@@ -35,9 +35,10 @@ _ELSEWHERE = {
     "guidance_scale": (None, 1),
 }
 _SWITCHES = ("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits", "return_dict_in_generate")
+_SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
 _TOKENS = (
     *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
-    *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"),
+    *("forced_bos_token_id", "forced_eos_token_id", *_SUPPRESSED),
 )
 _MODES = (
     *(GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE),
@@ -86,12 +87,16 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
     _check(_is_number(penalty_alpha), "penalty_alpha", penalty_alpha, "finite numbers")
     _check_tokens(given, num_words)
     _check_biases(given, num_words)
+
+
+def check_settings_for_commands(settings: GenerationConfig) -> None:
+    """Check that `settings` ask for nothing that `generate()` needs more than a source for.
+
+    Raises:
+        ValueError: if they do.
+    """
     for name, allowed in _ELSEWHERE.items():
-        check_choice(name, given.get(name), allowed)
-    _check_mode(settings)
-
-
-def _check_mode(settings: GenerationConfig) -> None:
+        check_choice(name, getattr(settings, name, None), allowed)
     mode = settings.get_generation_mode()
     if mode not in _MODES:
         # The code of others is elsewhere, or needs another model.
@@ -106,7 +111,8 @@ def _check_tokens(given: dict[str, Any], num_words: int) -> None:
     for name in _TOKENS:
         value = given.get(name, 0)
         tokens = value if isinstance(value, list) and name not in _ONE_TOKEN else [value]
-        _check(bool(tokens) and all(_is_word(token, num_words) for token in tokens), name, value, allowed)
+        are_words = all(_is_word(token, num_words) for token in tokens)
+        _check(are_words and (bool(tokens) or name in _SUPPRESSED), name, value, allowed)
     first = given.get("begin_suppress_tokens", [0])
     _check(isinstance(first, list), "begin_suppress_tokens", first, f"lists of {allowed.partition(',')[0]}")
     phrases = given.get("bad_words_ids", [[0]])

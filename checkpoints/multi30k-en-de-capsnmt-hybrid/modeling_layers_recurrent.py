@@ -30,6 +30,7 @@ class RecurrentCache:
     # What `generate()` asks of any cache.
     is_compileable = False
     is_croppable = False
+    is_linear = (False,)
 
     def __init__(self, num_layers: int) -> None:
         self.states: list[tuple[Tensor, ...] | None] = [None] * num_layers
@@ -207,18 +208,16 @@ class RecurrentLayer(GradientCheckpointingLayer):
         self.dropout = nn.Dropout(dropout)
         self.layer_norm = nn.LayerNorm(width)
 
-    def forward(
-        self, hidden_states: Tensor, mask: Tensor | None = None, past_key_values: RecurrentCache | None = None
-    ) -> Tensor:
+    def forward(self, hidden_states: Tensor, mask: Tensor | None = None, cache: RecurrentCache | None = None) -> Tensor:
         """Map states `[batch, length, d]`.
 
         Args:
             hidden_states: of the next words.
             mask: `[batch, length]` bool, True where there is a word; everywhere by default.
-            past_key_values: states of the words before, which become those after the last word.
+            cache: states of the words before, which become those after the last word.
         """
-        if past_key_values is not None:
-            outputs = self._go_on(hidden_states, mask, past_key_values)
+        if cache is not None:
+            outputs = self._go_on(hidden_states, mask, cache)
         else:
             outputs = _read(self.lstm, hidden_states, None if mask is None else reading_orders(mask)[0])
         return self.layer_norm(hidden_states + self.dropout(outputs))

@@ -16,28 +16,8 @@ from .modeling_ops_log_partition import log_partition_sum
 from .modeling_ops_routing import in_autocast_dtype
 
 
-def words_before(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares `[B, T, T]` of equal size of the target words before every position, by the mask `[B, T]` of words."""
-    return _shares(_pairs(mask).tril(-1), dtype)
-
-
-def words_until(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares as those of [`words_before`], of the words before every position and its own."""
-    return _shares(_pairs(mask).tril(), dtype)
-
-
-def words_from(mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Shares as those of [`words_before`], of every position's own word and those after it."""
-    return _shares(_pairs(mask).triu(), dtype)
-
-
-def _pairs(mask: Tensor) -> Tensor:
-    """Mask `[B, T, T]` of the pairs of positions that both have a word."""
-    return mask.unsqueeze(1) & mask.unsqueeze(2)
-
-
-def _shares(members: Tensor, dtype: torch.dtype) -> Tensor:
-    """Shares of equal size for the members of every row."""
+def shares(members: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Return shares of equal size for the members of every row, by a mask `[..., T]`."""
     members = members.to(dtype)
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 
@@ -64,3 +44,10 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
         of_the_bags = (queries.to(bags.dtype) * (bags @ vectors)).sum()
         weights = bags.sum(-1).flatten()
         return log_partition_sum(queries.flatten(0, 1), embedding, weights) - of_the_bags
+
+
+def bag_of_words_loss_of_scores(scores: Tensor, words: Tensor, bags: Tensor) -> Tensor:
+    """[`bag_of_words_loss`] by the scores `[B, T, V]` of all words, which is embedding @ query or a head's own."""
+    log_shares = scores.to(bags.dtype).log_softmax(-1)
+    each = log_shares.gather(-1, words.unsqueeze(1).expand(bags.shape))
+    return -(bags * each).sum()

@@ -41,8 +41,8 @@ def two_pass_sums(
         bias: `[V]`.
     """
     if not torch.compiler.is_compiling():
-        # How many are left a compiler could not know.
-        wanted = weights != 0
+        # How many are left a compiler could not know. Counted once: each time, the host waits for an accelerator.
+        wanted = weights.nonzero().squeeze(-1)
         one, other, weights = one[wanted], other[wanted], weights[wanted]
     return TwoPassFunction.apply(one, other, embedding, bias, weights, alpha)
 

@@ -21,13 +21,13 @@ from .modeling_layers_linear import init_unit_gain, init_words
 from .modeling_layers_recurrent import RecurrentCache, reading_orders
 from .modeling_layers_sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
 from .modeling_ops_masks import reading_mask, word_mask
-from .modeling_safe_loading import SafetensorsOnly
-from .modeling_undivided_modules import UndividedModules
+from .modeling_portable_model import PortableModel
 from .modeling_untied_embeddings import UntiedEmbeddings
-from .modeling_weight_hashes import HashedWeights
+
+OF_THE_DECODER = "one of them, or the whole model labels, decoder_input_ids or decoder_inputs_embeds"
 
 
-class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, PreTrainedModel):
+class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
     """Weight initialisation, loading, and the words that encoder and decoder read."""
 
     config: RecurrentConfig
@@ -53,10 +53,10 @@ class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly,
         else:
             super()._init_weights(module)
 
-    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """Return the inputs of a stack's first layer, `[batch, length, d_model]`."""
+    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, remedy: str = "one of them") -> Tensor:
+        """Return the inputs of a stack's first layer, `[batch, length, d_model]`; `remedy` is what to give, if not."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give one of them")
+            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give {remedy}")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         return inputs_embeds * self.config.d_model**0.5
@@ -70,13 +70,13 @@ class RecurrentPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly,
             states = layer(states, None if mask is None else orders[0], orders[1])
         return states, mask
 
-    def _cache(self, past_key_values: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
+    def _cache(self, cache: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
         """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
-        if not isinstance(past_key_values, RecurrentCache | None):
+        if not isinstance(cache, RecurrentCache | None):
             family = type(self).__name__.removesuffix("Decoder")
-            given = type(past_key_values).__name__
-            raise TypeError(f"past_key_values is a {given}; {family} goes on from a RecurrentCache")
-        return RecurrentCache(num_layers) if past_key_values is None and use_cache else past_key_values
+            given = type(cache).__name__
+            raise TypeError(f"the cache is a {given}; {family} goes on from a RecurrentCache")
+        return RecurrentCache(num_layers) if cache is None and use_cache else cache
 
 
 class RecurrentEmbeddings(UntiedEmbeddings):

@@ -22,6 +22,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_checks import check_overrides
 from .configuration_rnmt import RNMTConfig
+from .modeling_cache_name import CACHE, under_both_names
 from .modeling_copied_weights import copy_weights
 from .modeling_guided_parts import GUIDED_PARTS, build_guided_losses, build_guided_routing, build_guided_votes
 from .modeling_layers_conditional_gru import ConditionalGRU
@@ -32,11 +33,12 @@ from .modeling_ops_masks import mean_over_words, next_word_mask, word_mask
 from .modeling_outputs import (
     AttendedEncoderOutput,
     GuidedDecoderOutput,
-    GuidedSeq2SeqModelOutput,
     OutputRouting,
     RoutedSeq2SeqModelOutput,
+    check_output_routing,
 )
 from .modeling_recurrent_seq2seq import (
+    OF_THE_DECODER,
     RecurrentEmbeddings,
     RecurrentHead,
     RecurrentPreTrainedModel,
@@ -44,7 +46,7 @@ from .modeling_recurrent_seq2seq import (
     build_sentence_projection,
     named_encoder_outputs,
 )
-from .modeling_translation_head import GuidedTranslationHead
+from .modeling_translation_head import TranslationHead
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):
@@ -135,6 +137,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
 
     @merge_with_config_defaults
     @capture_outputs(tie_last_hidden_states=False)
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -145,7 +148,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         sentence_state: Tensor | None = None,
         guided_votes: Tensor | None = None,
         guided_keys: Tensor | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
@@ -163,7 +166,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
             sentence_state: `[batch, d_model]`, of the encoder, if it aggregates.
             guided_votes: of the encoder, with `guided_keys`, if routing is guided.
             guided_keys: see `guided_votes`.
-            past_key_values: the state after the words before; it is updated.
+            cache: the state after the words before; it is updated.
             inputs_embeds: see `input_ids`.
             use_cache: whether to return the state after the last word.
             output_routing: True for the assignment of guided routing's last iteration, "all" for that of every one.
@@ -171,14 +174,14 @@ class RNMTDecoder(RNMTPreTrainedModel):
             **kwargs: `output_hidden_states` (what is read, and the states that predict words), `output_attentions` and
                 `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds)
+        words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
         if encoder_hidden_states is None or attention_keys is None:
             name = "attention_keys" if attention_keys is None else "encoder_hidden_states"
             raise ValueError(f"{name} is missing; the decoder reads that of the encoder's output")
         self._check_fits("sentence_state", sentence_state, "sentence_aggregation")
         self._check_fits("guided_votes", guided_votes, "guided_routing")
         self._check_fits("guided_keys", guided_keys, "guided_routing")
-        cache = self._cache(past_key_values, 1, use_cache)
+        cache = self._cache(cache, 1, use_cache)
         if sentence_state is not None:
             words = sentence_state.unsqueeze(1) + words
         words = F.dropout(words, self.config.dropout, self.training)
@@ -198,7 +201,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         readout = self.readout(torch.cat([words, guided.states, contexts], dim=-1)).tanh()
         return GuidedDecoderOutput(
             last_hidden_state=F.dropout(readout, self.config.dropout, self.training),
-            past_key_values=cache if use_cache else None,
+            **{CACHE: cache if use_cache else None},
             guided_routing=guided.assignment,
             guided_states=states if output_guided_capsules else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
@@ -228,6 +231,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -235,7 +239,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: AttendedEncoderOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -252,14 +256,15 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: of an earlier call, instead of the source.
-            past_key_values: the decoder's states after the words before.
+            cache: the decoder's states after the words before; as `past_key_values` too.
             inputs_embeds: see `input_ids`.
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the decoder's states.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
             **kwargs: `output_hidden_states`, `output_attentions` and `return_dict`.
         """
+        check_output_routing(output_routing)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
@@ -274,27 +279,24 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             sentence_state=encoder_outputs.sentence_state,
             guided_votes=encoder_outputs.guided_votes,
             guided_keys=encoder_outputs.guided_keys,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             output_routing=output_routing,
             output_guided_capsules=output_guided_capsules,
             **kwargs,
         )
-        outputs = RoutedSeq2SeqModelOutput(
+        return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
             decoder_hidden_states=decoder_outputs.hidden_states,
             cross_attentions=decoder_outputs.cross_attentions,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
             sentence_routing=encoder_outputs.sentence_routing,
             guided_routing=decoder_outputs.guided_routing,
-        )
-        if not output_guided_capsules:
-            return outputs
-        return GuidedSeq2SeqModelOutput(
-            **outputs, guided_states=decoder_outputs.guided_states, guided_capsules=decoder_outputs.guided_capsules
+            guided_states=decoder_outputs.guided_states,
+            guided_capsules=decoder_outputs.guided_capsules,
         )
 
     def _read_of_encoder(self) -> tuple[str, ...]:
@@ -304,7 +306,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         return "last_hidden_state", "attention_keys", *sentence, *guided
 
 
-class RNMTForConditionalGeneration(GuidedTranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
+class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
     """The translation model: RNMT with a language model head and its own label-smoothed loss."""
 
     def __init__(self, config: RNMTConfig) -> None:

@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from .shared_weights import with_shared_weights
+
 
 @dataclass(frozen=True)
 class TeacherForcedPass:
@@ -56,16 +58,27 @@ def teacher_force(
     config = model.config
     input_ids, source_mask = pad_rows(sources, config.pad_token_id, model.device)
     words, target_mask = pad_rows(targets, config.pad_token_id, model.device)
-    start = words.new_full((len(words), 1), config.decoder_start_token_id)
     # The head, whose product with the vocabulary is the largest part of a small model's work, says nothing of routing.
     output = model.base_model(
         input_ids=input_ids,
         attention_mask=source_mask.long(),
-        decoder_input_ids=torch.cat([start, words[:, :-1]], dim=1),
+        decoder_input_ids=behind_start(model, words)[:, :-1],
         use_cache=False,
         **options,
     )
     return TeacherForcedPass(output, source_mask, target_mask, input_ids, words)
+
+
+def behind_start(model: PreTrainedModel, words: Tensor) -> Tensor:
+    """Return words `[batch, target]` behind the one that `generate()` starts from, `[batch, 1 + target]`.
+
+    That is the one of the generation config, or of the model's if it has none.
+    """
+    # A model without its head has none.
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
+    # 0 is a word.
+    start = model.config.decoder_start_token_id if start is None else start
+    return torch.cat([words.new_full((len(words), 1), start), words], dim=1)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -86,19 +99,20 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
         model.train(was_training)
 
 
-@contextmanager
-def attending(model: PreTrainedModel) -> Iterator[None]:
-    """With attention that can tell its weights, until the end of the block."""
-    before = model.config._attn_implementation
+def attending(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a model of the same weights whose attention can tell its weights."""
     # A recurrent model has no choice.
-    switched = model._supports_sdpa and before != "eager"
-    if switched:
-        model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        if switched:
-            model.set_attn_implementation(before)
+    if not model._supports_sdpa or model.config._attn_implementation == "eager":
+        return model
+    # Not the model itself: another thread may be in the middle of a pass, behind masks of another kind.
+    found = with_shared_weights(model)
+    found.set_attn_implementation("eager")
+    return found
+
+
+def cross_attentions_of(output: Any) -> list[Tensor]:
+    """Return the cross-attention in a model's output, `[batch, heads, target, source]` of each layer that has any."""
+    return [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
 
 
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:

@@ -20,6 +20,8 @@ from .configuration_checks import check_dtype, check_spelling, check_token_ids
 from .configuration_source import IN_PACKAGE, source_files
 
 _REMOTE_CODE = ("auto_map", "custom_pipelines")
+# At the head of each file of the source.
+_OURS = b"The hf-capsule-mt authors"
 _PIPELINES = {"translation": {"impl": "pipeline.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
 
@@ -70,14 +72,30 @@ class PortableConfig:
         return super().from_dict({**config_dict, **overrides}, **kwargs)
 
     def to_json_file(self, json_file_path: str | os.PathLike, use_diff: bool = True) -> None:
-        """Write the configuration, and its models' source beside it."""
+        """Write the configuration, and its models' source beside it.
+
+        Raises:
+            FileExistsError: if a file of that name is there which is not of this package's source.
+        """
         folder = Path(json_file_path).parent
         modules = frozenset(reference.partition(".")[0] for reference in self.auto_classes.values())
-        for name, text in source_files(modules).items():
+        texts = source_files(modules)
+        for name in texts:
+            _check_ours(folder / name)
+        for name, text in texts.items():
             _replace(folder / name, text)
         fields = self.to_diff_dict() if use_diff else self.to_dict()
         fields |= {"auto_map": self.auto_classes, "custom_pipelines": _PIPELINES}
         _replace(Path(json_file_path), json.dumps(fields, indent=2, sort_keys=True) + "\n")
+
+
+def _check_ours(path: Path) -> None:
+    """Raise a FileExistsError for a file that somebody else wrote."""
+    if path.is_file() and _OURS not in path.read_bytes()[:1000]:
+        raise FileExistsError(
+            f"{path} is not of hf-capsule-mt, and the source of the model has a file of that name; save the model to a "
+            "folder of its own"
+        )
 
 
 def _replace(path: Path, text: str) -> None:

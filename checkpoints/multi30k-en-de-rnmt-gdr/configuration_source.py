@@ -36,10 +36,10 @@ FILES = (
     "documents.py",
     "marked_segments.py",
     "markup.py",
+    "modeling_cache_name.py",
     "modeling_checkpoint_files.py",
     "modeling_copied_weights.py",
     "modeling_decoding_settings.py",
-    "modeling_forced_decoding.py",
     "modeling_guided_parts.py",
     "modeling_layers_conditional_gru.py",
     "modeling_layers_guided_losses.py",
@@ -58,15 +58,15 @@ FILES = (
     "modeling_ops_scan.py",
     "modeling_ops_two_passes.py",
     "modeling_outputs.py",
+    "modeling_portable_model.py",
     "modeling_recurrent_seq2seq.py",
     "modeling_rnmt.py",
-    "modeling_safe_loading.py",
     "modeling_translation_head.py",
-    "modeling_undivided_modules.py",
     "modeling_untied_embeddings.py",
     "modeling_weight_hashes.py",
     "pipeline.py",
     "putting_back.py",
+    "shared_weights.py",
     "source_limits.py",
     "teacher_forcing.py",
 )
@@ -102,10 +102,10 @@ def _never_called() -> None:
     from .documents import __doc__ as _
     from .marked_segments import __doc__ as _
     from .markup import __doc__ as _
+    from .modeling_cache_name import __doc__ as _
     from .modeling_checkpoint_files import __doc__ as _
     from .modeling_copied_weights import __doc__ as _
     from .modeling_decoding_settings import __doc__ as _
-    from .modeling_forced_decoding import __doc__ as _
     from .modeling_guided_parts import __doc__ as _
     from .modeling_layers_conditional_gru import __doc__ as _
     from .modeling_layers_guided_losses import __doc__ as _
@@ -124,14 +124,14 @@ def _never_called() -> None:
     from .modeling_ops_scan import __doc__ as _
     from .modeling_ops_two_passes import __doc__ as _
     from .modeling_outputs import __doc__ as _
+    from .modeling_portable_model import __doc__ as _
     from .modeling_recurrent_seq2seq import __doc__ as _
     from .modeling_rnmt import __doc__ as _
-    from .modeling_safe_loading import __doc__ as _
     from .modeling_translation_head import __doc__ as _
-    from .modeling_undivided_modules import __doc__ as _
     from .modeling_untied_embeddings import __doc__ as _
     from .modeling_weight_hashes import __doc__ as _
     from .pipeline import __doc__ as _
     from .putting_back import __doc__ as _
+    from .shared_weights import __doc__ as _
     from .source_limits import __doc__ as _
     from .teacher_forcing import __doc__ as _

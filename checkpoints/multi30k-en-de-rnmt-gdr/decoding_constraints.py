@@ -63,7 +63,9 @@ class Constraints:
         self._all = LogitsProcessorList(processors)
         self._suppressing: list[tuple[Tensor, Callable[[int], bool]]] = []
         self._acting: list[Callable[[int], bool]] = []
-        for processor in processors:
+        self.renormalizes = bool(processors) and type(processors[-1]) is hf.LogitNormalization
+        """Whether the probabilities of words that are not suppressed are made to sum to 1."""
+        for processor in processors[:-1] if self.renormalizes else processors:
             self._sort(processor)
         self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
 

@@ -22,6 +22,7 @@ from .decoding_rnmt import ADAPTERS
 from .decoding_products import PRECISIONS, precisions_on
 from .decoding_search import Decoding, Search, Settings, Translation, begin_search, finish
 from .decoding_stream import Arrivals, Source
+from .decoding_vocabulary import Vocabulary
 from .decoding_weights import Fingerprint, UnsupportedModelError, with_products
 
 
@@ -55,12 +56,17 @@ class Engine:
         kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
         if len(kinds) > 1 or model.dtype != torch.float32:
             found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-            raise UnsupportedModelError(f"the weights are {found}; the engine needs float32 on one device")
+            raise UnsupportedModelError(
+                f"the weights are {found}; the engine needs those of dtype=torch.float32, on one device"
+            )
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
         self._name, self._dtype = model.name_or_path, dtype
+        self._num_words = model.get_input_embeddings().weight.shape[0]
+        # Of sources: that of translations may be no word of the encoder's.
+        self._padding = model.config.pad_token_id or 0
         self.positions: float = positions(model.config) or float("inf")
-        """The most tokens that a translation can have."""
+        """The most tokens that a source, and a translation, can have."""
         # Copies that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(False), torch.no_grad():
             self._adapter = ADAPTERS[type(model)](model, self._make)
@@ -108,10 +114,11 @@ class Engine:
             ValueError: if the model is in training mode, or overflows.
         """
         self._check()
+        vocabulary = self._adapter.vocabulary.for_one_call()
         with torch.inference_mode():
-            decoding = self._begin(encoded, attention_mask, settings)
-            translations = finish(begin_search(decoding, self._adapter.vocabulary, settings, limits))
-        self._check_scores()
+            decoding = self._begin(encoded, attention_mask, settings, vocabulary)
+            translations = finish(begin_search(decoding, vocabulary, settings, limits))
+        vocabulary.seen.check(self._name, self._dtype)
         return [_copied(translation) for translation in translations]
 
     def stream(self, sources: Iterable[Source], settings: Settings, room: int) -> Iterator[tuple[int, Translation]]:
@@ -129,19 +136,20 @@ class Engine:
 
         Raises:
             RuntimeError: if the weights or settings of the model have changed.
-            ValueError: if the model is in training mode, or overflows.
+            ValueError: if the model is in training mode, or overflows; or where a sentence is read that it cannot.
         """
         arrivals, search = Arrivals(sources, room), None
+        vocabulary = self._adapter.vocabulary.for_one_call()
         while True:
             index, taken = arrivals.take()
             if taken:
-                search = self._admitted(search, taken, settings, index)
+                search = self._admitted(search, taken, settings, index, vocabulary)
             if not search:
                 return
             with torch.inference_mode():
                 finished = search.advance()
             if finished:
-                self._check_scores()
+                vocabulary.seen.check(self._name, self._dtype)
             for number, translation in finished:
                 arrivals.leave(number)
                 yield number, _copied(translation)
@@ -149,35 +157,44 @@ class Engine:
                 # Whoever took the translations may have changed the weights.
                 self._check()
 
-    def _admitted(self, search: Search | None, sources: list[Source], settings: Settings, index: int) -> Search:
+    def _admitted(
+        self, search: Search | None, sources: list[Source], settings: Settings, index: int, vocabulary: Vocabulary
+    ) -> Search:
         """Return the search, or a new one if nothing is left of it, with sentences more."""
         limits = [source.limit for source in sources]
-        if max(limits) > self.positions:
-            raise ValueError(
-                f"a translation may have {max(limits)} tokens, and {self._name or 'the model'} has {self.positions} "
-                "positions; lower the limit"
-            )
         rows = [torch.tensor(source.ids) for source in sources]
+        for text, longest, remedy in (
+            ("translation may have", max(limits), "lower the limit"),
+            ("source has", max(map(len, rows)), "cut it"),
+        ):
+            if longest > self.positions:
+                raise ValueError(
+                    f"a {text} {longest} tokens, and {self._name or 'the model'} has {self.positions} positions; "
+                    f"{remedy}"
+                )
+        largest = int(max(row.max() for row in rows))
+        if largest >= self._num_words:
+            raise ValueError(
+                f"a source has a word {largest}, and {self._name or 'the model'} has {self._num_words}; make sources "
+                "with its tokenizer"
+            )
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-        words = pad_sequence(rows, batch_first=True, padding_value=settings.pad)
+        words = pad_sequence(rows, batch_first=True, padding_value=self._padding)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
         with torch.inference_mode():
-            decoding = self._begin(encoded, mask, settings)
-            new = begin_search(decoding, self._adapter.vocabulary, settings, limits, index)
+            decoding = self._begin(encoded, mask, settings, vocabulary)
+            new = begin_search(decoding, vocabulary, settings, limits, index)
             if not search:
                 return new
             search.admit(new)
         return search
 
-    def _begin(self, encoded: ModelOutput, mask: Tensor | None, settings: Settings) -> Decoding:
+    def _begin(self, encoded: ModelOutput, mask: Tensor | None, settings: Settings, vocabulary: Vocabulary) -> Decoding:
         for tensor in encoded.values():
             if isinstance(tensor, Tensor) and tensor.is_floating_point():
-                self._adapter.vocabulary.seen.add(tensor)
+                vocabulary.seen.add(tensor)
         return self._adapter.begin(encoded, mask, settings.num_beams)
-
-    def _check_scores(self) -> None:
-        self._adapter.vocabulary.seen.check(self._name, self._dtype)
 
     def _check(self) -> None:
         if not self._fingerprint.is_unchanged():

@@ -28,14 +28,8 @@ class FiniteSum:
         self._sum += values.sum()
 
     def check(self, name: str, precision: str) -> None:
-        """Begin anew, if the values of the model `name`, computed in `precision`, were finite.
-
-        Raises:
-            ValueError: if they were not.
-        """
-        is_finite = bool(self._sum.isfinite())
-        self._sum.zero_()
-        if not is_finite:
+        """Raise a ValueError if the values of the model `name`, computed in `precision`, were not finite."""
+        if not self._sum.isfinite():
             raise ValueError(
                 f"{name or 'the model'} overflows while it decodes in {precision}: the scores of words are not finite. "
                 "Decode in float32 (--dtype float32); if they are not finite there either, the training that made the "
@@ -52,13 +46,17 @@ class FiniteScores(LogitsProcessor):
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._name, self._precision = model.name_or_path, str(model.dtype).removeprefix("torch.")
-        self._sum = FiniteSum(model.device)
+        # On the device of the scores, which is not that of weights on disk.
+        self._sum: FiniteSum | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` as they are."""
+        if self._sum is None:
+            self._sum = FiniteSum(scores.device)
         self._sum.add(scores.amax(-1))
         return scores
 
     def check(self) -> None:
         """Raise a ValueError if the best of the scores were not finite in every step."""
-        self._sum.check(self._name, self._precision)
+        if self._sum is not None:
+            self._sum.check(self._name, self._precision)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .modeling_ops_products import multiplies_bfloat16
 from .decoding_int8 import int8_map
 
 Map = Callable[[Tensor], Tensor]
@@ -56,9 +57,13 @@ class Product:
 
 
 def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
-    """Return a linear map of a weight `[in, out]` in bfloat16, of float32 to float32."""
-    product = Product(weight.bfloat16(), None if bias is None else bias.bfloat16())
-    return lambda inputs: product(inputs.bfloat16()).float()
+    """Return a linear map of a weight `[in, out]` in bfloat16, of float32 to float32.
+
+    Where products in bfloat16 are slow, it is one in float32 of numbers that are rounded to bfloat16.
+    """
+    dtype = torch.bfloat16 if multiplies_bfloat16(weight.device) else torch.float32
+    product = Product(weight.bfloat16().to(dtype), None if bias is None else bias.bfloat16().to(dtype))
+    return lambda inputs: product(inputs.bfloat16().to(dtype)).bfloat16().float()
 
 
 def int8_or_float32_map(weight: Tensor, bias: Tensor | None = None) -> Map:

@@ -356,7 +356,8 @@ class BeamSearch(Search):
     def _candidates(self, hidden: Tensor) -> Candidates:
         if self.needs_all_scores:
             return best_of(self._constrained(hidden), self.scores, self.num_candidates)
-        return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed)
+        renormalizes = self.settings.constraints.renormalizes
+        return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed, renormalizes)
 
     def _go_on(self, candidates: Candidates, ending: Tensor | None) -> None:
         """Continue the best candidates that do not end."""

@@ -31,13 +31,17 @@ class Arrivals:
         sources: all sentences, in the order in which they come.
         room: source tokens that can be decoded at a time, those that fill up shorter sentences included. A sentence
             that is longer is decoded alone.
+
+    Raises:
+        TypeError: where a sentence is read that is no [`Source`].
+        ValueError: where one is read that has no words, or a limit below 1.
     """
 
     _ENOUGH = 4
     """Sentences come in once one place in so many is free."""
 
     def __init__(self, sources: Iterable[Source], room: int) -> None:
-        self._sources: Iterator[Source] = iter(sources)
+        self._sources = _checked(sources)
         self._room = room
         self._next = next(self._sources, None)
         self._count = 0
@@ -66,3 +70,19 @@ class Arrivals:
     def _has_places(self, longest: int) -> bool:
         places, taken = self._room // longest, len(self._lengths)
         return not taken or (places - taken) * self._ENOUGH >= places > taken
+
+
+def _checked(sources: Iterable[Source]) -> Iterator[Source]:
+    for source in sources:
+        # Not by its class: a checkpoint that carries its source has another.
+        if not all(hasattr(source, name) for name in Source._fields):
+            raise TypeError(
+                f"sources holds a {type(source).__name__}, {source!r:.80}; give "
+                'Source(tokenizer(line)["input_ids"], limit=64)'
+            )
+        if not len(source.ids) or source.limit < 1:
+            raise ValueError(
+                f"sources holds one of {len(source.ids)} words whose translation has the limit {source.limit}; both "
+                "must be at least 1"
+            )
+        yield source

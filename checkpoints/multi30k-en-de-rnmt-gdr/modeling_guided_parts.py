@@ -43,7 +43,7 @@ def build_guided_losses(config: PreTrainedConfig) -> GuidedLosses | None:
     """Build the losses of the capsules."""
     if config.guided_routing is None:
         return None
-    return GuidedLosses(config.d_model, _capsules(config), config.bow_loss_weight, config.bca_loss_weight)
+    return GuidedLosses(config.d_model, _capsules(config), config.bow_loss_weight > 0, config.bca_loss_weight > 0)
 
 
 def _capsules(config: PreTrainedConfig) -> GuidedCapsules:

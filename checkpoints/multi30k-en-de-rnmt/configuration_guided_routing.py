@@ -35,7 +35,7 @@ class GuidedRoutingFields:
         guided_capsule_dim (`int`, *optional*, defaults to 256):
             Width of one capsule.
         guided_routing_iterations (`int`, *optional*, defaults to 3):
-            Iterations of guided dynamic routing.
+            Iterations of guided dynamic routing; in the first the decoder's state guides nothing.
         bow_loss_weight (`float`, *optional*, defaults to 1.0):
             Weight of the bag-of-words loss; with 0 the model is made without what only that loss needs.
         bca_loss_weight (`float`, *optional*, defaults to 1.0):
@@ -50,11 +50,6 @@ class GuidedRoutingFields:
     guided_routing_iterations: int = 3
     bow_loss_weight: float | int = 1.0
     bca_loss_weight: float | int = 1.0
-
-    @property
-    def num_guided_capsules(self) -> int:
-        """PAST and FUTURE capsules, those that the decoder reads."""
-        return self.num_past_capsules + self.num_future_capsules
 
     def _validate_guided_routing(self) -> None:
         check_choice("guided_routing", self.guided_routing, (None, *GUIDED_ROUTINGS))

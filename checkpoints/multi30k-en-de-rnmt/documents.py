@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 
 Fits = Callable[[str], bool]
 
+# White space beyond ASCII, on which sentencex fails in front of a full stop.
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
 # Where a sentence that is too long is cut, the best first: after clause marks, between words.
 _CUTS = (re.compile(r"(?<=[,;:–—,、;:،؛])\s*"), re.compile(r"(?<=\s)(?=\S)"))
@@ -112,7 +114,9 @@ def language_code(code: str | None) -> str:
 
 def _sentences(document: str, language: str) -> Iterator[str]:
     for paragraph in _PARAGRAPHS.split(document):
-        yield from _segmenter()(language, paragraph) if paragraph.strip() else [paragraph]
+        start = 0
+        for sentence in _segmenter()(language, _WIDE_SPACE.sub(" ", paragraph)) if paragraph.strip() else [paragraph]:
+            yield paragraph[start : (start := start + len(sentence))]
 
 
 def _segmenter() -> Callable[[str, str], Iterator[str]]:

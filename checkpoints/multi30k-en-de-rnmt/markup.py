@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import accumulate, groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 def _names(words: str) -> frozenset[str]:
@@ -236,6 +236,11 @@ class _Reader(HTMLParser):
             # The parser says nothing of </>.
             self.events.insert(0, _Event("text", "", 0))
         self._check_end()
+
+    def set_cdata_mode(self, elem: str, **options: Any) -> None:
+        """Leave the contents of a script alone; not those of titles and text areas, which newer Pythons do."""
+        if elem in ("script", "style"):
+            super().set_cdata_mode(elem, **options)
 
     def line(self, start: int) -> int:
         """Return the line, from 0, of a place of the source."""

@@ -21,15 +21,24 @@ from transformers import GenerationConfig, PreTrainedModel
 from transformers.utils import cached_file
 
 from .configuration_checks import check_spelling
-from .modeling_decoding_settings import check_decoding_settings
+from .modeling_decoding_settings import check_decoding_settings, check_settings_for_commands
 
 WEIGHTS_INDEX = "model.safetensors.index.json"
 GENERATION_CONFIG = "generation_config.json"
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
+OTHER_WEIGHTS = "pytorch_model.bin"
+"""Weights in a format that runs what it holds."""
 WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 """Arguments of from_pretrained that say where files are."""
 _SHOWN = 8
+
+
+def conversion(checkpoint: object, revision: str | None = None, model: str = "MarianMTModel") -> str:
+    """Return what to say of a checkpoint whose weights are in pytorch_model.bin: how they become safetensors."""
+    where = f"{str(checkpoint)!r}" + ("" if revision is None else f", revision={revision!r}")
+    parts = (f"{name}.from_pretrained({where}).save_pretrained(FOLDER)" for name in (model, "AutoTokenizer"))
+    return f"if you trust whoever made it, convert it: {'; '.join(parts)}"
 
 
 def damaged_weights(checkpoint: object, error: Exception) -> str:
@@ -89,14 +98,18 @@ def check_generation_config(checkpoint: object, file: Path | None) -> None:
     except ValueError as error:
         raise OSError(
             f"{checkpoint}: {GENERATION_CONFIG}, which says how its model decodes (beams, length penalty), cannot be "
-            f"used: {error}; copy it again from where the checkpoint came from"
+            f"used: {error}; copy it again from where the checkpoint came from, or give generation_config=..."
         ) from error
 
 
-def check_settings_of(checkpoint: object, model: PreTrainedModel) -> None:
-    """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed."""
+def check_settings_of(checkpoint: object, model: PreTrainedModel, *, for_commands: bool = False) -> None:
+    """Raise a ValueError, with the file, if a setting that the model of a `checkpoint` decodes with is not allowed, or,
+    `for_commands`, asks for more than they do.
+    """
     try:
         check_decoding_settings(model.generation_config, model.get_output_embeddings().weight.shape[0])
+        if for_commands:
+            check_settings_for_commands(model.generation_config)
     except ValueError as error:
         raise ValueError(f"{checkpoint}: {GENERATION_CONFIG} cannot be used: {error}") from error
 

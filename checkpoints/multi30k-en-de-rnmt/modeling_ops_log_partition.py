@@ -36,8 +36,8 @@ def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias:
         bias: `[V]`.
     """
     if not torch.compiler.is_compiling():
-        # How many are left a compiler could not know.
-        wanted = weights != 0
+        # How many are left a compiler could not know. Counted once: each time, the host waits for an accelerator.
+        wanted = weights.nonzero().squeeze(-1)
         queries, weights = queries[wanted], weights[wanted]
     differentiable = (tensor for tensor in (queries, embedding, bias) if tensor is not None)
     gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiable)

@@ -21,8 +21,15 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import ModelOutput
 
+from .configuration_checks import check_choice
+
 OutputRouting = bool | Literal["all"]
 """Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""
+
+
+def check_output_routing(value: OutputRouting | None) -> None:
+    """Raise a ValueError for what is no [`OutputRouting`]."""
+    check_choice("output_routing", value, (None, False, True, "all"))
 
 
 @dataclass
@@ -92,7 +99,7 @@ class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
 @dataclass
 class GuidedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`GuidedSeq2SeqModelOutput`]."""
+    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`RoutedSeq2SeqModelOutput`]."""
 
     guided_routing: Tensor | None = None
     guided_states: Tensor | None = None
@@ -113,6 +120,9 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
             of these as a whole), `[batch, target, source, J]`, or `[batch, target, iterations, source, J]`.
         sentence_routing: of source positions to sentence capsules, `[batch, source, M]`, or
             `[batch, iterations, source, M]` with `output_routing="all"`.
+        guided_states: z, the decoder's states that guided routing, `[batch, target, d]`, with
+            `output_guided_capsules=True`.
+        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`, likewise.
     """
 
     encoder_layer_routing: Tensor | None = None
@@ -120,17 +130,6 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
     head_routing: dict[str, Tensor] | None = None
     guided_routing: Tensor | None = None
     sentence_routing: Tensor | None = None
-
-
-@dataclass
-class GuidedSeq2SeqModelOutput(RoutedSeq2SeqModelOutput):
-    """[`RoutedSeq2SeqModelOutput`] with the capsules of guided routing, for its losses and for their analysis.
-
-    Args:
-        guided_states: z, the decoder's states that guided routing, `[batch, target, d]`.
-        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`.
-    """
-
     guided_states: Tensor | None = None
     guided_capsules: Tensor | None = None
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .teacher_forcing import attending
+from .source_limits import TOKENIZING
+from .teacher_forcing import attending, cross_attentions_of
 
 Span = tuple[int, int]
 
@@ -50,11 +51,11 @@ def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Ten
     """Return the attention of each layer, the mean over its heads, `[batch, length, source]`: that of step t writes the
     word t + 1 of the sequences, and reads the word t. The rest is as of [`cross_attention`].
     """
-    with attending(model):
-        # What fills up a translation may be no word.
-        read = sequences.clamp(min=0)
-        output = model.base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    layers = [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
+    # What fills up a translation may be no word.
+    read = sequences.clamp(min=0)
+    reader = attending(model).base_model
+    output = reader(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
+    layers = cross_attentions_of(output)
     if not layers:
         raise ValueError(
             f"a {model.config.model_type} model has no attention, by which tags and what is kept find their places in "
@@ -127,11 +128,13 @@ def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
 
 def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> list[Span | None]:
     """Return where in a text the tokens that a model reads are; None for special ones, and those of a prefix."""
-    if getattr(tokenizer, "is_fast", False):
-        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    is_fast = getattr(tokenizer, "is_fast", False)
+    offsets = {"return_offsets_mapping": True} if is_fast else {}
+    with TOKENIZING:
+        found = tokenizer(text, add_special_tokens=False, **offsets, verbose=False)
+    if is_fast:
         spans = [_stripped(text, *span) for span in found["offset_mapping"]]
     else:
-        found = tokenizer(text, add_special_tokens=False, verbose=False)
         spans = _walked(text, tokenizer.tokenize(text))
     own, ids = list(found["input_ids"]), list(ids)
     # Behind a code of the language or a prefix; what was cut off is not read.

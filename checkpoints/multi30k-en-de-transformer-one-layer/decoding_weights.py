@@ -9,7 +9,7 @@
 """Weights as decoding reads them, and the check that modules are what their classes say."""
 
 from collections.abc import Callable, Iterable
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .modeling_layers_linear import GateLinear, Linear, UnitGainLinear
+from .shared_weights import hooks_of, with_shared_weights
 from .decoding_products import Make, Map
 
 _LINEAR = (nn.Linear, Linear, UnitGainLinear, GateLinear)
@@ -70,9 +71,7 @@ class _Linear(nn.Module):
 
 def with_products(module: nn.Module, make: Make) -> nn.Module:
     """Return a copy of a module, with its weights and hooks, whose linear maps have the precision that `make` has."""
-    hooks = [hook for part in module.modules() for hook in _hooks(part)]
-    shared = [*module.parameters(), *module.buffers(), *hooks]
-    copied = deepcopy(module, {id(part): part for part in shared})
+    copied = with_shared_weights(module)
     for parent in list(copied.modules()):
         for name, child in list(parent.named_children()):
             if type(child) in _LINEAR and _is_plain(child):
@@ -109,7 +108,7 @@ def check_plain(*modules: nn.Module, kind: type[nn.Module]) -> None:
         # Another way to the same products.
         if type(module) is not kind and (type(module), kind) != (Linear, nn.Linear):
             raise UnsupportedModelError(f"a {type(module).__name__} stands where the engine knows {kind.__name__}")
-        if not all(map(_only_listens, _hooks(module))):
+        if not all(map(_only_listens, hooks_of(module))):
             raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
         for name, weight in module.named_parameters(recurse=False):
             if type(weight) is not nn.Parameter or weight.is_meta or not weight.numel():
@@ -138,6 +137,9 @@ def check_attention(*modules: nn.Module) -> None:
             raise UnsupportedModelError(
                 f"an attention has scaling {module.scaling}; the engine knows head_dim**-0.5, {module.head_dim**-0.5}"
             )
+
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Fingerprint:
@@ -193,7 +195,9 @@ class Fingerprint:
 
     def _sampled(self) -> list[Tensor]:
         kinds = dict.fromkeys((sample.dtype, sample.device) for sample in self._samples)
-        return [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
+        values = [torch.cat([s for s in self._samples if (s.dtype, s.device) == kind]) for kind in kinds]
+        # As bits, by which also what is not a number is the same.
+        return [each.view(_BITS[each.itemsize]) for each in values]
 
 
 def only_listens(hook: Callable) -> Callable:
@@ -206,17 +210,11 @@ def _only_listens(hook: Callable) -> bool:
     return getattr(hook, "__module__", None) == _RECORDING_HOOKS or getattr(hook, "only_listens", False)
 
 
-def _hooks(module: nn.Module) -> list[Callable]:
-    """Return the functions that run with or instead of the forward of the module's class."""
-    own = [module.__dict__["forward"]] if "forward" in module.__dict__ else []
-    return [*module._forward_hooks.values(), *module._forward_pre_hooks.values(), *own]
-
-
 def _parts(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
     """The modules, by their identity, with their hooks; and the weights."""
     modules, tensors = [], []
     for module in model.modules():
-        modules.append((id(module), type(module), *map(id, _hooks(module))))
+        modules.append((id(module), type(module), *map(id, hooks_of(module))))
         tensors += [
             tensor for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None
         ]

@@ -102,9 +102,11 @@ def _agreement_routing(
 
 
 def check_votes(votes: Tensor, num_iterations: int, mask: Tensor | None) -> None:
-    """Raise ValueError if votes `[..., I, N, D]` and a mask `[..., I]` do not fit, or there is no iteration."""
-    if votes.dim() < 3:
-        raise ValueError(f"votes has shape {tuple(votes.shape)}; routing needs [..., inputs, outputs, width]")
+    """Raise ValueError if votes `[..., I, N, D]` and a mask `[..., I]` do not fit, or there is no vote or iteration."""
+    if votes.dim() < 3 or 0 in votes.shape[-3:]:
+        raise ValueError(
+            f"votes has shape {tuple(votes.shape)}; routing needs [..., inputs, outputs, width], 1 or more of each"
+        )
     if num_iterations < 1:
         raise ValueError(f"num_iterations is {num_iterations}; routing needs at least 1")
     if mask is not None and mask.shape != votes.shape[:-2]:

@@ -6,30 +6,13 @@
 #
 #     http://www.apache.org/licenses/LICENSE-2.0
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/weight_hashes.py.
-"""Models whose weights are saved with their hashes."""
+"""The hashes that weights are saved with."""
 
 import hashlib
-import os
 from pathlib import Path
-from typing import Any
 
 WEIGHTS_HASHES = "weights.sha256"
 """Name of the file of hashes beside the weights, as `sha256sum --check` reads it."""
-
-
-class HashedWeights:
-    """For a [`PreTrainedModel`]: `save_pretrained` writes the SHA-256 of the weights beside them."""
-
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
-        super().save_pretrained(save_directory, *args, **kwargs)
-        if args[0] if args else kwargs.get("is_main_process", True):
-            write_hashes(Path(save_directory))
-
-    def _upload_modified_files(self, working_dir: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
-        """Let the hashes go to the Hub too, where `save_pretrained` sends what it saved."""
-        write_hashes(Path(working_dir))
-        return super()._upload_modified_files(working_dir, *args, **kwargs)
 
 
 def write_hashes(folder: Path) -> None:

@@ -11,6 +11,7 @@
 import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ from re import Pattern
 from typing import Any
 
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedModel
+from transformers import BatchEncoding, GenerationConfig, PreTrainedModel
 from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
@@ -26,14 +27,18 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
-from .source_limits import check_text, check_words, positions, source_limit
+from .source_limits import TOKENIZING, check_text, check_words, positions, source_limit
+from .teacher_forcing import evaluating
 
 logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _Languages = tuple[str | None, str | None]
 ENGINES = ("fast", "transformers")
-_ONE_TRANSLATION = "of a document there is one translation, as text; leave out return_tensors and num_return_sequences"
+_ONE_TRANSLATION = (
+    "of a text in several parts, as documents and pages are, there is one translation, as text; give "
+    "num_return_sequences=1 and no return_tensors"
+)
 # What generate() gives to its own loops alone.
 _OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 
@@ -128,6 +133,8 @@ class TranslationPipeline(ChunkPipeline):
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if engine not in (None, *ENGINES):
             raise ValueError(f"engine is {engine!r}; it must be one of {', '.join(ENGINES)}")
+        if isinstance(generate_kwargs.get("assistant_model"), str):
+            raise ValueError(f"assistant_model is {generate_kwargs['assistant_model']!r}; give the loaded model")
         preprocess = {
             **{"src_lang": src_lang, "tgt_lang": tgt_lang, "truncation": truncation, "documents": documents},
             **{"tags": tags, "keep": None if keep is None else keep_pattern(keep)},
@@ -171,7 +178,7 @@ class TranslationPipeline(ChunkPipeline):
     def _check_together(self, options: Mapping[str, Any]) -> None:
         """Raise a ValueError if what is asked for cannot be had together of any text."""
         as_ids = options.get("return_tensors")
-        if options.get("documents") and (as_ids or (options.get("num_return_sequences") or 1) > 1):
+        if options.get("documents") and (as_ids or (self._generation_config(options).num_return_sequences or 1) > 1):
             raise ValueError(_ONE_TRANSLATION)
         if as_ids and (options.get("tags") or options.get("keep") is not None):
             raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
@@ -225,10 +232,11 @@ class TranslationPipeline(ChunkPipeline):
         options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
         if truncation and positions(self.model.config) is not None:
             options["max_length"] = source_limit(self.model.config, self.tokenizer)
-        if self._takes_languages():
-            encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
-        else:
-            encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
+        with self._own_language():
+            if self._takes_languages():
+                encoding = self.tokenizer._build_translation_inputs(text, src_lang=source, tgt_lang=target, **options)
+            else:
+                encoding = self.tokenizer(self._task_settings().get("prefix", "") + text, **options)
         # Some tokenizers return them, and generate() refuses them.
         encoding.pop("token_type_ids", None)
         largest = max(encoding["input_ids"].flatten().tolist(), default=0)
@@ -243,8 +251,20 @@ class TranslationPipeline(ChunkPipeline):
         if limit is not None and length > limit:
             raise ValueError(
                 f"a text has {length} tokens, and {type(self.model).__name__} reads at most {limit} at a time; "
-                "translate it as a document, sentence by sentence, with documents=True, or cut it with truncation=True"
+                "translate it as a document, sentence by sentence, with documents='en' (its language), or cut it with "
+                "truncation=True"
             )
+
+    @contextmanager
+    def _own_language(self) -> Iterator[str | None]:
+        """Keep the tokenizer's source language, of which it has one for all threads, as it is behind the block."""
+        with TOKENIZING:
+            own = getattr(self.tokenizer, "src_lang", None)
+            try:
+                yield own
+            finally:
+                if own is not None and self.tokenizer.src_lang != own:
+                    self.tokenizer.src_lang = own
 
     def _takes_languages(self) -> bool:
         return hasattr(self.tokenizer, "_build_translation_inputs")
@@ -259,8 +279,10 @@ class TranslationPipeline(ChunkPipeline):
                     f"tgt_lang={tgt_lang!r} do nothing"
                 )
             return pair and pair["source"], pair and pair["target"]
+        with self._own_language() as own:
+            source = src_lang or (pair and pair["source"]) or own
         languages = {
-            "src_lang": src_lang or (pair and pair["source"]) or getattr(self.tokenizer, "src_lang", None),
+            "src_lang": source,
             "tgt_lang": tgt_lang or (pair and pair["target"]) or getattr(self.tokenizer, "tgt_lang", None),
         }
         for name, code in languages.items():
@@ -301,14 +323,17 @@ class TranslationPipeline(ChunkPipeline):
         if "generation_config" in generate_kwargs:
             settings = {name: value for name, value in settings.items() if name == "forced_bos_token_id"}
         options = {**settings, **generate_kwargs}
+        if self._generation_config(options).stop_strings is not None:
+            options.setdefault("tokenizer", self.tokenizer)
         if engine == "fast" and self._engine_takes(options):
             options["custom_generate"] = _engine_of(self.model)
-        words = self.model.generate(**model_inputs, **options)
-        words = getattr(words, "sequences", words)
-        found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
-        if any(_needs_alignment(segment) for segment in segments):
-            found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
+        with evaluating(self.model):
+            words = self.model.generate(**model_inputs, **options)
+            words = getattr(words, "sequences", words)
+            found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
+            if any(_needs_alignment(segment) for segment in segments):
+                found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
         return found
 
     def _attention(self, words: Tensor, source: Mapping[str, Tensor]) -> Tensor:
@@ -321,13 +346,18 @@ class TranslationPipeline(ChunkPipeline):
         """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
         if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
             return False
+        mode = self._generation_config(options).get_generation_mode()
+        return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+
+    def _generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
+        """Return what `generate()` would decode with, given these options."""
         config = copy.copy(self.model.generation_config)
         given = options.get("generation_config")
         for fields in ({} if given is None else vars(given), options):
             for name, value in fields.items():
                 if value is not None and hasattr(config, name):
                     setattr(config, name, value)
-        return config.get_generation_mode() in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+        return config
 
     def postprocess(
         self,
@@ -340,7 +370,7 @@ class TranslationPipeline(ChunkPipeline):
         sequences = [output["output_ids"][0].unbind() for output in model_outputs]
         # Of nothing, a model makes something.
         sequences = [
-            found if segment.text.strip() else [words[:0] for words in found]
+            [words[:0] for words in found] if self._is_blank(segment.text) else found
             for segment, found in zip(segments, sequences, strict=True)
         ]
         if len(sequences) > 1 and len(sequences[0]) > 1:
@@ -357,6 +387,13 @@ class TranslationPipeline(ChunkPipeline):
         ]
         joined = ["".join(map(Segment.around, segments, parts)) for parts in zip(*texts, strict=True)]
         return [{"translation_text": text} for text in joined]
+
+    def _is_blank(self, text: str) -> bool:
+        """Return whether the model reads nothing of a text: tokenizers leave out characters that nobody sees."""
+        if not text.strip():
+            return True
+        with TOKENIZING:
+            return not self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     def _put_back(self, output: dict[str, Any], number: int, text: str, clean_up: bool | None) -> str:
         """Return the text of a sequence with the tags of its segment, and what is kept."""

@@ -8,7 +8,12 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/source_limits.py.
 """What a model can read: text, sources of a length, and words that it has."""
 
+from threading import RLock
+
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+TOKENIZING = RLock()
+"""Held while a tokenizer is called: it has one way to cut, and one language, at a time for all threads."""
 
 
 def positions(config: PreTrainedConfig) -> int | None:

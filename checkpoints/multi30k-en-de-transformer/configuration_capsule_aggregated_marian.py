@@ -95,6 +95,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         ),
     }
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
+        "cache",
         "past_key_values",
         "lm_loss",
         "bow_loss",

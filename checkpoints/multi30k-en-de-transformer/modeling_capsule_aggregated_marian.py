@@ -11,6 +11,7 @@
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import (
@@ -19,6 +20,7 @@ from transformers import (
     MarianMTModel,
     PreTrainedModel,
 )
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.marian.modeling_marian import (
     MarianDecoder,
@@ -27,11 +29,13 @@ from transformers.models.marian.modeling_marian import (
     MarianEncoderLayer,
     MarianModel,
     MarianPreTrainedModel,
+    MarianSinusoidalPositionalEmbedding,
 )
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .modeling_cache_name import CACHE, under_both_names
 from .modeling_guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
 from .modeling_layers_capsule_routing import CapsuleRouting
 from .modeling_layers_guided_routing import GuidedContext
@@ -48,21 +52,19 @@ from .modeling_layers_linear import init_words, use_products
 from .modeling_ops_float32_attention import float32_attention
 from .modeling_ops_masks import word_mask
 from .modeling_outputs import (
-    GuidedSeq2SeqModelOutput,
     OutputRouting,
     RoutedDecoderOutput,
     RoutedEncoderOutput,
     RoutedSeq2SeqModelOutput,
+    check_output_routing,
 )
-from .modeling_safe_loading import SafetensorsOnly
-from .modeling_translation_head import GuidedTranslationHead
-from .modeling_undivided_modules import UndividedModules
+from .modeling_portable_model import PortableModel
+from .modeling_translation_head import TranslationHead
 from .modeling_untied_embeddings import UntiedEmbeddings
-from .modeling_warm_start import aggregated_config, is_plain, load_marian_weights, load_plain
-from .modeling_weight_hashes import HashedWeights
+from .modeling_warm_start import aggregated_config, check_arguments, is_plain, load_marian_weights, load_plain
 
 
-class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, SafetensorsOnly, MarianPreTrainedModel):
+class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
     config: CapsuleAggregatedMarianConfig
@@ -93,13 +95,35 @@ class CapsuleAggregatedMarianPreTrainedModel(UndividedModules, HashedWeights, Sa
             self.config.gradient_checkpointing = True
         super().post_init()
 
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model as [`PortableModel.from_pretrained`] does, with its arguments; its positions are not trained."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
+            if isinstance(module, MarianSinusoidalPositionalEmbedding):
+                # Of Transformers every weight that was loaded can be. A translation model is saved without positions.
+                module.requires_grad_(False)
+        return loaded
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
+        if isinstance(module, MarianSinusoidalPositionalEmbedding):
+            # Past Marian's own, which takes seconds for the same numbers.
+            super(MarianPreTrainedModel, self)._init_weights(module)
+            init.copy_(module.weight, _positions(*module.weight.shape))
+        else:
+            super()._init_weights(module)
         if type(module) is nn.Embedding and self.config.scale_embedding:
             init_words(module, self.config.d_model)
         if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
             module.init_weights(self.config.init_std)
+
+
+def _positions(count: int, width: int) -> Tensor:
+    """Return the sinusoids of positions `[count, width]`, to the last bit as Marian computes them one by one."""
+    periods = np.array([np.power(10000, 2 * (place // 2) / width) for place in range(width)])
+    angles = np.arange(count)[:, None] / periods
+    return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
 
 
 def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
@@ -242,13 +266,14 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         self.post_init()
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
@@ -262,7 +287,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
             attention_mask,
             encoder_hidden_states,
             encoder_attention_mask,
-            past_key_values,
+            cache,
             inputs_embeds,
             use_cache=use_cache,
             layer_outputs=layers,
@@ -299,6 +324,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             self.shared = copy.deepcopy(value)
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -306,7 +332,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -322,14 +348,16 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: of an earlier call, instead of the source.
-            past_key_values: cache of the decoder.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
+            cache: of the decoder; as `past_key_values` too.
+            inputs_embeds: what [`get_input_embeddings`] makes of `input_ids`, times sqrt(d_model) if `scale_embedding`:
+                Marian's encoder does not do that by itself.
+            decoder_inputs_embeds: what it makes of `decoder_input_ids`; Marian's decoder multiplies by itself.
             use_cache: whether to return the cache.
             output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: True for a [`GuidedSeq2SeqModelOutput`].
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
+        check_output_routing(output_routing)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
@@ -343,7 +371,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_attention_mask,
             encoder_outputs.last_hidden_state,
             attention_mask,
-            past_key_values,
+            cache,
             decoder_inputs_embeds,
             use_cache,
             output_routing=output_routing,
@@ -357,9 +385,9 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         guided = GuidedContext(states, None, None)
         if self.guided_routing is not None:
             guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
-        outputs = RoutedSeq2SeqModelOutput(
+        return RoutedSeq2SeqModelOutput(
             last_hidden_state=guided.states,
-            past_key_values=decoder_outputs.past_key_values,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
@@ -370,10 +398,9 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_layer_routing=decoder_outputs.layer_routing,
             head_routing=head_routing or None,
             guided_routing=guided.assignment,
+            guided_states=states if output_guided_capsules else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
         )
-        if not output_guided_capsules:
-            return outputs
-        return GuidedSeq2SeqModelOutput(**outputs, guided_states=states, guided_capsules=guided.capsules)
 
     def _route_guided(
         self,
@@ -388,7 +415,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(
-    GuidedTranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+    TranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
 
@@ -407,7 +434,11 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
     @classmethod
     def from_marian(
-        cls, marian: str | MarianMTModel, dtype: str | torch.dtype | None = None, **config_overrides: Any
+        cls,
+        marian: str | MarianMTModel,
+        dtype: str | torch.dtype | None = None,
+        revision: str | None = None,
+        **config_overrides: Any,
     ) -> "CapsuleAggregatedMarianForConditionalGeneration":
         """Warm-start from a Marian translation model.
 
@@ -419,17 +450,22 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             dtype: what a name or folder is loaded in, as `from_pretrained` takes it; "auto" is that of the file. By
                 default float32: what is added is to be trained, and in float16, which many OPUS-MT checkpoints are
                 in, Adam fails. A model keeps its own.
+            revision: branch, tag or commit of a name on the Hub, "main" by default; a model has none.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
                 `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
                 routing adds to the decoder's states.
 
         Raises:
-            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` beside it, an override is
-                unknown or not allowed, or the weights do not fit the configuration.
+            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` or a `revision` beside
+                it, an override is unknown or not allowed, or the weights do not fit the configuration.
             OSError: if there is no such model, or its weights are not in safetensors.
         """
+        # Before anything is fetched.
+        check_arguments(cls, marian, config_overrides)
         if not isinstance(marian, PreTrainedModel):
-            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype)
+            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
+        elif revision is not None:
+            raise ValueError(f"revision is {revision!r}, but marian is a model, which has been loaded; leave it out")
         elif dtype is not None:
             raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
         elif not isinstance(marian, MarianMTModel):

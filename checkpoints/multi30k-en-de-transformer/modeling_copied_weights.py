@@ -28,8 +28,13 @@ def copy_weights(
         The names among `dropped` that it has.
 
     Raises:
-        ValueError: if other weights are there once, or one is of another shape.
+        ValueError: if other weights are there once, one is of another shape, or one is offloaded.
     """
+    if any(weight.is_meta for weight in trained.state_dict().values()):
+        raise ValueError(
+            f"weights of the {type(trained).__name__} are not in memory, as after device_map with too little of it; "
+            "load it whole, without device_map"
+        )
     do_not_fit = f"the weights of the {type(trained).__name__} do not fit the configuration"
     try:
         report = model.load_state_dict(trained.state_dict(), strict=False)

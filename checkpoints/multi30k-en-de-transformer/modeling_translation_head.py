@@ -15,17 +15,20 @@ from torch import Tensor, nn
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
-from .modeling_forced_decoding import ForcedDecoding
+from .modeling_cache_name import under_both_names
 from .modeling_ops_losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
 from .modeling_outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
 logger = logging.get_logger(__name__)
 
 
-class TranslationHead(ForcedDecoding):
-    """For a model that has an encoder-decoder as `model` and an output projection as `lm_head`."""
+class TranslationHead:
+    """For a model that has an encoder-decoder as `model`, an output projection as `lm_head`, and [`GuidedLosses`] or
+    None as `guided_losses`.
+    """
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -33,7 +36,7 @@ class TranslationHead(ForcedDecoding):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
@@ -70,12 +73,12 @@ class TranslationHead(ForcedDecoding):
             decoder_input_ids,
             decoder_attention_mask,
             encoder_outputs,
-            past_key_values,
+            cache,
             inputs_embeds,
             decoder_inputs_embeds,
             use_cache,
             output_routing,
-            **({} if labels is None else self._outputs_for_losses()),
+            **({} if labels is None or self.guided_losses is None else {"output_guided_capsules": True}),
             **kwargs,
         )
         logits = None
@@ -84,26 +87,14 @@ class TranslationHead(ForcedDecoding):
             if self._logits_bias() is not None:
                 logits = logits + self._logits_bias()
         losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
-        return RoutedSeq2SeqLMOutput(
-            **losses,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-            encoder_layer_routing=outputs.encoder_layer_routing,
-            decoder_layer_routing=outputs.decoder_layer_routing,
-            head_routing=outputs.head_routing,
-            guided_routing=outputs.guided_routing,
-            sentence_routing=outputs.sentence_routing,
-        )
+        read = ("last_hidden_state", "guided_states", "guided_capsules")
+        others = {name: value for name, value in outputs.items() if name not in read}
+        return RoutedSeq2SeqLMOutput(**losses, logits=logits, **others)
 
     def _warn_of_a_bypassed_loss(self) -> None:
         """Say what is not trained where the loss is computed elsewhere: by a Trainer with `label_smoothing_factor`."""
-        lost = [f"its losses {' and '.join(names)}"] if (names := self._auxiliary_loss_names()) else []
+        names = [] if self.guided_losses is None else self.guided_losses.names
+        lost = [f"its losses {' and '.join(names)}"] if names else []
         lost += [f"label_smoothing={self.config.label_smoothing}"] if self.config.label_smoothing else []
         if lost and not torch.compiler.is_compiling():
             logger.warning_once(
@@ -126,7 +117,11 @@ class TranslationHead(ForcedDecoding):
     ) -> dict[str, Tensor]:
         """The loss and its parts: each part but that of the words has its weight in the configuration."""
         loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
-        parts = self._auxiliary_losses(outputs, labels, num_items_in_batch)
+        parts = {}
+        if self.guided_losses is not None:
+            words = self.lm_head.weight if _is_plain(self.lm_head) else self.lm_head
+            read = outputs.guided_states, outputs.guided_capsules, labels, words
+            parts = self.guided_losses(*read, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
         # A model that is spread over several devices has them where they were computed.
         return {"loss": sum((part.to(loss.device) for part in weighted), start=loss), **of_words, **parts}
@@ -160,42 +155,50 @@ class TranslationHead(ForcedDecoding):
     def _flat_bias(self) -> Tensor | None:
         return None if self._logits_bias() is None else self._logits_bias().flatten()
 
-    def _outputs_for_losses(self) -> dict[str, bool]:
-        """Arguments by which the encoder-decoder returns what the auxiliary losses read."""
-        return {}
+    @torch.no_grad()
+    def force_decode(self, sequences: Tensor, output_routing: OutputRouting = True, **source: Tensor) -> Any:
+        """Run the model over translations, as `generate()` returns them.
 
-    def _auxiliary_losses(
-        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
-    ) -> dict[str, Tensor]:
-        """Losses beside that of the words, by name."""
-        return {}
+        Args:
+            sequences: `[batch * n, length]`, n translations of every source one after the other; each begins with what
+                decoding starts from, and is filled up at its end.
+            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
+            **source: `input_ids` and `attention_mask`, or what else the encoder takes, `[batch, ...]` each.
 
-    def _auxiliary_loss_names(self) -> tuple[str, ...]:
-        """Names of these losses."""
-        return ()
+        Returns:
+            The model's output: what it has at target position t, logits and assignments, is of the step that wrote
+            `sequences[:, t + 1]`.
 
+        Raises:
+            ValueError: if no tensor of sources is given, the number of translations is no multiple of theirs, or the
+                model is in training mode, whose dropout no step had.
+        """
+        if self.training:
+            raise ValueError("the model is in training mode, in which dropout changes what it finds; call eval() first")
+        source = {name: value for name, value in source.items() if value is not None}
+        if not source or not all(isinstance(value, Tensor) for value in source.values()):
+            raise ValueError(f"sources are given as {', '.join(source) or 'nothing'}; give tensors, such as input_ids")
+        sources = next(iter(source.values())).shape[0]
+        if sequences.shape[0] % sources:
+            raise ValueError(
+                f"sequences has {sequences.shape[0]} rows for {sources} sources; give as many translations of each"
+            )
+        each = sequences.shape[0] // sources
+        source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
+        return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
 
-class GuidedTranslationHead(TranslationHead):
-    """For a model that may have [`GuidedLosses`] as `guided_losses`, or None there."""
-
-    def _outputs_for_losses(self) -> dict[str, bool]:
-        return {} if self.guided_losses is None else {"output_guided_capsules": True}
-
-    def _auxiliary_losses(
-        self, outputs: RoutedSeq2SeqModelOutput, labels: Tensor, num_items_in_batch: Tensor | int | None
-    ) -> dict[str, Tensor]:
-        if self.guided_losses is None:
-            return {}
-        states, capsules = outputs.guided_states, outputs.guided_capsules
-        return self.guided_losses(states, capsules, labels, self.lm_head.weight, num_items_in_batch)
-
-    def _auxiliary_loss_names(self) -> tuple[str, ...]:
-        if self.guided_losses is None:
-            return ()
-        return tuple(name for name, weight in self.guided_losses.weights.items() if weight)
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        """Check what `generate()` hands to the model, and refuse what its output would leave out."""
+        if routing := model_kwargs.get("output_routing"):
+            raise ValueError(
+                f"output_routing is {routing!r}, and generate() returns no routing; leave it out, and "
+                "give what is generated to force_decode(sequences, input_ids=..., attention_mask=...)"
+            )
+        super()._validate_model_kwargs(model_kwargs)
 
 
 def _is_plain(projection: nn.Module) -> bool:
-    """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook."""
-    changed = projection._forward_hooks or projection._forward_pre_hooks or hasattr(projection, "_hf_hook")
+    """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook, no other forward."""
+    forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in vars(projection)
+    changed = forward or projection._backward_hooks or projection._backward_pre_hooks
     return type(projection) is nn.Linear and projection.bias is None and not changed

@@ -14,6 +14,7 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput
 
+from ..modeling.cache_name import CACHE
 from .constraints import Constraints
 from .engine import Engine
 from .finite_scores import FiniteScores
@@ -35,7 +36,7 @@ _LONGEST = 1 << 20
 _PENALTIES = (-2.0, 10.0)
 """Those of length that leave scores in the range of numbers, and above that of what cannot be chosen."""
 # Arguments of the model that change nothing in what is written.
-_READ = {"encoder_outputs", "attention_mask", "past_key_values", "use_cache", "labels"}
+_READ = {"encoder_outputs", "attention_mask", CACHE, "use_cache", "labels"}
 
 
 def generate(
@@ -181,9 +182,9 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     for name, value in model_kwargs.items():
         if name not in _READ and value is not None and value is not False:
             raise UnsupportedError(f"the model is given {name}")
-    past = model_kwargs.get("past_key_values")
+    past = model_kwargs.get(CACHE)
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
-        raise UnsupportedError("past_key_values are given")
+        raise UnsupportedError(f"{CACHE} is given")
 
 
 def _check_words(mask: Tensor | None) -> None:

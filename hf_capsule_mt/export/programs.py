@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTrainedModel
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from hf_capsule_mt.modeling.cache_name import CACHE
 from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
 from hf_capsule_mt.modeling.outputs import AttendedEncoderOutput, RoutedEncoderOutput, SentenceEncoderOutput
 
@@ -104,7 +105,7 @@ class _Marian(Family):
             attention_mask=mask,
             decoder_input_ids=words,
             encoder_outputs=encoded,
-            past_key_values=cache,
+            **{CACHE: cache},
             use_cache=True,
         )
         after = {
@@ -188,7 +189,7 @@ def _recurrent_step(
     cache = RecurrentCache(len(states) // len(names))
     for layer in range(len(cache.states)):
         cache.states[layer] = tuple(states[f"{layer}.{name}"] for name in names)
-    options = {"encoder_outputs": encoded, "past_key_values": cache, "use_cache": True}
+    options = {"encoder_outputs": encoded, "use_cache": True, **{CACHE: cache}}
     logits = model(attention_mask=mask, decoder_input_ids=words, **options).logits
     after = {
         f"{layer}.{name}": tensor for layer, state in enumerate(cache.states) for name, tensor in zip(names, state)

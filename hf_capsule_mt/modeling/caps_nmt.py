@@ -7,6 +7,7 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """CapsNMT (Wang et al. 2019): translation in time linear in the lengths of source and target."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationMixin
@@ -17,6 +18,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.caps_nmt import CapsNMTConfig
+from .cache_name import CACHE, under_both_names
 from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .ops.masks import next_word_mask
 from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput, check_output_routing
@@ -98,12 +100,13 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
 
     @merge_with_config_defaults
     @capture_outputs
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         sentence_state: Tensor | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -114,7 +117,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
             input_ids: the next words `[batch, target]`; or `inputs_embeds`, as in [`CapsNMTEncoder.forward`].
             attention_mask: `[batch, target]`, or that and the words before, 1 where there is a word.
             sentence_state: `[batch, d_model]`, of the encoder.
-            past_key_values: the states after the words before; they are updated.
+            cache: the states after the words before; they are updated.
             inputs_embeds: see `input_ids`.
             use_cache: whether to return the states after the last word.
             **kwargs: `output_hidden_states` and `return_dict`.
@@ -122,14 +125,14 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
         if sentence_state is None:
             raise ValueError("sentence_state is missing; the decoder reads that of the encoder's output")
-        past_key_values = self._cache(past_key_values, len(self.layers), use_cache)
-        if past_key_values is not None and self.gradient_checkpointing and self.training:
-            raise ValueError("checkpointed layers read no past_key_values; leave it out in training")
+        cache = self._cache(cache, len(self.layers), use_cache)
+        if cache is not None and self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            raise ValueError("checkpointed layers read no cache; leave it out in training")
         mask = next_word_mask(attention_mask, words)
         hidden_states = F.dropout(sentence_state.unsqueeze(1) + words, self.config.dropout, self.training)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, past_key_values=past_key_values)
-        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, past_key_values if use_cache else None)
+            hidden_states = layer(hidden_states, mask, cache=cache)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache if use_cache else None)
 
 
 class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
@@ -142,6 +145,7 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -149,7 +153,7 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: SentenceEncoderOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -165,7 +169,7 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
             decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: of an earlier call, instead of the source.
-            past_key_values: the decoder's states after the words before.
+            cache: the decoder's states after the words before; as `past_key_values` too.
             inputs_embeds: see `input_ids`.
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the decoder's states.
@@ -184,14 +188,14 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
             decoder_input_ids,
             decoder_attention_mask,
             sentence_state=encoder_outputs.sentence_state,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             **kwargs,
         )
         return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
             decoder_hidden_states=decoder_outputs.hidden_states,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,

@@ -34,6 +34,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .cache_name import CACHE, under_both_names
 from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.capsule_routing import CapsuleRouting
 from .layers.guided_routing import GuidedContext
@@ -92,6 +93,16 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
         if self._checkpointing_requested:
             self.config.gradient_checkpointing = True
         super().post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model as [`PortableModel.from_pretrained`] does, with its arguments; its positions are not trained."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
+            if isinstance(module, MarianSinusoidalPositionalEmbedding):
+                # Of Transformers every weight that was loaded can be. A translation model is saved without positions.
+                module.requires_grad_(False)
+        return loaded
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -254,13 +265,14 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         self.post_init()
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
@@ -274,7 +286,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
             attention_mask,
             encoder_hidden_states,
             encoder_attention_mask,
-            past_key_values,
+            cache,
             inputs_embeds,
             use_cache=use_cache,
             layer_outputs=layers,
@@ -311,6 +323,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             self.shared = copy.deepcopy(value)
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -318,7 +331,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -334,7 +347,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: of an earlier call, instead of the source.
-            past_key_values: cache of the decoder.
+            cache: of the decoder; as `past_key_values` too.
             inputs_embeds: what [`get_input_embeddings`] makes of `input_ids`, times sqrt(d_model) if `scale_embedding`:
                 Marian's encoder does not do that by itself.
             decoder_inputs_embeds: what it makes of `decoder_input_ids`; Marian's decoder multiplies by itself.
@@ -357,7 +370,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             decoder_attention_mask,
             encoder_outputs.last_hidden_state,
             attention_mask,
-            past_key_values,
+            cache,
             decoder_inputs_embeds,
             use_cache,
             output_routing=output_routing,
@@ -373,7 +386,7 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
         return RoutedSeq2SeqModelOutput(
             last_hidden_state=guided.states,
-            past_key_values=decoder_outputs.past_key_values,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,

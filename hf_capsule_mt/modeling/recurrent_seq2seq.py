@@ -62,13 +62,13 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
             states = layer(states, None if mask is None else orders[0], orders[1])
         return states, mask
 
-    def _cache(self, past_key_values: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
+    def _cache(self, cache: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
         """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
-        if not isinstance(past_key_values, RecurrentCache | None):
+        if not isinstance(cache, RecurrentCache | None):
             family = type(self).__name__.removesuffix("Decoder")
-            given = type(past_key_values).__name__
-            raise TypeError(f"past_key_values is a {given}; {family} goes on from a RecurrentCache")
-        return RecurrentCache(num_layers) if past_key_values is None and use_cache else past_key_values
+            given = type(cache).__name__
+            raise TypeError(f"the cache is a {given}; {family} goes on from a RecurrentCache")
+        return RecurrentCache(num_layers) if cache is None and use_cache else cache
 
 
 class RecurrentEmbeddings(UntiedEmbeddings):

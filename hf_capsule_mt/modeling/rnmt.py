@@ -21,6 +21,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.checks import check_overrides
 from ..configuration.rnmt import RNMTConfig
+from .cache_name import CACHE, under_both_names
 from .copied_weights import copy_weights
 from .guided_parts import GUIDED_PARTS, build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.conditional_gru import ConditionalGRU
@@ -135,6 +136,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
 
     @merge_with_config_defaults
     @capture_outputs(tie_last_hidden_states=False)
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -145,7 +147,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         sentence_state: Tensor | None = None,
         guided_votes: Tensor | None = None,
         guided_keys: Tensor | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_routing: OutputRouting = False,
@@ -163,7 +165,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
             sentence_state: `[batch, d_model]`, of the encoder, if it aggregates.
             guided_votes: of the encoder, with `guided_keys`, if routing is guided.
             guided_keys: see `guided_votes`.
-            past_key_values: the state after the words before; it is updated.
+            cache: the state after the words before; it is updated.
             inputs_embeds: see `input_ids`.
             use_cache: whether to return the state after the last word.
             output_routing: True for the assignment of guided routing's last iteration, "all" for that of every one.
@@ -178,7 +180,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         self._check_fits("sentence_state", sentence_state, "sentence_aggregation")
         self._check_fits("guided_votes", guided_votes, "guided_routing")
         self._check_fits("guided_keys", guided_keys, "guided_routing")
-        cache = self._cache(past_key_values, 1, use_cache)
+        cache = self._cache(cache, 1, use_cache)
         if sentence_state is not None:
             words = sentence_state.unsqueeze(1) + words
         words = F.dropout(words, self.config.dropout, self.training)
@@ -198,7 +200,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         readout = self.readout(torch.cat([words, guided.states, contexts], dim=-1)).tanh()
         return GuidedDecoderOutput(
             last_hidden_state=F.dropout(readout, self.config.dropout, self.training),
-            past_key_values=cache if use_cache else None,
+            **{CACHE: cache if use_cache else None},
             guided_routing=guided.assignment,
             guided_states=states if output_guided_capsules else None,
             guided_capsules=guided.capsules if output_guided_capsules else None,
@@ -228,6 +230,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -235,7 +238,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: AttendedEncoderOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: RecurrentCache | None = None,
+        cache: RecurrentCache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -252,7 +255,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
             decoder_attention_mask: `[batch, target]`.
             encoder_outputs: of an earlier call, instead of the source.
-            past_key_values: the decoder's states after the words before.
+            cache: the decoder's states after the words before; as `past_key_values` too.
             inputs_embeds: see `input_ids`.
             decoder_inputs_embeds: see `decoder_input_ids`.
             use_cache: whether to return the decoder's states.
@@ -275,7 +278,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             sentence_state=encoder_outputs.sentence_state,
             guided_votes=encoder_outputs.guided_votes,
             guided_keys=encoder_outputs.guided_keys,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             output_routing=output_routing,
@@ -284,7 +287,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
         )
         return RoutedSeq2SeqModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
-            past_key_values=decoder_outputs.past_key_values,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
             decoder_hidden_states=decoder_outputs.hidden_states,
             cross_attentions=decoder_outputs.cross_attentions,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,

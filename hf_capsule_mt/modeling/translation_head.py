@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
+from .cache_name import under_both_names
 from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
 from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
@@ -19,6 +20,7 @@ class TranslationHead:
     """
 
     @can_return_tuple
+    @under_both_names
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -26,7 +28,7 @@ class TranslationHead:
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
@@ -63,7 +65,7 @@ class TranslationHead:
             decoder_input_ids,
             decoder_attention_mask,
             encoder_outputs,
-            past_key_values,
+            cache,
             inputs_embeds,
             decoder_inputs_embeds,
             use_cache,

@@ -50,10 +50,11 @@ NOT_RECURRENT = dict.fromkeys(
         "test_attention_outputs",
         "test_can_set_attention_dynamically",
         "test_eager_matches_sdpa_inference",
+        "test_multimodal_outputs_are_returned",
         "test_sdpa_can_dispatch_non_composite_models",
     ],
     "no self-attention, and one implementation of RNMT's additive attention",
-)
+) | {"test_bc_cache_name_forward": "a cache of their own; tests/modeling gives it under both names"}
 # The tests take the loss for the cross entropy alone.
 GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4, "bow_loss_weight": 0, "bca_loss_weight": 0}
 KINDS = {
@@ -170,7 +171,10 @@ class EverythingTest(Marian, GenerationTesterMixin, unittest.TestCase):
 
 class ClassifierTest(Marian, unittest.TestCase):
     kind = "heads_and_layers"
-    not_applicable = NOT_APPLICABLE | {"test_encoder_decoder_loss_no_double_shift": "no language model"}
+    not_applicable = NOT_APPLICABLE | {
+        "test_bc_cache_name_forward": "no decoder, so no cache",
+        "test_encoder_decoder_loss_no_double_shift": "no language model",
+    }
     heads = CLASSIFICATION
     is_encoder_decoder = False
 

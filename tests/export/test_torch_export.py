@@ -4,6 +4,8 @@ import pytest
 import torch
 from exported_models import every_kind, model_of
 
+from hf_capsule_mt.modeling.cache_name import CACHE
+
 LONGER = pytest.param("small-rnmt", marks=pytest.mark.exhaustive)
 LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
@@ -88,7 +90,7 @@ def test_a_decoder_that_reads_padding():
 
         def forward(self, words, mask, sentence):
             outputs = self.decoder(words, mask, sentence, use_cache=True)
-            return outputs.last_hidden_state, outputs.past_key_values.states
+            return outputs.last_hidden_state, outputs[CACHE].states
 
     example, other = (
         (batch["decoder_input_ids"], batch["decoder_attention_mask"], torch.randn(len(batch["input_ids"]), 16))

@@ -3,6 +3,8 @@
 import torch
 from aggregated_models import EOS, PAD, VOCABULARY
 
+from hf_capsule_mt.modeling.cache_name import CACHE
+
 TARGETS = torch.tensor([[0, 9, 4, 17, 5, 8], [0, 0, 6, 6, 21, 7], [0, 11, 3, 12, 4, 30]])
 # The second target is shorter: padded on the left, as prompts are.
 TARGET_MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
@@ -23,10 +25,10 @@ def cached(model, source, encoded, targets, cache, mask=None, start=0, stop=None
             encoder_outputs=encoded,
             decoder_input_ids=targets[:, begin : begin + chunk],
             decoder_attention_mask=None if mask is None else mask[:, : begin + chunk],
-            past_key_values=cache,
+            cache=cache,
             use_cache=True,
         )
-        assert outputs.past_key_values is cache
+        assert outputs[CACHE] is cache
         steps.append(outputs.logits)
     return torch.cat(steps, dim=1)
 

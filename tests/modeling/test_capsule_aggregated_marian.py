@@ -30,6 +30,7 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from hf_capsule_mt import (
     CapsuleAggregatedMarianConfig,
     CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
     CapsuleAggregatedMarianModel,
 )
 from hf_capsule_mt.modeling import warm_start
@@ -57,6 +58,21 @@ def test_positions_are_those_of_marian():
         for stack in (model.encoder, model.decoder):
             expected = MarianSinusoidalPositionalEmbedding(*stack.embed_positions.weight.shape).create_weight()
             assert torch.equal(stack.embed_positions.weight, expected)
+
+
+@pytest.mark.parametrize(
+    "model_class",
+    [
+        CapsuleAggregatedMarianModel,
+        CapsuleAggregatedMarianForConditionalGeneration,
+        CapsuleAggregatedMarianForSequenceClassification,
+    ],
+)
+def test_positions_stay_when_a_loaded_model_is_trained(model_class, tmp_path):
+    model_class(CapsuleAggregatedMarianConfig(**SHAPE)).save_pretrained(tmp_path)
+    model, _ = model_class.from_pretrained(tmp_path, output_loading_info=True)
+    positions = {name for name, _ in model.named_parameters() if "embed_positions" in name}
+    assert positions == {name for name, weight in model.named_parameters() if not weight.requires_grad}
 
 
 def run(model, **arguments):

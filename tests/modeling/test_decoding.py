@@ -1,6 +1,7 @@
 """Decoding of every family: cached steps are one pass, beam search is a hand-written one, batches change nothing."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.modeling.cache_name import CACHE
 from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
@@ -229,9 +231,8 @@ def test_going_on_with_returned_states(kind):
     model, source = recurrent(kind), alone(source_batch(), 0)
     whole = model.generate(**source, max_new_tokens=8)
     half = model.generate(**source, max_new_tokens=4, return_dict_in_generate=True)
-    rest = model.generate(
-        **source, decoder_input_ids=half.sequences, past_key_values=half.past_key_values, max_new_tokens=4
-    )
+    went_before = {"decoder_input_ids": half.sequences, CACHE: half[CACHE]}
+    rest = model.generate(**source, **went_before, max_new_tokens=4)
     assert torch.equal(rest, whole)
 
 
@@ -272,8 +273,23 @@ def test_assisted_decoding_is_refused(kind):
 @each_recurrent_family
 def test_other_caches_are_refused(kind):
     family = "CapsNMT" if kind in CAPSNMT_KINDS else "RNMT"
-    with pytest.raises(TypeError, match=f"past_key_values is a DynamicCache; {family} goes on from a RecurrentCache"):
-        recurrent(kind)(**source_batch(), decoder_input_ids=TARGETS, past_key_values=DynamicCache())
+    with pytest.raises(TypeError, match=f"the cache is a DynamicCache; {family} goes on from a RecurrentCache"):
+        recurrent(kind)(**source_batch(), decoder_input_ids=TARGETS, cache=DynamicCache())
+
+
+@every_kind
+def test_a_cache_under_either_name(model):
+    """As Transformers has called it, before 5.24 and since."""
+    source, first, second = source_batch(), TARGETS[:, :1], TARGETS[:, 1:2]
+    found = []
+    with torch.no_grad():
+        for name in ("cache", "past_key_values"):
+            cache = model(**source, decoder_input_ids=first, use_cache=True)[CACHE]
+            old = CACHE == "cache" != name
+            with pytest.warns(FutureWarning, match="`past_key_values` is deprecated") if old else nullcontext():
+                found.append(model(**source, decoder_input_ids=second, **{name: cache}).logits)
+        assert torch.equal(*found)
+        assert not torch.equal(found[0], model(**source, decoder_input_ids=second).logits)
 
 
 @pytest.mark.slow
@@ -295,7 +311,7 @@ def test_compiled_step_is_compiled_once(model):
                     attention_mask=source["attention_mask"],
                     encoder_outputs=encoded,
                     decoder_input_ids=words,
-                    past_key_values=cache,
+                    cache=cache,
                     use_cache=True,
                 )
             steps.append(outputs.logits)

@@ -5,6 +5,7 @@ import torch
 from aggregated_models import GUIDED_ROUTINGS, PAD, aggregated, source_batch, training_batch
 from recurrent_models import GUIDED_KINDS, recurrent
 
+from hf_capsule_mt.modeling.cache_name import CACHE
 from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting, GuidedVotes
 
 every_kind = pytest.mark.parametrize("kind", [*GUIDED_ROUTINGS, *GUIDED_KINDS])
@@ -109,8 +110,8 @@ def test_forced_decoding_is_what_was_generated(kind, num_beams):
         cache = None
         # Step by step, as generation goes.
         for t, word in enumerate(sequence[:-1]):
-            step = model(**options, decoder_input_ids=word.view(1, 1), past_key_values=cache)
-            cache = step.past_key_values
+            step = model(**options, decoder_input_ids=word.view(1, 1), cache=cache)
+            cache = step[CACHE]
             torch.testing.assert_close(step.guided_routing[0, 0], outputs.guided_routing[row, t])
     without_mask = {"input_ids": source["input_ids"][:1], "attention_mask": None}
     assert model.force_decode(sequences[:1], **without_mask).logits.shape[0] == 1

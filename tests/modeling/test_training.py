@@ -11,6 +11,8 @@ from torch.overrides import TorchFunctionMode
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from hf_capsule_mt.modeling.cache_name import CACHE
+
 both_ways = pytest.mark.parametrize("use_reentrant", [False, True])
 
 
@@ -78,12 +80,14 @@ def test_gradient_checkpointing_with_outputs(use_reentrant):
 def test_checkpointed_layers_without_a_cache_to_fill():
     model, batch = recurrent("capsule").train(), training_batch()
     words = {"decoder_input_ids": batch.pop("labels").clamp(min=0)}
-    cache = model(**batch, **words, use_cache=True).past_key_values
+    cache = model(**batch, **words, use_cache=True)[CACHE]
     checkpoint_activations(model, use_reentrant=False)
-    assert model(**batch, **words, use_cache=True).past_key_values is None
-    with pytest.raises(ValueError, match="checkpointed layers read no past_key_values"):
-        model(**batch, **words, past_key_values=cache)
-    assert model.eval()(**batch, **words, past_key_values=cache).past_key_values is cache
+    assert CACHE not in model(**batch, **words, use_cache=True)
+    with pytest.raises(ValueError, match="checkpointed layers read no cache"):
+        model(**batch, **words, cache=cache)
+    with torch.no_grad():
+        assert model(**batch, **words, cache=cache)[CACHE] is cache
+    assert model.eval()(**batch, **words, cache=cache)[CACHE] is cache
 
 
 class AttentionTypes(TorchFunctionMode):

@@ -20,6 +20,7 @@ from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_capsule_mt.modeling.cache_name import CACHE
 from hf_capsule_mt.modeling.layers.recurrent import LSTM
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -148,7 +149,7 @@ def test_loss(kind, label_smoothing):
     model, batch = recurrent(kind, label_smoothing=label_smoothing), training_batch()
     outputs = model(**batch)
     assert outputs.lm_loss is outputs.loss
-    assert outputs.past_key_values is None
+    assert CACHE not in outputs
     real = batch["labels"] != -100
     log_probabilities = outputs.logits[real].log_softmax(-1)
     likelihood = log_probabilities.gather(-1, batch["labels"][real][:, None]).squeeze(-1)

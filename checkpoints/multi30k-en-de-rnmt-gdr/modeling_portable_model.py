@@ -5,10 +5,14 @@
 # You may obtain a copy of the License at
 #
 #     http://www.apache.org/licenses/LICENSE-2.0
-# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/safe_loading.py.
-"""Models that are loaded whole, from safetensors alone, and with the decoding settings that were saved with them."""
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/portable_model.py.
+"""Models that are loaded whole, from safetensors alone, with the decoding settings that were saved with them, and are
+saved with hashes of their weights.
+"""
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -24,12 +28,20 @@ from .modeling_checkpoint_files import (
     damaged_weights,
     find_file,
 )
+from .modeling_weight_hashes import write_hashes
 
 
-class SafetensorsOnly:
-    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds.
+def drawn_anew(report: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of tensors that a checkpoint lacked or had in another shape, by the report of its loading."""
+    return frozenset([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
 
-    A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it.
+
+class PortableModel:
+    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds, and the
+    SHA-256 of the weights is saved beside them.
+
+    A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it. The class
+    names in `_no_split_modules` what any of its configurations may have; a model keeps those that it has.
     """
 
     unfit_tensors: frozenset[str] = frozenset()
@@ -72,8 +84,7 @@ class SafetensorsOnly:
             )
         except SafetensorError as error:
             raise OSError(damaged_weights(name, error)) from error
-        of_another_shape = (name for name, *_ in report["mismatched_keys"])
-        model.unfit_tensors = frozenset([*report["missing_keys"], *report["unexpected_keys"], *of_another_shape])
+        model.unfit_tensors = drawn_anew(report).union(report["unexpected_keys"])
         saved_by = model.config.architectures or ()
         # A checkpoint of the model without its head has none.
         translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)
@@ -81,3 +92,21 @@ class SafetensorsOnly:
             check_generation_config(base, settings)
             check_settings_of(base, model)
         return (model, report) if output_loading_info else model
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if args[0] if args else kwargs.get("is_main_process", True):
+            write_hashes(Path(save_directory))
+
+    def _upload_modified_files(self, working_dir: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
+        """Let the hashes go to the Hub too, where `save_pretrained` sends what it saved."""
+        write_hashes(Path(working_dir))
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, and keep those of the names whose modules are there."""
+        super().post_init()
+        present = {type(module).__name__ for module in self.modules()}
+        # FSDP's wrapping refuses a class that the model lacks. The class's names, for Marian's models call this twice.
+        self._no_split_modules = present.intersection(type(self)._no_split_modules)
