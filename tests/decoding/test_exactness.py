@@ -4,7 +4,17 @@ import pytest
 import torch
 from aggregated_models import EOS, aggregated
 from agreement import check_agreement
-from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, batches, ending, every_option, sources, stored
+from ending_models import (
+    EVERY_KIND,
+    LONGEST,
+    ONE_OF_EACH_FAMILY,
+    batches,
+    ending,
+    every_option,
+    skip_beams_of_two_vocabularies,
+    sources,
+    stored,
+)
 from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureLogitsWarper
 
 from hf_capsule_mt.decoding import NewTokenLimits, generate
@@ -65,6 +75,8 @@ def models():
 @pytest.mark.parametrize("num_beams", [1, 4])
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_every_kind_of_model(name, num_beams, models, engine_calls):
+    if name.endswith("own_words") and num_beams > 1:
+        skip_beams_of_two_vocabularies()
     options = {"num_beams": num_beams, "early_stopping": True} if num_beams > 1 else {}
     lengths = check_agreement(models(name), sources(40), engine_calls, max_new_tokens=LONGEST, **options)
     assert num_beams == 1 or len(lengths) >= 3

@@ -5,6 +5,8 @@ import logging
 import shutil
 
 import pytest
+import transformers
+from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from test_security import ours  # noqa: F401
 from tiny_marian import save_tiny_marian
@@ -221,6 +223,9 @@ def test_settings_of_a_tokenizer_are_checked(ours, fields, message):  # noqa: F8
         load_tokenizer(ours)
 
 
+@pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.22"), reason="Transformers itself drops one of the two, by chance"
+)
 def test_two_words_of_one_number(ours):  # noqa: F811
     file = ours / "tokenizer.json"
     content = json.loads(file.read_text())

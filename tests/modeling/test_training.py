@@ -85,8 +85,10 @@ def test_checkpointed_layers_without_a_cache_to_fill():
     assert CACHE not in model(**batch, **words, use_cache=True)
     with pytest.raises(ValueError, match="checkpointed layers read no cache"):
         model(**batch, **words, cache=cache)
+    before = cache.get_seq_length()
     with torch.no_grad():
-        assert model(**batch, **words, cache=cache)[CACHE] is cache
+        model(**batch, **words, cache=cache)
+    assert cache.get_seq_length() == before + words["decoder_input_ids"].shape[1]
     assert model.eval()(**batch, **words, cache=cache)[CACHE] is cache
 
 
