@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
-from .modeling_cache_name import under_both_names
+from .modeling_cache_name import CACHE, under_both_names
 from .modeling_ops_losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
 from .modeling_outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
 
@@ -188,12 +188,14 @@ class TranslationHead:
         return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        """Check what `generate()` hands to the model, and refuse what its output would leave out."""
+        """Check what `generate()` hands to the model, and refuse what it would leave out or pass by."""
         if routing := model_kwargs.get("output_routing"):
             raise ValueError(
                 f"output_routing is {routing!r}, and generate() returns no routing; leave it out, and "
                 "give what is generated to force_decode(sequences, input_ids=..., attention_mask=...)"
             )
+        if CACHE != "cache" and model_kwargs.get("cache") is not None:
+            raise ValueError(f"cache is given, which generate() of this Transformers knows as {CACHE}; call it that")
         super()._validate_model_kwargs(model_kwargs)
 
 

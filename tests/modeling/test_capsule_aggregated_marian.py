@@ -70,9 +70,10 @@ def test_positions_are_those_of_marian():
 )
 def test_positions_stay_when_a_loaded_model_is_trained(model_class, tmp_path):
     model_class(CapsuleAggregatedMarianConfig(**SHAPE)).save_pretrained(tmp_path)
-    model, _ = model_class.from_pretrained(tmp_path, output_loading_info=True)
-    positions = {name for name, _ in model.named_parameters() if "embed_positions" in name}
-    assert positions == {name for name, weight in model.named_parameters() if not weight.requires_grad}
+    informed, _ = model_class.from_pretrained(tmp_path, output_loading_info=True)
+    for model in (informed, model_class.from_pretrained(tmp_path)):
+        positions = {name for name, _ in model.named_parameters() if "embed_positions" in name}
+        assert positions == {name for name, weight in model.named_parameters() if not weight.requires_grad}
 
 
 def run(model, **arguments):

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_capsule_mt.decoding import generate
+from hf_capsule_mt.modeling import translation_head
 from hf_capsule_mt.modeling.cache_name import CACHE
 from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
 
@@ -229,11 +230,21 @@ def test_what_the_decoder_needs_once_a_sentence_is_computed_once(model):
 def test_going_on_with_returned_states(kind):
     """States of the first words, and the words after them, give what all words at once do."""
     model, source = recurrent(kind), alone(source_batch(), 0)
-    whole = model.generate(**source, max_new_tokens=8)
-    half = model.generate(**source, max_new_tokens=4, return_dict_in_generate=True)
-    went_before = {"decoder_input_ids": half.sequences, CACHE: half[CACHE]}
-    rest = model.generate(**source, **went_before, max_new_tokens=4)
-    assert torch.equal(rest, whole)
+    options = {**source, "return_dict_in_generate": True, "output_logits": True}
+    whole = model.generate(**options, max_new_tokens=8)
+    half = model.generate(**options, max_new_tokens=4)
+    # By this mask Transformers knows that all words are given, of which the cache has all but the last.
+    words = {"decoder_input_ids": half.sequences, "decoder_attention_mask": torch.ones_like(half.sequences)}
+    rest = model.generate(**options, **words, **{CACHE: half[CACHE]}, max_new_tokens=4)
+    assert torch.equal(rest.sequences, whole.sequences)
+    torch.testing.assert_close(rest.logits, whole.logits[4:])
+
+
+def test_generate_takes_a_cache_by_the_name_that_it_knows(monkeypatch):
+    """Before 5.24 it would read all words again behind one that is called otherwise."""
+    monkeypatch.setattr(translation_head, "CACHE", "past_key_values")
+    with pytest.raises(ValueError, match="knows as past_key_values; call it that"):
+        recurrent("capsule").generate(**source_batch(), cache=RecurrentCache(1), max_new_tokens=2)
 
 
 @pytest.mark.parametrize("output_routing", [True, "all"])
