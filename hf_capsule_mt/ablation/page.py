@@ -13,7 +13,7 @@ from hf_capsule_mt.records import FileDecodingRecord, read
 
 from .comparisons import HOW, RowComparison, compare_rows, without_statistics
 from .questions import CRITERION, difference_cell, judge, question_table
-from .results import Result, read_scores, read_speed, results_to_show
+from .results import read_scores, read_speed, results_to_show
 from .steps import Plan
 from .study import Question, Study
 from .table import (
@@ -60,7 +60,8 @@ def render_page(plan: Plan) -> str:
     known: dict[str, Any] = {name: _markdown(table) for name, table in tables.items()}
     known["decoding"] = [file_report(read(FileDecodingRecord, Path(record))) for record in study.decoding]
     known["lengths"] = [_markdown(length_table(test.name, results)) for test in study.tests]
-    known["questions"] = [_answered(study, question, compare(), results) for question in study.questions]
+    unknown = without_statistics(results)
+    known["questions"] = [_answered(study, question, compare(), unknown) for question in study.questions]
     known |= {"caption": caption(study, results), "how": HOW, "criterion": CRITERION, "adequacy_how": ADEQUACY}
     return templates.render_page(Path(study.page), study=study, **known, **_lookups(plan, compare))
 
@@ -94,10 +95,10 @@ def _lookups(plan: Plan, compare: Callable[[], Sequence[RowComparison]]) -> dict
 
 
 def _answered(
-    study: Study, question: Question, comparisons: Sequence[RowComparison], results: Sequence[Result]
+    study: Study, question: Question, comparisons: Sequence[RowComparison], unknown: Sequence[str]
 ) -> dict[str, str]:
     """Return a question of a study with what its rows answer."""
-    verdict = judge(study, question, comparisons, without_statistics(results))
+    verdict = judge(study, question, comparisons, unknown)
     known = {"name": question.name, "asks": question.asks, "answer": verdict.answer, "why": verdict.why}
     table = _markdown(question_table(study, question, comparisons))
     return {**known, "effect": f"{question.effect:g}", "table": table}

@@ -34,11 +34,11 @@ def _figures(material: Material) -> Section | None:
 
 
 def _questions(material: Material) -> Section | None:
-    study, comparisons = material.plan.study, material.comparisons
+    study, comparisons, unknown = material.plan.study, material.comparisons, without_statistics(material.results)
     answers = [["question", "asks", "more BLEU that counts", "answer", "why"]]
     tables = []
     for question in study.questions:
-        verdict = judge(study, question, comparisons, without_statistics(material.results))
+        verdict = judge(study, question, comparisons, unknown)
         asked = [question.name, question.asks, f"{question.effect:g}"]
         answers.append([*asked, verdict.answer, verdict.why.replace("`", "")])
         (_, *columns), *rows = question_table(study, question, comparisons)
