@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from hf_capsule_mt.files import replace_text
+from transformers.utils import CONFIG_NAME
+
+from hf_capsule_mt.files import read_json, replace_text
 from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
 from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 from hf_capsule_mt.trainer_state import step_of
@@ -25,6 +27,8 @@ from .output import check_distinct, check_output_file
 from .parser import CommandParser
 
 _DETAILS = {field.name for field in fields(CardDetails)}
+# Fields that a checkpoint may have otherwise than its run.
+_NOT_OF_THE_RUN = {"architectures", "dtype", "transformers_version", "use_cache"}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,16 +56,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     check_output_file(args.output_file)
     check_distinct([("--output_file", args.output_file)], [args.run_record, args.speed, *args.evaluations])
-    folder = args.output_file.absolute().parent
+    folder, record = args.output_file.absolute().parent, read(RunRecord, args.run_record)
+    _check_model(folder / CONFIG_NAME, record, args.run_record)
     given = {name: value for name, value in vars(args).items() if name in _DETAILS and value is not None}
     card = make_model_card(
-        read(RunRecord, args.run_record),
+        record,
         [read(EvaluationRecord, path) for path in args.evaluations],
         read(SpeedRecord, args.speed) if args.speed is not None else None,
         CardDetails(**given, averaged=averaged_checkpoints(folder), updates=step_of(folder)),
     )
     replace_text(args.output_file, str(card))
     print(args.output_file)
+
+
+def _check_model(file: Path, record: RunRecord, record_file: Path) -> None:
+    """Raise a ValueError if a model is beside the card, by its configuration, that another run trained."""
+    found = read_json(file) if file.is_file() else {}
+    for name, value in record.config.items():
+        if name not in _NOT_OF_THE_RUN and found.get(name, value) != value:
+            raise ValueError(
+                f"{file} has {name} = {found[name]!r:.80}, but the run of {record_file} {value!r:.80}; give the record "
+                "of the run that trained this model, or the folder of a model of that run"
+            )
 
 
 if __name__ == "__main__":

@@ -335,6 +335,22 @@ def test_a_checkpoint_of_the_run(record, tmp_path):
         assert f"* Weights: {weights}" in lines
 
 
+def test_the_card_of_another_run(record, tmp_path, capsys):
+    write(record, tmp_path / "run_record.json")
+    options = ["--run_record", str(tmp_path / "run_record.json"), "--output_file", str(tmp_path / "README.md")]
+    model = {**record.config, "transformers_version": "5.17.0", "dtype": "bfloat16"}
+    for found, message in ((model, None), (model | {"encoder_layers": 5}, "config.json has encoder_layers = 5, but")):
+        (tmp_path / "config.json").write_text(json.dumps(found))
+        if message is None:
+            main(options)
+            (tmp_path / "README.md").unlink()
+        else:
+            with pytest.raises(SystemExit):
+                main(options)
+            assert message in capsys.readouterr().err
+    assert not (tmp_path / "README.md").exists()
+
+
 def test_a_record_without_a_model_or_packages(record):
     with pytest.raises(ValueError, match=r"config.model_type = None, which is no model here; give the record"):
         make_model_card(replace(record, config={}))
