@@ -52,4 +52,8 @@ def report_user_errors() -> Iterator[None]:
 
 def _say(error: object) -> None:
     logger.debug("traceback", exc_info=True)
-    print(f"error: {error}", file=sys.stderr)
+    text = str(error)
+    if text.startswith("Caught ") and "Original Traceback" in text:
+        # PyTorch raises errors of a loader's process again with their traceback as text.
+        text = text.rstrip().rpartition("\n")[2].partition(": ")[2]
+    print(f"error: {text}", file=sys.stderr)

@@ -24,7 +24,7 @@ from hf_capsule_mt.records import ReadReport
 
 from .columns import Columns, RawPair
 from .pair_files import Corpus, read_shard, useful_pairs
-from .parallel_text import hub_pairs, load_split
+from .parallel_text import explained_data, hub_pairs, load_split
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -97,9 +97,10 @@ def read_hub_corpus(
 
     where = f"{dataset_name}, split {split}"
     if streaming:
-        builder = load_dataset_builder(dataset_name, dataset_config_name)
-        # Its folder is named by the data files and the revision.
-        source, dataset = str(builder.cache_dir), builder.as_streaming_dataset(split)
+        with explained_data(where):
+            builder = load_dataset_builder(dataset_name, dataset_config_name)
+            # Its folder is named by the data files and the revision.
+            source, dataset = str(builder.cache_dir), builder.as_streaming_dataset(split)
     else:
         dataset = load_split(dataset_name, dataset_config_name, split)
         source = dataset._fingerprint

@@ -176,7 +176,7 @@ def load_split(
     """Load a split of a data set of the Hub or of a local folder.
 
     Raises:
-        ValueError: no such configuration or split, or a damaged file.
+        ValueError: no such configuration or split, a damaged file, or a data set that a script reads.
         OSError: no such data set.
     """
     from datasets import load_dataset
@@ -187,13 +187,13 @@ def load_split(
 
 @contextmanager
 def explained_data(where: str) -> Iterator[None]:
-    """Make a ValueError that names the data at `where` of errors that a damaged file raises in `datasets`."""
+    """Make a ValueError that names the data at `where` of what `datasets` raises of a damaged file, or a script."""
     from datasets.exceptions import DatasetGenerationError
     from pyarrow import ArrowInvalid
 
     try:
         yield
-    except (DatasetGenerationError, ArrowInvalid, UnicodeDecodeError) as error:
+    except (DatasetGenerationError, ArrowInvalid, UnicodeDecodeError, RuntimeError) as error:
         cause = (error.__cause__ or error) if isinstance(error, DatasetGenerationError) else error
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
         raise ValueError(f"{where} cannot be read: {reason:.500}; mend its files, or name other data") from error

@@ -18,6 +18,7 @@ from hf_capsule_mt.data.parallel_text import check_corpus
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.json_fields import parse_override
 
+from .availability import check_available
 from .hyperparameters import LOWERING
 
 
@@ -265,9 +266,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
 
         Raises:
             ValueError: if there is nothing to evaluate on, metric_for_best_model or BLEU cannot be computed, or a way
-                to read data lacks what it needs.
+                to read data, a logger, the optimizer or the schedule lacks what it needs.
         """
         self._check_data(data_args)
+        check_available(self)
         self._check_evaluation()
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
@@ -339,6 +341,12 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 minutes = ", or no and --save_minutes" if name == "save_strategy" else ""
                 raise ValueError(
                     f"{name} is 'epoch', but streaming true: a stream has no epochs; choose steps{minutes}"
+                )
+        for file in data_args.train_file if data_args.streaming else ():
+            if Path(file).exists() and not Path(file).is_file():
+                raise ValueError(
+                    f"train_file names {file}, which is no file, and streaming is true: a stream is read again and "
+                    "again; write it to a file, or leave out --streaming"
                 )
         longest = max(data_args.max_source_length, data_args.max_target_length)
         if data_args.streaming and longest > self.max_tokens_per_batch:

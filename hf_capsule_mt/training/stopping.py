@@ -46,9 +46,11 @@ class StopOnSigterm(TrainerCallback):
                 control.should_evaluate = False
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Leave out what comes at the end of an epoch, if this one was broken off."""
+        """Leave out what comes at the end of an epoch, if this one was broken off; else save its evaluation too."""
         if self.stopped and state.epoch % 1:
             control.should_save = control.should_evaluate = False
+        elif self.stopped:
+            control.should_save |= control.should_evaluate
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = True

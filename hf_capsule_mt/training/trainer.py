@@ -19,7 +19,7 @@ from transformers import (
     Seq2SeqTrainer,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_utils import EvalLoopOutput, TrainOutput
+from transformers.trainer_utils import EvalLoopOutput, IntervalStrategy, TrainOutput
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
@@ -166,6 +166,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.add_callback(self.identity)
         self._resumed_from = self._stream_state = None
         self._best_is_of_another_metric = False
+        self._looked_at: int | None = None
+        self._save_is_due = False
         log_loss_terms(self)
         self._progress = show_progress(self)
         if isinstance(train_dataset, TokenBudgetStream):
@@ -234,7 +236,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if isinstance(self.train_dataset, Sized):
             text = {} if self.recorder is None else self.recorder.decides_batches()
             self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset), **text)
-        self._resumed_from = None
+        self._resumed_from = self._looked_at = None
         self.identity.go_on({})
         self._set_patience({})
         self._best_is_of_another_metric = False
@@ -260,6 +262,20 @@ class TranslationTrainer(Seq2SeqTrainer):
             self._set_patience(state)
         self._resumed_from = checkpoint
         return checkpoint
+
+    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return what the Trainer plans a run by, with the pairs that token-budget batches will have."""
+        epochs, updates, pairs, samples, *others = super().set_initial_training_values(*args, **kwargs)
+        if self.args.max_tokens_per_batch and self.args.max_steps > 0:
+            # It takes every batch to have per_device_train_batch_size pairs.
+            samples = pairs * self.args.max_steps / updates
+        return (epochs, updates, pairs, samples, *others)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log, without a speed in pairs where nobody has counted them."""
+        if isinstance(self.train_dataset, TokenBudgetStream):
+            logs.pop("train_samples_per_second", None)
+        super().log(logs, *args, **kwargs)
 
     def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
         """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
@@ -328,6 +344,24 @@ class TranslationTrainer(Seq2SeqTrainer):
             # Before a resumed run skips what it has trained on: the Trainer does it behind that.
             _set_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        # It is called after an update and again behind the last of an epoch, whose evaluation and log a checkpoint must
+        # have that was due at that update: a run that goes on from it begins with the next epoch.
+        is_behind_epoch, self._looked_at = self._looked_at == self.state.global_step, self.state.global_step
+        if is_behind_epoch:
+            self.control.should_save |= self._save_is_due
+            self._save_is_due = False
+        elif self._epoch_has_more_to_do():
+            self._save_is_due, self.control.should_save = self.control.should_save, False
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    def _epoch_has_more_to_do(self) -> bool:
+        """Return whether this update is the last of its epoch, and there is more to come at the end of that."""
+        asked = IntervalStrategy.EPOCH in (self.args.eval_strategy, self.args.logging_strategy)
+        # Whoever is told to stop may be killed meanwhile.
+        is_told_to_stop = self.control.should_training_stop and self.state.global_step < self.state.max_steps
+        return asked and self.state.epoch % 1 == 0 and not is_told_to_stop
 
     def _determine_best_metric(self, metrics: dict[str, float], *args: Any, **kwargs: Any) -> bool:
         # Unless another is named it is BLEU, which evaluation with metrics of the caller's need not have.

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+
+STREAM = {"streaming": True, "max_tokens_per_batch": 256}
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,27 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
     assert not same(weights(tmp_path / "killed"), weights(checkpoint))
 
 
+def test_a_checkpoint_at_the_end_of_an_epoch_has_its_evaluation(corpus, tmp_path, monkeypatch):
+    options = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 20, "max_steps": 7, "eval_strategy": "epoch"}
+    options |= {"save_strategy": "steps", "save_steps": 3, "validation_file": files(corpus, "validation")}
+
+    def train(folder, **more):
+        main(arguments(corpus, tmp_path / folder, "dropout=0.3", **options, **more))
+
+    train("whole")
+    with monkeypatch.context() as patch:
+        stop_at(patch, update=5)
+        with pytest.raises(KeyboardInterrupt):
+            train("killed")
+    assert history(tmp_path / "killed" / "checkpoint-3", "epoch")[-1] == 1.0
+    assert len(history(tmp_path / "killed" / "checkpoint-3", "eval_loss")) == 1
+    train("killed", resume_from_checkpoint="last")
+    for name in ("loss", "eval_loss"):
+        assert history(tmp_path / "killed", name) == history(tmp_path / "whole", name)
+    assert len(history(tmp_path / "whole", "eval_loss")) == 3
+    assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -288,6 +312,37 @@ def test_data_set_of_the_hub(corpus, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "run_record.json").read_text())["data_report"]["kept"] == 4
 
 
+def test_a_data_set_that_a_script_reads(corpus, tmp_path, capsys):
+    (tmp_path / "scripted").mkdir()
+    (tmp_path / "scripted" / "scripted.py").write_text("")
+    data = {"train_file": None, "dataset_name": tmp_path / "scripted", "source_lang": "en", "target_lang": "de"}
+    for streaming in (False, True):
+        message = "scripted, split train cannot be read: RuntimeError: Dataset scripts are no longer supported"
+        check_error(corpus, tmp_path, {**data, **STREAM, "streaming": streaming}, message, capsys)
+
+
+def test_a_stream_of_a_pipe(corpus, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    message = "pipe.tsv, which is no file, and streaming is true: a stream is read again and again; write it to a file"
+    check_error(corpus, tmp_path, {"train_file": tmp_path / "pipe.tsv", **STREAM}, message, capsys)
+
+
+def test_of_a_stream_no_speed_in_pairs_is_known(corpus, tmp_path):
+    main(arguments(corpus, tmp_path, **STREAM))
+    metrics = json.loads((tmp_path / "run_record.json").read_text())["metrics"]
+    assert "train_steps_per_second" in metrics
+    assert "train_samples_per_second" not in metrics
+
+
+def test_an_error_of_a_loaders_process_is_one_line(corpus, tmp_path, capsys):
+    (tmp_path / "x.tsv").write_text("a\tb\nc\td\te\n")
+    options = {"train_file": tmp_path / "x.tsv", "dataloader_num_workers": 1, **STREAM}
+    with pytest.raises(SystemExit):
+        main(arguments(corpus, tmp_path / "run", **options))
+    _, _, error = capsys.readouterr().err.partition("error: ")
+    assert error == f"{tmp_path / 'x.tsv'}:2: 3 columns; there must be 2, source and target.\n"
+
+
 def check_error(corpus, folder, changes, message, capsys):
     with pytest.raises(SystemExit) as stop:
         main(arguments(corpus, folder / "output", **changes))
@@ -332,6 +387,10 @@ def check_error(corpus, folder, changes, message, capsys):
         ),
         ({"early_stopping_patience": 3}, "early_stopping_patience is 3; it needs an --eval_strategy and"),
         ({"max_tokens_per_batch": -1}, "max_tokens_per_batch is -1; it must be at least 0"),
+        ({"report_to": "wanbd"}, "report_to has 'wanbd'; allowed are azure_ml,"),
+        ({"report_to": "clearml"}, "report_to has 'clearml', which is not installed here; install it, or leave it out"),
+        ({"optim": "adamw_8bit"}, "optim is 'adamw_8bit': You need to install `bitsandbytes`"),
+        ({"lr_scheduler_type": "warmup_stable_decay"}, "and lr_scheduler_kwargs None: get_wsd_schedule() missing 1"),
         ({"learning_rate": "high"}, "argument --learning_rate/--learning-rate: invalid float value: 'high'"),
         ({"max_stepps": 3}, "unrecognized arguments: --max_stepps, did you mean --max_steps?"),
     ],

@@ -135,6 +135,19 @@ def test_data_and_validation_bleu_in_python(tmp_path):
         load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
 
 
+def test_speed_is_that_of_the_pairs(pairs, tmp_path):
+    """The Trainer's own takes every batch to have 8."""
+    trainer = make_trainer(pairs, tmp_path, max_tokens_per_batch=100, max_steps=30)
+    counted = []
+    trainer.model.register_forward_hook(
+        lambda module, args, kwargs, output: counted.append(len(kwargs["labels"])), with_kwargs=True
+    )
+    metrics = trainer.train().metrics
+    assert metrics["train_samples_per_second"] * metrics["train_runtime"] == pytest.approx(sum(counted), rel=0.1)
+    assert trainer.state.log_history[-1]["train_samples_per_second"] == metrics["train_samples_per_second"]
+    assert abs(sum(counted) - 30 * 8) > 0.2 * 30 * 8
+
+
 @pytest.fixture
 def evaluated(tmp_path):
     """Makes trainers with a tokenizer and validation data, from options."""
