@@ -137,6 +137,13 @@ def test_a_page_in_order_is_the_page():
         ("a <span translate='no'>b</span> d", "d <span translate='no'>b</span> a"),
         ("<source>a</source> b", "b <source>a</source>"),
         ("a <![CDATA[<b>]]> b", "<![CDATA[<b>]]>b a"),
+        # References that begin as those of HTML that need no semicolon.
+        ("a &notice; b", "b &notice; a"),
+        ("C&# a <b>c</b>", "<b>c</b> a C&amp;#"),
+        ("C&# a <b>c</b> &amp;", "&amp; <b>c</b> a C&amp;#"),
+        # Ends in what holds no elements.
+        ("a <img>b<script>'</img>'</script>", "<img>b a<script>'</img>'</script>"),
+        ("a<br>b<!-- </br> -->", "a<br>b<!-- </br> -->"),
     ],
 )
 def test_tags_follow_their_words(source, expected):
@@ -174,6 +181,9 @@ def test_elements_across_segments():
         ),
         ('<ul><li translate="no">x<li>y</ul>', r"<li> \(line 1, column 5\) is left alone up to its end tag"),
         ("a <0>b</0>", r"'</0>' \(line 1, column 7\) is the end of no tag"),
+        ("a\nb <![x]> c", r"'<!\[x\]> c' \(line 2, column 3\) is a tag that does not end"),
+        ("a <![0]> b", r"\(line 1, column 3\) is a tag that does not end"),
+        ("a <![ b", r"\(line 1, column 3\) is a tag that does not end"),
         ("a <?php 1 > 2 ?> b", r"'<\?php 1 > 2 \?> b' \(line 1, column 3\) is a tag that does not end"),
         ("<![CDATA[a ]] > x]]>b", r"\(line 1, column 1\) is a tag that does not end"),
         ('<!DOCTYPE x [<!ENTITY a "b">]><x>a</x>', r"<!DOCTYPE x .* \(line 1, column 1\) holds declarations"),

@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from html.entities import html5
 from html.parser import HTMLParser
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
@@ -38,6 +39,10 @@ _NO_TAG = re.compile(r"<[a-zA-Z/!?]")
 # What begins so ends so.
 _ENDS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("", ">"))
 _REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
+# What may hold tags that are none.
+_NO_ELEMENTS = re.compile(r"(?is)<!--.*?-->|<!\[CDATA\[.*?\]\]>|<(script|style)\b.*?</\1\s*>")
+# Which the parser takes for the beginning of a character's number.
+_NO_NUMBER = re.compile(r"&(?=#(?!\d|[xX][0-9a-fA-F]))")
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,8 @@ def _text_pieces(raw: str, line: int) -> Iterator[_Piece]:
     """Split off references to entities that only the source's own declarations know."""
     start = 0
     for match in re.finditer(r"&[a-zA-Z][\w.:-]*;", raw):
-        if html.unescape(match[0]) == match[0]:
+        # Not by what html.unescape() leaves: it reads &notice; as &not and ice;.
+        if match[0][1:] not in html5:
             yield _Piece("text", raw[start : match.start()], line, _shown(raw[start : match.start()]))
             line += raw.count("\n", start, match.start())
             yield _Piece("kept", match[0], line, match[0])
@@ -219,13 +225,14 @@ class _Reader(HTMLParser):
         self.events: list[_Event] = []
         self._starts = [0, *accumulate(len(line) for line in source.split("\n"))]
         self._starts = [start + number for number, start in enumerate(self._starts)]
-        closed = {name.lower() for name in re.findall(r"</([a-zA-Z][^\s/>]*)", source)}
+        closed = {name.lower() for name in re.findall(r"</([a-zA-Z][^\s/>]*)", _NO_ELEMENTS.sub("", source))}
         # Names of XML's own, such as XLIFF's source.
         self._void = _VOID - closed
         self._opened: list[_Open] = []
         # The element whose contents are left alone, and how many of its name are open in it.
         self._untouched, self._depth = "", 0
-        self.feed(source)
+        # It tells places alone, so that another character of the same length will do.
+        self.feed(_NO_NUMBER.sub("+", source))
         left = -1
         while self.rawdata and len(self.rawdata) != left:
             # It stops at what might be the beginning of a character's number.
@@ -241,6 +248,13 @@ class _Reader(HTMLParser):
         """Leave the contents of a script alone; not those of titles and text areas, which newer Pythons do."""
         if elem in ("script", "style"):
             super().set_cdata_mode(elem, **options)
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """Read what begins with <![, as the parser does, which knows some names alone."""
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            raise self._no_end(len(self.source) - len(self.rawdata) + i) from None
 
     def line(self, start: int) -> int:
         """Return the line, from 0, of a place of the source."""
@@ -363,8 +377,10 @@ class _Reader(HTMLParser):
             found = _NO_TAG.search(raw) if event.kind == "text" else None
             is_whole = event.kind == "text" or raw.endswith(next(end for start, end in _ENDS if raw.startswith(start)))
             if not inside and (found or not is_whole):
-                start = event.start + (found.start() if found else 0)
-                raise ValueError(
-                    f"{self.source[start : start + 20]!r} ({self._where(start)}) is a tag that does not end; mend it, "
-                    "or write &lt; for <"
-                )
+                raise self._no_end(event.start + (found.start() if found else 0))
+
+    def _no_end(self, start: int) -> ValueError:
+        return ValueError(
+            f"{self.source[start : start + 20]!r} ({self._where(start)}) is a tag that does not end; mend it, or write "
+            "&lt; for <"
+        )

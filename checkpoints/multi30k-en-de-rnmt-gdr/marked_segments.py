@@ -104,7 +104,7 @@ def marked_segments(
     """
     segments: list[Segment] = []
     waiting = ""
-    for part in read_markup(source) if tags else [Run(source, raw=source)]:
+    for part in read_markup(source) if tags else [_plain_run(source)]:
         if isinstance(part, str):
             waiting += part
             continue
@@ -118,6 +118,12 @@ def marked_segments(
         return [Segment(waiting, "", "")]
     segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
     return segments
+
+
+def _plain_run(source: str) -> Run:
+    """Return a text without tags, with where its lines begin."""
+    starts = [0, *accumulate(len(line) + 1 for line in source.split("\n")[:-1])]
+    return Run(source, raw=source, lines=[(start, number) for number, start in enumerate(starts)])
 
 
 def _run_segments(

@@ -15,6 +15,7 @@ chunk, and in the backward it is the compiler that decides whether the hidden la
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -94,8 +95,9 @@ def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Ten
         # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)): no exponential for each pair.
         queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
         return lambda row, part: _pairs(torch.mul, queries, keys, row, part).add_(1).reciprocal_()
-    queries, keys = 2 * queries, 2 * keys
-    return lambda row, part: _pairs(torch.add, queries, keys, row, part).sigmoid_()
+    # Not 2 * keys: in decoding that would copy the keys of all sentences at every step.
+    queries, add_twice = 2 * queries, partial(torch.add, alpha=2)
+    return lambda row, part: _pairs(add_twice, queries, keys, row, part).sigmoid_()
 
 
 def _pairs(

@@ -11,7 +11,7 @@ from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.documents import Fits, Segment, cut_document, cut_text
 from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.translation_report import Judgement, report_line
-from hf_capsule_mt.marked_segments import keep_pattern, marked_segments
+from hf_capsule_mt.marked_segments import MarkedSegment, keep_pattern, marked_segments
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,13 @@ class Job:
 
     def output(self, translations: dict[int, Found]) -> list[str]:
         """Return the lines of the output, of the translations by index."""
-        texts = [translations.get(index, {"text": ""})["text"] for index in range(len(self.encoded))]
         if self.segments is None:
+            texts = [translations.get(index, {"text": ""})["text"] for index in range(len(self.encoded))]
             return unbroken(texts, "translations")
+        texts = [
+            translations[index]["text"] if index in translations else _untranslated(segment)
+            for index, segment in enumerate(self.segments)
+        ]
         return "".join(map(Segment.around, self.segments, texts)).removesuffix("\n").split("\n")
 
     def report(self, translations: dict[int, Found]) -> list[str]:
@@ -105,3 +109,8 @@ class Job:
             found = translations.get(index, blank) | {"source_cut": index in self.cut}
             lines.append(report_line(number, Judgement(**{name: found[name] for name in names if name in found})))
         return lines
+
+
+def _untranslated(segment: Segment) -> str:
+    """Return what stands in the place of a segment that the tokenizer makes nothing of: its tags, without words."""
+    return segment.put_back("") if isinstance(segment, MarkedSegment) else ""

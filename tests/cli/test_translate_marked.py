@@ -9,6 +9,7 @@ from test_markup import PAGE, tree
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.cli.translation_job import Job, Reading
 from hf_capsule_mt.evaluation.translator import translate_lines
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
@@ -112,13 +113,23 @@ def test_other_settings_do_not_go_on(checkpoint, source, tmp_path, monkeypatch, 
     assert "is from an interrupted run with another tags" in capsys.readouterr().err
 
 
-def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys):
+@pytest.mark.parametrize("marked", [[], ["--keep", "x"], ["--tags"]])
+def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
     pytest.importorskip("sentencex")
     source = tmp_path / "in.txt"
     source.write_text("A b. C d.\n\nE f.\n\nG h i j k l m n o p q r s.\n")
+    report = ["--documents", "en", "--report", tmp_path / "report", *marked]
+    translate(checkpoint, source, tmp_path / "out", *report)
+    assert [entry["line"] for entry in records(tmp_path / "report")] == [1, 3, 5]
     with pytest.raises(SystemExit):
-        translate(checkpoint, source, tmp_path / "out", "--documents", "en", "--max_tokens_per_batch", "10")
+        translate(checkpoint, source, tmp_path / "other", "--documents", "en", "--max_tokens_per_batch", "10", *marked)
     assert "line 5 has 14 tokens" in capsys.readouterr().err
+
+
+def test_tags_around_what_the_tokenizer_makes_nothing_of():
+    segments = Reading(tags=True).segments(["<td><b>&lt;s&gt;</b></td>", "a"], lambda text: True, 1)
+    job = Job([[], [5]], [[1]], {}, {}, [1, 2], segments)
+    assert job.output({1: {"text": "b"}}) == ["<td><b></b></td>", "b"]
 
 
 @pytest.mark.parametrize(
