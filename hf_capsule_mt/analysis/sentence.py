@@ -63,13 +63,15 @@ def read_sentence(
         **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
 
     Raises:
-        ValueError: if the source is blank, a text holds half a character, or `max_new_tokens` exceeds the model's
-            positions.
+        ValueError: if the source is blank, or nothing to the tokenizer, a text holds half a character, or
+            `max_new_tokens` exceeds the model's positions.
     """
     if not source.strip():
         raise ValueError("the source is blank; give a sentence")
     limit = source_limit(model.config, tokenizer)
     source_ids = encode_lines(tokenizer, [source], limit)[0]
+    if not source_ids:
+        raise ValueError("the tokenizer makes nothing of the source; give a sentence")
     if translation is None:
         _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
         target_ids = written.ids

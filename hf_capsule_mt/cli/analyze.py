@@ -43,6 +43,7 @@ from .errors import report_user_errors
 from .input import check_input_file, check_line_counts
 from .output import check_new_folder
 from .parser import CommandParser
+from .processes import check_alone
 
 _DRAWN = 3
 
@@ -92,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     pairs = enumerate(zip(lines, references or lines))
     _lines_to_draw(args, [index for index, pair in pairs if all(map(str.strip, pair))])
     state = decoding.process_state(args.device)
-    if state.num_processes > 1:
-        raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
+    check_alone(state)
     model, tokenizer = decoding.load(args, state, decodes=references is None)
     corpus = _corpus(args, model, tokenizer, lines, references)
     drawn = _lines_to_draw(args, corpus.lines)

@@ -89,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
     if args.page is not None:
+        for name in ("output_file", "decoders", "memory_length"):
+            if getattr(args, name):
+                raise ValueError(f"--page measures nothing; leave out --{name}")
         replace_text(args.page, decoders_page(args.page))
         return
     workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})

@@ -35,6 +35,7 @@ from .decoding import process_state
 from .errors import report_user_errors
 from .output import check_output_folder
 from .parser import CommandParser, refuse_options
+from .processes import check_alone
 from .quiet import quiet_transformers
 
 # By option: its type and its help.
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Carry out the runs that have no record, delete their checkpoints, then print the table of all and write it."""
     args = build_parser().parse_args(argv)
     check_output_folder(args.output_dir)
+    check_alone(process_state(None))
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
     for run in runs:

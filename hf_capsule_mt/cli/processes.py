@@ -38,6 +38,12 @@ def meet(*, cpu: bool) -> PartialState:
     return state
 
 
+def check_alone(state: PartialState) -> None:
+    """Raise a ValueError for one process of several, of a command that does all by itself."""
+    if state.num_processes > 1:
+        raise ValueError(f"there are {state.num_processes} processes; start this command in one, without accelerate")
+
+
 def death_of_another(error: RuntimeError) -> str | None:
     """Return what there is to say of an error that PyTorch raises when another process has died; None of others."""
     message = str(error)

@@ -18,6 +18,7 @@ from hf_capsule_mt.records import Decoders
 from .memory import peak_of_live_tensors
 from .speed import (
     FIRST_WORD,
+    LENGTH_LIMITS,
     Batch,
     Workload,
     check_positions,
@@ -66,7 +67,8 @@ def compare_decoders(
     Raises:
         ValueError: if the model has too few positions.
     """
-    check_positions(f"the {config.model_type}", config, max(workload.new_tokens, memory_length or 0))
+    words = max(workload.new_tokens, memory_length or 0, LENGTH_LIMITS[1] - 1)
+    check_positions(f"the {config.model_type}", config, words)
     torch.manual_seed(workload.seed)
     model = AutoModelForSeq2SeqLM.from_config(config).to(device).eval()
     found = {}

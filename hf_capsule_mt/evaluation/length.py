@@ -66,10 +66,12 @@ def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
     """The longest length of every bucket but the last, so that buckets have as many sentences as ties allow.
 
     Raises:
-        ValueError: if `num_buckets` is below 2, or all sentences are as long.
+        ValueError: if `num_buckets` is below 2, or all sentences that are not blank are as long.
     """
     if num_buckets < 2:
         raise ValueError(f"{num_buckets} buckets cannot be compared; ask for 2 or more")
+    # Blank sources, which may be many, are in the first bucket.
+    lengths = [length for length in lengths if length > 0] or [0]
     quantiles = np.quantile(lengths, [index / num_buckets for index in range(1, num_buckets)], method="inverted_cdf")
     edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
     if not edges:

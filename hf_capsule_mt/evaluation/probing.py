@@ -82,13 +82,19 @@ def probe(data: ProbingData, encoder: Probed, seed: int, settings: ProbingSettin
 
     Raises:
         FileNotFoundError: if the best checkpoint has been moved or deleted.
-        ValueError: if the encoder cannot read a sentence.
+        ValueError: if the encoder cannot read a sentence, or the process has several GPUs.
     """
+    args = _training_arguments(settings, seed, run_dir)
+    if args.n_gpu > 1:
+        raise ValueError(
+            f"this process has {args.n_gpu} GPUs, each of which would take batches of {settings.batch_size}; show it "
+            "one with CUDA_VISIBLE_DEVICES=0"
+        )
     set_seed(seed)
     model, (train, validation, test), collate, config = encoder.classifier(data)
     trainer = Trainer(
         model=model,
-        args=_training_arguments(settings, seed, run_dir),
+        args=args,
         train_dataset=train,
         eval_dataset=validation,
         data_collator=collate,

@@ -114,7 +114,8 @@ def compare_with_plain(
     Raises:
         ValueError: if the model has too few positions.
     """
-    check_positions(f"the {config.model_type}", config, workload.new_tokens)
+    # Sources and labels have no start token in front of them.
+    check_positions(f"the {config.model_type}", config, max(workload.new_tokens, MEMORY_LENGTH - 1))
     torch.manual_seed(workload.seed)
     plain, method = (AutoModelForSeq2SeqLM.from_config(each).to(device) for each in (plain_config(config), config))
     batches = training_batches(workload, config.vocab_size, device)

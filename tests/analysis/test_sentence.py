@@ -84,9 +84,11 @@ def test_a_tokenizer_without_a_limit():
     assert [routing.target_words for routing in sides] == [("d", "e", "</s>"), ("</s>",)]
 
 
-def test_a_blank_source():
+def test_a_blank_source(tmp_path):
     with pytest.raises(ValueError, match="the source is blank"):
         read_sentence(routed("capsule"), TOKENIZER, "  ")
+    with pytest.raises(ValueError, match="the tokenizer makes nothing of the source"):
+        read_sentence(routed("capsule"), marian_tokenizer(tmp_path, separate_vocabs=False), "\u200b")
 
 
 def test_pieces_of_bytes():

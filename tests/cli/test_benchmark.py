@@ -116,6 +116,8 @@ def test_the_page_of_decoding_is_made_of_the_stored_records():
         (["--decoders", "--memory_length", "0"], "argument --memory_length: 0 is too small"),
         (["--memory_length", "5"], "--memory_length is of use with --decoders alone"),
         (["--page", "no/such/page.md"], "no/such/page.md.jinja"),
+        (["--page", "page.md", "--output_file", "x.json"], "--page measures nothing; leave out --output_file"),
+        (["--page", "page.md", "--decoders"], "--page measures nothing; leave out --decoders"),
         (["--methods", "capsnmt"], "caps_nmt has no plain model to be compared with"),
         (["--methods", "gdr", "rnmt-gdr"], "different plain models, {'gdr': 'marian', 'rnmt-gdr': 'rnmt'}"),
         (["--methods", "em-routin"], "em-routin"),

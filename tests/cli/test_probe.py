@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 from statistics import mean, stdev
+from types import SimpleNamespace
 
 import pytest
 from tiny_marian import save_tiny_marian
@@ -244,6 +245,13 @@ def test_mistakes(data_dir, tmp_path, monkeypatch, capsys, options, message):
     assert message in refused(capsys, data_dir, tmp_path / "runs", *options)
     assert not done
     assert not (tmp_path / "runs").exists()
+
+
+def test_several_processes(data_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hf_capsule_mt.cli.probe.process_state", lambda device: SimpleNamespace(num_processes=2))
+    done = pretend(monkeypatch)
+    assert "there are 2 processes; start this command in one" in refused(capsys, data_dir, tmp_path / "runs")
+    assert not done
 
 
 def probe_models(data_dir, output_dir, *models):

@@ -54,6 +54,11 @@ def test_too_few_positions():
         compare_decoders(config, WORKLOAD, CPU, memory_length=200)
     with pytest.raises(ValueError, match="too few for 200 words"):
         compare_with_plain(config, replace(WORKLOAD, new_tokens=200), CPU)
+    # Those of the sources, which are random, and of the batch by which memory is measured.
+    config = preset_config("transformer", "tiny", d_model=16, vocab_size=40, max_position_embeddings=64)
+    for compare, words in ((compare_decoders, 95), (compare_with_plain, 127)):
+        with pytest.raises(ValueError, match=f"has 64 positions, too few for {words} words"):
+            compare(config, WORKLOAD, CPU)
 
 
 def test_ctranslate2_has_no_capsules():

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, Trainer
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 import hf_capsule_mt  # noqa: F401 (registers the models)
 from hf_capsule_mt.data.probing import ProbingData
@@ -132,6 +132,15 @@ def test_a_best_checkpoint_that_has_been_moved(tmp_path, monkeypatch):
     (tmp_path / "old").rename(tmp_path / "new")
     with pytest.raises(FileNotFoundError, match=r"the best checkpoint of .*/new is not where it was written"):
         probe(SMALL_TASK, new("base"), 1, SHORT, tmp_path / "new")
+
+
+def test_several_gpus(tmp_path, monkeypatch):
+    """By itself a Trainer would take batches of 16 on each."""
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 4)
+    with pytest.raises(
+        ValueError, match="this process has 4 GPUs, each of which would take batches of 16; show it one"
+    ):
+        probe(SMALL_TASK, new("base"), 1, LEARNABLE, tmp_path)
 
 
 def test_words_are_what_spaces_separate():

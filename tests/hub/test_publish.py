@@ -1,7 +1,7 @@
 """The script that writes a model to try out: it is rounded, and its card has its own scores."""
 
-import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from tiny_study import STORED, study_of_two, write_study
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.records import RunRecord, read, write
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "model_cards"))
 import publish
@@ -22,9 +23,11 @@ sys.path.pop(0)
 @pytest.fixture
 def row(tmp_path):
     run = tmp_path / "runs" / "plain" / "seed1"
-    CapsuleAggregatedMarianForConditionalGeneration.from_marian(tiny_model()).save_pretrained(run)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tiny_model())
+    model.save_pretrained(run)
     tiny_tokenizer().save_pretrained(run)
-    shutil.copy(STORED / "multi30k_transformer-3000_run_record.json", run / "run_record.json")
+    record = read(RunRecord, STORED / "multi30k_transformer-3000_run_record.json")
+    write(replace(record, config=model.config.to_diff_dict()), run / "run_record.json")
     for language, text in (("en", "a b c d e\ng h\n"), ("de", "b a c d e\nh g\n")):
         (tmp_path / f"test.{language}").write_text(text)
     return run.parent
