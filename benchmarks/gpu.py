@@ -8,6 +8,7 @@ without --without_scores, on any machine. The same command goes on after a kill.
 import argparse
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -125,7 +126,7 @@ def _study(args: argparse.Namespace) -> Piece:
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
     data = None if args.quick else args.data
-    needs = f"the text of Multi30k in {args.data}, called multi30k; datasets, accelerate; goes on when run again"
+    needs = f"the text of Multi30k in {args.data}; datasets, accelerate; goes on when run again"
     return Piece("does_routing_pay", needs, words, data)
 
 
@@ -188,11 +189,13 @@ def main(argv: Sequence[str] | None = None, run: Run = run_in_a_process) -> int:
     chosen = [all_pieces[name] for name in args.pieces or all_pieces]
     if args.list:
         for piece in chosen:
-            print(f"{piece.name}: needs {piece.needs}\n    python -m {' '.join(piece.words)}")
+            print(f"{piece.name}: needs {piece.needs}\n    python -m {shlex.join(piece.words)}")
         return 0
     _check_device(parser, args.device)
     (args.output_dir / "records").mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * args.minutes
+    # What has failed, or not ended, is tried again behind the others.
+    chosen.sort(key=lambda piece: _files(piece, args)[1].exists())
     results = {piece.name: _result(piece, args, run, until) for piece in chosen}
     return 0 if set(results.values()) == {"done"} else 1
 
@@ -206,22 +209,39 @@ def _check_device(parser: argparse.ArgumentParser, device: str) -> None:
             parser.error(f"there is no {device} here; --device cpu goes through all but the tests of a GPU")
 
 
+def _files(piece: Piece, args: argparse.Namespace) -> tuple[Path, Path]:
+    """Return the file of what a piece prints when it is done, and that before."""
+    return args.output_dir / f"{piece.name}.md", args.output_dir / f"{piece.name}.md.part"
+
+
 def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> str:
     limit = min(_LIMIT, until - time.monotonic() - _GRACE)
-    finished, partial = (args.output_dir / f"{piece.name}{ending}" for ending in (".md", ".md.part"))
+    finished, partial = _files(piece, args)
     if finished.exists():
         result = "done"
-    elif piece.data is not None and not (piece.data.is_dir() and piece.data.name == "multi30k"):
+    elif piece.data is not None and not piece.data.is_dir():
         result = f"left out: it needs {piece.needs}"
     elif limit < _LEAST:
         result = "left out: the minutes are over; run it again"
     else:
-        # The study names its text by the folder multi30k.
-        result = run(piece, partial, args.data.parent, limit)
+        result = run(piece, partial, _folder(args), limit)
         if result == "done":
             partial.rename(finished)
     print(f"{piece.name}: {result}", flush=True)
     return result
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    """Return a folder with what the study names, by links."""
+    folder = args.output_dir / "work"
+    folder.mkdir(exist_ok=True)
+    for name, target in {
+        "multi30k": args.data,
+        **{name: ROOT / name for name in ("benchmarks", "checkpoints")},
+    }.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+    return folder
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from hf_capsule_mt.ablation.study import Row, Study, read_study
 from hf_capsule_mt.cli.evaluate import main as evaluate
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.cli.write_model_card import main as write_model_card
-from hf_capsule_mt.files import new_folder, read_json, write_json
+from hf_capsule_mt.files import check_empty, new_folder, read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "checkpoints"
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("name", help="of the new folder")
     args = parser.parse_args()
     run, study = args.row / "seed1", read_study(STUDY)
+    check_empty(FOLDER / args.name)
     with new_folder(FOLDER / args.name) as folder, TemporaryDirectory() as scores:
         AutoModelForSeq2SeqLM.from_pretrained(run, dtype=torch.bfloat16).save_pretrained(folder)
         load_in_float32(folder / "config.json")

@@ -12,6 +12,7 @@ from typing import Any
 from transformers import HfArgumentParser
 from transformers.utils import CONFIG_NAME
 
+from hf_capsule_mt.checkpoints import load_config
 from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
@@ -47,6 +48,26 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     for job in jobs:
         for step in job.steps:
             _check_step(step, f"{study.name}: {job.name}: {step.command}", parsers[step.command])
+    for row in study.rows:
+        _check_averaged(study, row, f"{study.name}: the row {row.name!r:.80}")
+
+
+def _check_averaged(study: Study, row: Row, where: str) -> None:
+    """Check that the training of a row leaves as many checkpoints as are averaged."""
+    options = study.sections.get("average_checkpoints", {})
+    asked = next((int(options[name]) for name in ("last", "best") if name in options), 0)
+    train = {"save_strategy": "steps", "save_steps": 500, "max_steps": -1, "save_total_limit": None, **row.train}
+    strategy, limit, step = (train[name] for name in ("save_strategy", "save_total_limit", "save_steps"))
+    # The last update is saved too.
+    saved = -(-int(train["max_steps"]) // int(step)) if strategy == "steps" and float(step) >= 1 else 0
+    never = strategy == "no" and "save_minutes" not in train
+    if asked and (never or (limit is not None and int(limit) < asked)):
+        left = f"save_strategy {strategy} and save_total_limit {limit}"
+    elif 0 < saved < asked:
+        left = f"{train['max_steps']} updates and save_steps {step}"
+    else:
+        return
+    raise ValueError(f"{where}: average_checkpoints has {asked} checkpoints, which {left} do not leave")
 
 
 def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
@@ -87,6 +108,8 @@ def _check_aligner(study: Study, job: Job) -> None:
 def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     teacher = plan.study.row(job.row.teacher)
     distilled = any(step.command == "distill" and step.product.exists() for step in job.steps)
+    if teacher is None and job.row.teacher is not None and not distilled:
+        _check_model(job.row.teacher, f"the row {job.row.name!r:.80} has the teacher")
     if teacher is not None and not distilled and not _will_be_there(plan, teacher, teacher.seeds[0], jobs):
         raise FileNotFoundError(
             f"the row {job.row.name!r:.80} has the teacher {teacher.name!r:.80}, whose model is not in "
@@ -96,11 +119,25 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
 
 def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     start = plan.study.row(job.row.start)
+    if (
+        start is None
+        and job.row.start is not None
+        and not (plan.run_folder(job.row, job.seed) / OF_TRAINING[0]).is_file()
+    ):
+        _check_model(job.row.start, f"the row {job.row.name!r:.80} starts from")
     if start is not None and not _will_be_there(plan, start, job.seed, jobs):
         raise FileNotFoundError(
             f"the row {job.row.name!r:.80} starts from {start.name!r:.80}, whose model is not in "
             f"{plan.model(start, job.seed)}; put it there, train that row too, or name a model to start from"
         )
+
+
+def _check_model(name: str, where: str) -> None:
+    """Look for a model that is no row of the study."""
+    try:
+        load_config(name)
+    except (ValueError, OSError) as error:
+        raise type(error)(f"{where} {error}") from error
 
 
 def _will_be_there(plan: Plan, row: Row, seed: int, jobs: Sequence[Job]) -> bool:

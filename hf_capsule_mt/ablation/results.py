@@ -184,6 +184,8 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
         pairs |= {name: (value, given.get(name)) for name, value in data.items()}
     else:
         pairs["teacher"] = distilled_name(row.teacher), _teacher(given.get("train_file"), row, data)
+    if row.mixed_precision is not None:
+        pairs["mixed_precision"] = row.mixed_precision, run.mixed_precision
     unset = _set_by(run.command) - _OF_LAUNCHERS - row.train.keys() - data.keys() - SET_HERE["train"]
     # What only looks at the weights; and the precision, which the launcher sets too.
     free = (*_OF_NO_WEIGHT, "eval_", "save_", "per_device_eval_", "generation_", "bf16", "fp16")

@@ -1,6 +1,7 @@
 """Execution of a study's commands: it resumes after a kill, and goes on with other rows after a failure."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -25,7 +26,18 @@ COMMANDS = "hf_capsule_mt.cli"
 
 
 def command_line(step: Step, launcher: str) -> list[str]:
-    """Return the words of a step's command; `launcher` starts commands whose processes share the work."""
+    """Return the words of a step's command; `launcher` starts commands whose processes share the work.
+
+    Raises:
+        ValueError: if the step has a precision of its own, and the launcher cannot be told.
+    """
+    if step.mixed_precision is not None:
+        launcher, told = re.subn(r"(--mixed_precision)[ =]\S+", rf"\1 {step.mixed_precision}", launcher)
+        if not told and step.mixed_precision != "no":
+            raise ValueError(
+                f"the launcher is {launcher!r:.200}, without --mixed_precision, and {step.product.parent} is to be "
+                f"trained in {step.mixed_precision}; add that option"
+            )
     start = shlex.split(launcher) if step.command in LAUNCHED else ["python"]
     return [*start, "-m", f"{COMMANDS}.{step.command}", *step.words()]
 

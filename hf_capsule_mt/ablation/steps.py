@@ -29,6 +29,8 @@ class Step:
     options: Mapping[str, Any]
     product: Path
     """The file or folder that exists, complete, when the step is done."""
+    mixed_precision: str | None = None
+    """What it has in the place of the launcher's."""
 
     def words(self) -> list[str]:
         """Return the words of the command line; options that are None are left out."""
@@ -168,7 +170,7 @@ class Plan:
             **{"tokenizer_name": self.tokenizer(), **data, **row.train, "seed": seed, "output_dir": run},
             "resume_from_checkpoint": checkpoint,
         }
-        return Step("train", options, run / OF_TRAINING[0])
+        return Step("train", options, run / OF_TRAINING[0], row.mixed_precision)
 
     def _beginning(self, row: Row, seed: int) -> dict[str, Any]:
         """Return the options that name the model before training."""

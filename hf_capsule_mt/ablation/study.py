@@ -4,7 +4,7 @@ title: Multi30k English-German
 data: {train_file: [train.en, train.de], validation_file: [val.en, val.de]}
 tests: {test_2016: [test.en, test.de]}       # source and references; or a split of the data set
 train_tokenizer: {vocab_size: 10000}         # sections named for commands have their options
-train: {max_steps: 3000, learning_rate: 5e-3}
+train: {max_steps: 3000, learning_rate: 5e-3, save_steps: 200}
 average_checkpoints: {last: 10}
 translate: {num_beams: 5}
 evaluate: {tokenize: none}
@@ -15,6 +15,7 @@ rows:
   - {name: "em-{routing_iterations}", method: em-routing, grid: {routing_iterations: [1, 2, 3]}}
   - {name: capsnmt-distilled, method: capsnmt, teacher: transformer, train: {max_steps: 6000}}
   - {name: gdr, method: gdr, start: transformer, against: [em-3]}    # tested for significance; else against the first
+  - {name: exact, method: gdr, mixed_precision: "no"}                # what `launcher` says of precision is not for it
 questions:
   guided: {asks: "Does guided routing help?", effect: 0.5, rows: [gdr]}    # BLEU more that would count as yes
   order: {asks: "Is em-3 better than em-1?", effect: 0.5, rows: [em-3], against: [em-1]}    # else those of the row
@@ -49,6 +50,7 @@ LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precisi
 DISTILLED = "distilled"
 """The folder of the translations of teachers, in that of the runs."""
 
+_PRECISIONS = ("no", "bf16", "fp16")
 _LONGEST_NAME = 100
 _MOST_ROWS = 1000
 _MOST = 1_000_000
@@ -69,6 +71,7 @@ _DATA = {
 _ROW = {
     **{"name": str, "method": str, "size": str, "config": dict, "grid": dict, "seeds": list, "teacher": str},
     **{"start": str, "against": list, "train": dict, "published": dict, "updates_per_second": float},
+    "mixed_precision": str,
 }
 _FIGURE = {"rows": list, "x": str, "test": str, "series": str, "baseline": str, "title": str, "log": int}
 _QUESTION = {"asks": str, "effect": float, "rows": list, "against": list}
@@ -97,6 +100,8 @@ class Row:
     """BLEU by test set, as the paper prints it."""
     updates_per_second: float | None = None
     """As the paper prints it; default: that of the study's `cost`."""
+    mixed_precision: str | None = None
+    """That of its training, whatever the launcher says of other rows."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -337,6 +342,9 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     published = item.get("published", {})
     for name, score in published.items():
         check_mapping({name: score}, f"{where}.published", dict.fromkeys(study["tests"], float))
+    precision = item.get("mixed_precision")
+    if precision not in (None, *_PRECISIONS):
+        raise ValueError(f"{where}.mixed_precision is {precision!r:.80}; allowed are {', '.join(_PRECISIONS)}")
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
         # Not `format()`, in whose language a name may have errors, or be endless.
@@ -354,6 +362,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
             against=tuple(check_list(item["against"], f"{where}.against", str)) if "against" in item else (),
             published=published,
             updates_per_second=item.get("updates_per_second"),
+            mixed_precision=precision,
         )
 
 

@@ -73,6 +73,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_study(plan.study, command_parsers())
     jobs = [replace(job, without_scores=args.without_scores) for job in _selected(plan, args.rows)]
     launcher = args.launcher or plan.study.launcher
+    for job in jobs:
+        for step in job.steps:
+            command_line(step, launcher)
     if args.dry_run:
         _print_plan(plan, jobs, launcher)
         return
@@ -81,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_files(plan, [job for job in jobs if not job.done()])
     # What the table would refuse after hours.
     read_results(plan.study, plan.records)
+    read_speed(plan.study)
     failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True), args.jobs)
     print_table(plan)
     if failures:

@@ -188,6 +188,15 @@ def test_commands():
     words = runner.command_line(step, "accelerate launch --num_processes 8")
     assert words[:6] == ["accelerate", "launch", "--num_processes", "8", "-m", "hf_capsule_mt.cli.train"]
     assert words[6:] == ["--use_cpu", "--config_overrides", "a=1", "b=2"]
+    exact = Step("train", {}, Path("run", "run_record.json"), "no")
+    launcher = "accelerate launch --mixed_precision bf16 --dynamo_backend no"
+    assert runner.command_line(exact, launcher)[2:6] == ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    assert "bf16" in runner.command_line(step, launcher)
+    assert runner.command_line(exact, "torchrun")[:2] == ["torchrun", "-m"]
+    with pytest.raises(
+        ValueError, match="without --mixed_precision, and run is to be trained in bf16; add that option"
+    ):
+        runner.command_line(Step("train", {}, Path("run", "run_record.json"), "bf16"), "torchrun")
     evaluate = runner.command_line(Step("evaluate", {}, Path("x")), "unused")
     assert evaluate == ["python", "-m", "hf_capsule_mt.cli.evaluate"]
     assert runner.command_environment()["PATH"].startswith(str(Path(sys.executable).parent))

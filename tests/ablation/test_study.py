@@ -231,6 +231,7 @@ def test_mappings_are_merged_and_null_is_no_option(tmp_path, study):
         ("cost", {"gpus": 8}, "cost lacks 'gpu'"),
         ("cost", {"gpus": 10**400, "gpu": "P40"}, "cost.gpus is 1(0)+; it must be above 0 and below 1,000,000"),
         ("cost", {"gpus": 8, "gpu": "P40", "updates_per_second": 0}, "cost.updates_per_second is 0; it must be above"),
+        ("rows.0.mixed_precision", "half", r"rows\[0\].mixed_precision is 'half'; allowed are no, bf16, fp16"),
         ("rows.0.updates_per_second", float("nan"), r"rows\[0\].updates_per_second is nan; it must be above 0"),
         ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t", "log": 1}}, "figures.f.log is 1; it must be the base"),
         ("rows.0.name", "a" * 5000, f"the name '{'a' * 79} must be up to 100 letters, digits and"),
@@ -321,6 +322,17 @@ def test_files_that_are_none(tmp_path, text, message):
         ),
         ("evaluate.metrics", ["chrf"], r"two: evaluate.metrics is \['chrf'\]; the tables need bleu among them"),
         ("average_checkpoints.best", 2, "not allowed with argument"),
+        (
+            "average_checkpoints.last",
+            5,
+            "'plain': average_checkpoints has 5 checkpoints, which 8 updates and save_step",
+        ),
+        ("train.save_total_limit", 1, "has 2 checkpoints, which save_strategy steps and save_total_limit 1 do not"),
+        (
+            "rows.1.train",
+            {"save_strategy": "no"},
+            "'student': average_checkpoints has 2 checkpoints, which save_strate",
+        ),
     ],
 )
 def test_mistakes_of_values(tmp_path, study, parsers, key, value, message):
@@ -363,6 +375,12 @@ def test_missing_files(tmp_path, study):
     check_files(plan, plan.jobs())
     with pytest.raises(FileNotFoundError, match=r"'student' has the teacher 'plain', whose model is not in .*average"):
         check_files(plan, plan.jobs()[1:])
+    for key in ("start", "teacher"):
+        plan = Plan(read(tmp_path, changed(study, f"rows.1.{key}", "no/model")), tmp_path / "runs", tmp_path)
+        with pytest.raises(
+            OSError, match=rf"'student' (starts from|has the {key}) no/model is no folder here, and the"
+        ):
+            check_files(plan, plan.jobs())
     plan = Plan(read(tmp_path, changed(study, "tests.test.1", "absent.de")), tmp_path / "runs", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"two: tests\.test names absent\.de"):
         check_files(plan, plan.jobs())

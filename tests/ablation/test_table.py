@@ -142,6 +142,14 @@ def test_records_of_another_run(study, records, changes, message):
         read_results(study, records)
 
 
+def test_records_of_another_precision(study, records):
+    write_record(records, "two_plain", 20, method="transformer", config=SMALL, mixed_precision="bf16")
+    assert read_results(study, records)
+    exact = replace(study, rows=tuple(replace(row, mixed_precision="no") for row in study.rows))
+    with pytest.raises(ValueError, match="its mixed_precision is 'bf16', that of the row 'plain' is 'no'"):
+        read_results(exact, records)
+
+
 @pytest.mark.parametrize(
     ("files", "teacher"),
     [(["runs/distilled/other.en", "runs/distilled/other.de"], "'other'"), (None, "None")],

@@ -78,6 +78,25 @@ def test_a_piece_that_failed_is_not_done(tmp_path, capsys):
     assert "not done after 0 seconds" in GPU["run_in_a_process"](waiting, tmp_path / "speed.md.part", tmp_path, 0.1)
 
 
+def test_what_has_failed_is_tried_last(tmp_path):
+    options = ["--device", "cpu", "--quick", "--output_dir", str(tmp_path), "--data", str(tmp_path / "text")]
+    (tmp_path / "text").mkdir()
+    begun = []
+
+    def fail_at_tests(piece, output, folder, limit):
+        begun.append(piece.name)
+        output.touch()
+        assert (folder / "multi30k").resolve() == tmp_path / "text"
+        assert (folder / "checkpoints" / "README.md").is_file()
+        return "failed" if piece.name == "tests" else "done"
+
+    assert GPU["main"](options, fail_at_tests) == 1
+    (tmp_path / "growth_tiny.md").unlink()
+    del begun[:]
+    assert GPU["main"](options, fail_at_tests) == 1
+    assert begun == ["growth_tiny", "tests"]
+
+
 def test_what_a_piece_started_ends_with_it(tmp_path):
     """A grandchild that saves what it has when it is told to end."""
     training = (
@@ -103,3 +122,5 @@ def test_the_script_lists_its_pieces():
     from hf_capsule_mt.configuration import METHODS
 
     assert methods == set(METHODS)
+    # As they can be typed.
+    assert "-m 'cuda and not exhaustive'" in listed.stdout

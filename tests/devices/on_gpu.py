@@ -169,6 +169,7 @@ REGULARISED = {"rdrop_alpha": 1.0, "ema_decay": 0.5}
 @pytest.mark.parametrize("precision", _in_short(["float32", "bfloat16"], ["bfloat16"]))
 @pytest.mark.parametrize("method", _in_short(["transformer", "em-routing", "gdr", "capsnmt", "rnmt-gdr"], ["gdr"]))
 def test_commands(method, precision, device, corpus, tmp_path):
+    pytest.importorskip("datasets")
     validated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 1}
     saved = {"save_strategy": "steps", "save_steps": 1, "use_cpu": None}
     options = {**REGULARISED, **validated, **saved, "bf16": precision == "bfloat16", "method": method}
