@@ -107,7 +107,9 @@ def check_settings_of(checkpoint: object, model: PreTrainedModel, *, for_command
     `for_commands`, asks for more than they do.
     """
     try:
-        check_decoding_settings(model.generation_config, model.get_output_embeddings().weight.shape[0])
+        weight = model.get_output_embeddings().weight
+        # DeepSpeed leaves a process a part of each weight, and notes its shape.
+        check_decoding_settings(model.generation_config, getattr(weight, "ds_shape", weight.shape)[0])
         if for_commands:
             check_settings_for_commands(model.generation_config)
     except ValueError as error:

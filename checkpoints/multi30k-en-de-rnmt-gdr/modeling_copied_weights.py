@@ -11,6 +11,7 @@
 from collections.abc import Collection
 
 from transformers import PreTrainedModel
+from transformers.integrations.fsdp import is_fsdp_enabled
 
 
 def copy_weights(
@@ -28,22 +29,32 @@ def copy_weights(
         The names among `dropped` that it has.
 
     Raises:
-        ValueError: if other weights are there once, one is of another shape, or one is offloaded.
+        ValueError: if other weights are there once, one is of another shape, or one is offloaded or a part.
     """
-    if any(weight.is_meta for weight in trained.state_dict().values()):
+    if any(hasattr(weight, "ds_id") for each in (model, trained) for weight in each.parameters()):
+        raise ValueError(
+            f"DeepSpeed's ZeRO-3 leaves this process parts of the weights of the {type(trained).__name__}, and no new "
+            "model can begin with these; make it and save it before the training arguments with DeepSpeed's are made, "
+            "and load that"
+        )
+    weights = trained.state_dict()
+    elsewhere = {name for name, weight in weights.items() if weight.is_meta}
+    if elsewhere and not is_fsdp_enabled():
         raise ValueError(
             f"weights of the {type(trained).__name__} are not in memory, as after device_map with too little of it; "
             "load it whole, without device_map"
         )
     do_not_fit = f"the weights of the {type(trained).__name__} do not fit the configuration"
     try:
-        report = model.load_state_dict(trained.state_dict(), strict=False)
+        # What one process of FSDP lacks it is sent by another, whose model has it.
+        present = {name: weight for name, weight in weights.items() if name not in elsewhere}
+        report = model.load_state_dict(present, strict=False)
     except RuntimeError as error:
         first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
         raise ValueError(f"{do_not_fit}: {first}") from error
     unused = {key for key in report.unexpected_keys if key in dropped}
     strange = [
-        *(key for key in report.missing_keys if not key.startswith(added)),
+        *(key for key in report.missing_keys if not key.startswith(added) and key not in elsewhere),
         *(key for key in report.unexpected_keys if key not in unused),
     ]
     if strange:

@@ -39,9 +39,11 @@ class HeadRouting(CapsuleRouting):
         super().__init__(*args, **kwargs)
         self.place = place
 
-    def forward(self, votes: Tensor) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
+    def forward(
+        self, votes: Tensor, every_iteration: bool = False
+    ) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
         """Route votes `[..., H, d]`: the capsules `[..., d]`, and what [`RECORDED_HEADS`] records."""
-        capsules, assignment = super().forward(votes)
+        capsules, assignment = super().forward(votes, every_iteration=every_iteration)
         return capsules, (self.place, assignment), (self, votes)
 
 
@@ -121,5 +123,7 @@ def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict
     assignments = dict(outputs.get("head_routing", ()))
     with torch.no_grad():
         for routing, votes in outputs.get("head_votes", ()):
-            _, assignments[routing.place] = CapsuleRouting.forward(routing, votes, every_iteration=True)
+            # As a module, whose weights may be elsewhere when it is not it that runs.
+            _, (place, assignment), _ = routing(votes, every_iteration=True)
+            assignments[place] = assignment
     return others, assignments or None

@@ -59,8 +59,16 @@ class TranslationHead:
             return_logits: whether to return the logits in training with labels too.
             rdrop_alpha: weight of the divergence ([`rdrop_cross_entropy`]), for a batch that repeats its first half.
 
-        The other arguments are those of the encoder-decoder's forward.
+        The other arguments are those of the encoder-decoder's forward, but for `output_guided_capsules`.
+
+        Raises:
+            ValueError: if the capsules are asked for, which are for the losses here.
         """
+        if kwargs.pop("output_guided_capsules", False):
+            raise ValueError(
+                f"output_guided_capsules is True, and {type(self).__name__} returns no capsules; ask the model in it, "
+                "its attribute `model`"
+            )
         if labels is None and self.training and torch.is_grad_enabled():
             self._warn_of_a_bypassed_loss()
         if labels is not None:

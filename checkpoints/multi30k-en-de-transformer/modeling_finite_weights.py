@@ -30,7 +30,8 @@ def check_finite(name: object, tensors: Iterable[tuple[str, torch.Tensor]]) -> N
 
 def is_finite(tensor: torch.Tensor) -> bool:
     """Return whether a tensor holds neither NaN nor infinity."""
-    if not tensor.is_floating_point() or tensor.numel() == 0:
+    # One on meta is sent by another process, which looks at it.
+    if tensor.is_meta or not tensor.is_floating_point() or tensor.numel() == 0:
         return True
     # Extremes are not finite if anything is not; unlike `isfinite`, they make no copy.
     return bool(torch.stack(tensor.detach().aminmax()).isfinite().all())

@@ -34,6 +34,7 @@ from hf_capsule_mt import (
     CapsuleAggregatedMarianModel,
 )
 from hf_capsule_mt.modeling import warm_start
+from hf_capsule_mt.modeling.finite_weights import check_finite
 from hf_capsule_mt.modeling.layers.capsule_routing import CapsuleRouting
 
 every_kind = pytest.mark.parametrize("kind", MARIAN)
@@ -274,6 +275,24 @@ def test_an_offloaded_parent_is_refused(tmp_path):
     for name, value in limits.items():
         with pytest.raises(ValueError, match=f"{name} keeps weights elsewhere, and from_marian copies them"):
             warm_start_from(tmp_path / "parent", **{name: value})
+
+
+def test_a_parent_in_parts_is_refused():
+    parent = marian()
+    parent.model.shared.weight.ds_id = 0
+    with pytest.raises(ValueError, match=r"ZeRO-3 leaves this process parts of the weights of the MarianMTModel, and"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
+
+
+def test_a_parent_whose_positions_another_process_has(monkeypatch):
+    """As FSDP has it where one process alone makes what no file has."""
+    parent, expected = marian(), marian().state_dict()
+    parent.model.encoder.embed_positions.to("meta")
+    monkeypatch.setattr("hf_capsule_mt.modeling.copied_weights.is_fsdp_enabled", lambda: True)
+    check_finite("parent", parent.named_parameters())
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
+    found = model.state_dict()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
 def test_warm_start_says_what_it_takes(tmp_path):

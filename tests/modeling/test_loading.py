@@ -22,6 +22,7 @@ from recurrent_models import CAPSNMT_KINDS, CAPSULES, recurrent
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt.modeling.checkpoint_files import check_settings_of
 
 both_ties = pytest.mark.parametrize("tied", [True, False])
 
@@ -214,8 +215,22 @@ def test_offloaded_to_disk(name, checkpoint, tmp_path):
     away = {key for key, parameter in loaded.named_parameters() if parameter.is_meta}
     assert away == {key for key, _ in model.named_parameters() if any(f".{part}." in key for part in ON_DISK)}
     assert torch.equal(logits(loaded), logits(model))
+    routed = [each(**training_batch(), output_routing="all") for each in (loaded, model)]
+    for name, found in routed[0].items():
+        if name.endswith("routing"):
+            torch.testing.assert_close(found, routed[1][name])
     arguments = {**source_batch(), "num_beams": 2, "max_length": 6}
     assert torch.equal(loaded.generate(**arguments), model.generate(**arguments))
+
+
+@each_family
+def test_weights_that_deepspeed_has_parted(name):
+    """Of each a process has as good as nothing, and the shape is noted."""
+    model = translator(name)
+    weight = model.get_output_embeddings().weight
+    weight.ds_shape = weight.shape
+    weight.data = torch.empty(0)
+    check_settings_of("a checkpoint", model)
 
 
 @both_ties
