@@ -62,6 +62,7 @@ FILES = (
     "modeling_ops_two_passes.py",
     "modeling_outputs.py",
     "modeling_portable_model.py",
+    "modeling_recorded_layers.py",
     "modeling_sequence_classification.py",
     "modeling_translation_head.py",
     "modeling_untied_embeddings.py",
@@ -131,6 +132,7 @@ def _never_called() -> None:
     from .modeling_ops_two_passes import __doc__ as _
     from .modeling_outputs import __doc__ as _
     from .modeling_portable_model import __doc__ as _
+    from .modeling_recorded_layers import __doc__ as _
     from .modeling_sequence_classification import __doc__ as _
     from .modeling_translation_head import __doc__ as _
     from .modeling_untied_embeddings import __doc__ as _

@@ -59,6 +59,7 @@ from .modeling_outputs import (
     check_output_routing,
 )
 from .modeling_portable_model import PortableModel
+from .modeling_recorded_layers import decoder_layers
 from .modeling_translation_head import TranslationHead
 from .modeling_untied_embeddings import UntiedEmbeddings
 from .modeling_warm_start import aggregated_config, check_arguments, is_plain, load_marian_weights, load_plain
@@ -254,7 +255,11 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
     """
 
-    _can_record_outputs = {**MarianDecoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+    _can_record_outputs = {  # noqa: RUF012
+        **MarianDecoder._can_record_outputs,
+        "hidden_states": decoder_layers(MarianDecoderLayer),
+        **RECORDED_HEADS,
+    }
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)

@@ -22,6 +22,7 @@ from .cache_name import CACHE, under_both_names
 from .layers.recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .ops.masks import next_word_mask
 from .outputs import OutputRouting, RoutedSeq2SeqModelOutput, SentenceEncoderOutput, check_output_routing
+from .recorded_layers import decoder_layers
 from .recurrent_seq2seq import (
     OF_THE_DECODER,
     RecurrentEmbeddings,
@@ -86,7 +87,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
 class CapsNMTDecoder(CapsNMTPreTrainedModel):
     """LSTM layers that read the state of the sentence with every word (Eq. 5)."""
 
-    _can_record_outputs = {"hidden_states": RecurrentLayer}  # noqa: RUF012
+    _can_record_outputs = {"hidden_states": decoder_layers(RecurrentLayer)}  # noqa: RUF012
 
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)

@@ -58,6 +58,7 @@ from .outputs import (
     check_output_routing,
 )
 from .portable_model import PortableModel
+from .recorded_layers import decoder_layers
 from .translation_head import TranslationHead
 from .untied_embeddings import UntiedEmbeddings
 from .warm_start import aggregated_config, check_arguments, is_plain, load_marian_weights, load_plain
@@ -253,7 +254,11 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
     `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
     """
 
-    _can_record_outputs = {**MarianDecoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+    _can_record_outputs = {  # noqa: RUF012
+        **MarianDecoder._can_record_outputs,
+        "hidden_states": decoder_layers(MarianDecoderLayer),
+        **RECORDED_HEADS,
+    }
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
