@@ -13,6 +13,7 @@ A module here takes the place of an attention's output projection W^O: it maps t
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -123,7 +124,9 @@ def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict
     assignments = dict(outputs.get("head_routing", ()))
     with torch.no_grad():
         for routing, votes in outputs.get("head_votes", ()):
-            # As a module, whose weights may be elsewhere when it is not it that runs.
-            _, (place, assignment), _ = routing(votes, every_iteration=True)
+            # As a module, whose weights may be elsewhere when it is not it that runs; a compiler cannot trace the hook
+            # that records it.
+            run = routing if not torch.compiler.is_compiling() else partial(HeadRouting.forward, routing)
+            _, (place, assignment), _ = run(votes, every_iteration=True)
             assignments[place] = assignment
     return others, assignments or None
