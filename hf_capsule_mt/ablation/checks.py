@@ -119,11 +119,8 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
 
 def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     start = plan.study.row(job.row.start)
-    if (
-        start is None
-        and job.row.start is not None
-        and not (plan.run_folder(job.row, job.seed) / OF_TRAINING[0]).is_file()
-    ):
+    trained = any(step.command == "train" and step.product.exists() for step in job.steps)
+    if start is None and job.row.start is not None and not trained:
         _check_model(job.row.start, f"the row {job.row.name!r:.80} starts from")
     if start is not None and not _will_be_there(plan, start, job.seed, jobs):
         raise FileNotFoundError(

@@ -237,6 +237,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             text = {} if self.recorder is None else self.recorder.decides_batches()
             self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset), **text)
         self._resumed_from = self._looked_at = None
+        self._save_is_due = False
         self.identity.go_on({})
         self._set_patience({})
         self._best_is_of_another_metric = False
