@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import IO
 
+import psutil
 import torch
 
 from hf_capsule_mt.checkpoints import checkpoints, is_whole
@@ -121,7 +122,7 @@ class _Worker:
         """End the commands that run, and start no other."""
         self.stopped = True
         for process in self.running:
-            process.terminate()
+            _ask_to_end(process)
 
     def _run(self, job: Job, step: Step) -> bool:
         """Do the step unless it is done; return whether it is done then."""
@@ -141,7 +142,7 @@ class _Worker:
     def _started(self, process: subprocess.Popen) -> None:
         self.running.append(process)
         if self.stopped:
-            process.terminate()
+            _ask_to_end(process)
 
     def _log(self, job: Job) -> Path:
         self.logs.mkdir(exist_ok=True)
@@ -158,6 +159,14 @@ def run_command(
     with subprocess.Popen(words, env=environment, stdout=output, stderr=output) as process:
         started(process)
     return process.returncode
+
+
+def _ask_to_end(process: subprocess.Popen) -> None:
+    """Send SIGTERM to a command that runs: not to its launcher, which would leave behind what it has started."""
+    if process.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            for each in psutil.Process(process.pid).children() or [process]:
+                each.terminate()
 
 
 def command_environment(at_once: int = 1) -> dict[str, str]:

@@ -14,7 +14,10 @@ has the folder of runs: --without_scores.
 
 import argparse
 import shlex
-from collections.abc import Sequence
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -85,10 +88,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     # What the table would refuse after hours.
     read_results(plan.study, plan.records)
     read_speed(plan.study)
-    failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True), args.jobs)
+    with _ended_by_sigterm():
+        failures = run_jobs(jobs, plan.runs, launcher, lambda line: print(line, flush=True), args.jobs)
     print_table(plan)
     if failures:
         raise ChildProcessError("these failed; the same call of ablate tries again: " + "; ".join(failures))
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process as an error does, by which the commands that run are ended first."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def read_plan(args: argparse.Namespace) -> Plan:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -137,6 +138,63 @@ def test_an_interruption_ends_what_runs(commands, tmp_path, monkeypatch):
         run_jobs([waiting, job(tmp_path, "next", "write")], tmp_path, "unused", lambda line: None)
     assert not (tmp_path / "row1.json").exists()
     assert not (tmp_path / "next0.json").exists()
+
+
+LAUNCHER = "import subprocess, sys\nraise SystemExit(subprocess.run([sys.executable, *sys.argv[1:]]).returncode)\n"
+SAVING = """
+import pathlib, signal, sys, time
+checkpoint = pathlib.Path(sys.argv[2])
+def save(*of_the_signal):
+    time.sleep(0.5)
+    checkpoint.write_text("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+checkpoint.write_text("at work")
+time.sleep(600)
+"""
+
+
+def test_an_interruption_reaches_what_a_launcher_started(commands, tmp_path, monkeypatch):
+    """And is over when that has ended."""
+    (commands / "launch.py").write_text(LAUNCHER)
+    (commands / "train.py").write_text(SAVING)
+    checkpoint = tmp_path / "run" / "checkpoint"
+
+    def interrupted(futures, **options):
+        while not (checkpoint.exists() and checkpoint.read_text()):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "wait", interrupted)
+    step = Step("train", {"output_file": checkpoint}, tmp_path / "run" / "run_record.json")
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(
+            [Job(ROW, 1, (step,), {tmp_path / "record": step.product})],
+            tmp_path,
+            f"{sys.executable} {commands}/launch.py",
+            lambda line: None,
+        )
+    assert checkpoint.read_text() == "saved"
+
+
+def test_sigterm_is_an_interruption(tmp_path, monkeypatch):
+    """Of what `ablate` runs alone."""
+    ended = []
+
+    def run_jobs(*arguments):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(600)
+        finally:
+            ended.append("with what runs")
+
+    monkeypatch.setattr(ablate, "run_jobs", run_jobs)
+    monkeypatch.setattr(ablate, "check_files", lambda *of_the_study: None)
+    study, before = write_study(tmp_path / "study.yaml", study_of_two(tmp_path)), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as end:
+        ablate.main([str(study), "--runs_dir", str(tmp_path / "runs")])
+    assert (end.value.code, ended) == (143, ["with what runs"])
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_what_was_made_of_other_weights_is_made_again(commands, tmp_path):
