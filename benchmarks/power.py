@@ -1,4 +1,4 @@
-"""How often benchmarks/does_routing_pay.md answers rightly: its rule, applied to made-up differences of BLEU.
+"""How often benchmarks/does_routing_pay.md answers rightly: its rule and intervals, of made-up differences of BLEU.
 
     python benchmarks/power.py
 
@@ -31,7 +31,7 @@ STUDY = Study("s", "S", "", {}, (Test("one"), Test("other")), {}, (PLAIN, ROUTED
 
 
 def main() -> None:
-    """Print a line for each true gain and each deviation of seeds."""
+    """Print a line for each true gain and each deviation of seeds, then how often intervals hold the truth."""
     generator = np.random.default_rng(12345)
     table = [["true gain", "deviation of seeds", "yes", "no", "undecided"]]
     for gain in GAINS:
@@ -40,19 +40,34 @@ def main() -> None:
             shares = (answers.count(each) / len(answers) for each in ("yes", "no", "undecided"))
             table.append([f"{gain:.1f}", f"{deviation:g}", *(f"{share:.0%}" for share in shares)])
     print(table_in_markdown(table))
+    table = [["deviation of seeds", "of two seeds", "of three seeds"]]
+    for deviation in SEEDS:
+        table.append([f"{deviation:g}", *(f"{coverage(deviation, seeds, generator):.0%}" for seeds in (2, 3))])
+    print(f"\n{table_in_markdown(table)}")
+
+
+def coverage(deviation: float, seeds: int, generator: np.random.Generator) -> float:
+    """Return the share of intervals that hold the truth, a gain of 0."""
+    found = (
+        compare("one", differences_of(0.0, deviation, generator)[:seeds], generator) for _ in range(ROWS_OF_A_CASE)
+    )
+    return sum(one.found.low <= 0 <= one.found.high for one in found) / ROWS_OF_A_CASE
 
 
 def answer(gain: float, deviation: float, generator: np.random.Generator) -> str:
     """Return what a row with this gain is answered in the end."""
-    differences = {
-        test.name: gain + generator.normal(0, SENTENCES) + generator.normal(0, deviation, 3) for test in STUDY.tests
-    }
+    differences = {test.name: differences_of(gain, deviation, generator) for test in STUDY.tests}
     for seeds in (2, 3):
         compared = [compare(test, found[:seeds], generator) for test, found in differences.items()]
         found = judge_row(STUDY, QUESTION, "routed", compared).answer
         if found == "no":
             break
     return found
+
+
+def differences_of(gain: float, deviation: float, generator: np.random.Generator) -> np.ndarray:
+    """Return what three seeds differ by on a test set."""
+    return gain + generator.normal(0, SENTENCES) + generator.normal(0, deviation, 3)
 
 
 def compare(test: str, differences: np.ndarray, generator: np.random.Generator) -> RowComparison:

@@ -44,7 +44,9 @@ def judge(
     answers = {verdict.answer for verdict in verdicts.values()}
     answer = next(each for each in ("yes", "open", "undecided", "no") if each in answers)
     found = {name: verdict for name, verdict in verdicts.items() if _of_row(study, question, name, comparisons)}
-    whys = [f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in found.items()]
+    # What decides comes first.
+    ordered = sorted(found.items(), key=lambda item: item[1].answer != answer)
+    whys = [f"`{name}`: {'' if one.answer == answer else f'{one.answer}, '}{one.why}" for name, one in ordered]
     missing = [name for name in question.rows if name not in found]
     unscored = [name for name in missing if {name, *study.compared_with(study.row(name), question)} & {*unknown}]
     not_run = [name for name in missing if name not in unscored]
@@ -74,7 +76,7 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
     enough = [one for one in own if one.found.seeds >= _FEWEST_SEEDS or one.found.high <= effect - _FAR]
     lowest = min(enough, key=lambda one: one.found.high, default=None)
     if lowest is not None and lowest.found.high < effect:
-        return Verdict("no", _measured(lowest))
+        return Verdict("no", _measured(lowest.against, own))
     others = study.compared_with(row, question)
     seeds = min(one.found.seeds for one in own)
     if len(own) < len(others) * len(study.tests) or seeds < len(row.seeds):
@@ -82,14 +84,15 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
     least = min(own, key=lambda one: one.difference)
     is_ahead = all(one.difference >= effect and one.found.low > 0 and one.found.p_value < P_VALUE for one in own)
     if is_ahead and seeds >= _FEWEST_SEEDS:
-        unlike = in_brackets(what for one in own for what in one.unlike)
-        return Verdict("yes", f"{least.difference:+.2f} BLEU or more against each{unlike}")
-    return Verdict("undecided", _measured(least))
+        return Verdict("yes", ", ".join(_measured(other, own) for other in others))
+    return Verdict("undecided", _measured(least.against, own))
 
 
-def _measured(comparison: RowComparison) -> str:
-    against = f"`{comparison.against}`{in_brackets(comparison.unlike)}"
-    return f"{interval(comparison)} BLEU against {against} on {comparison.test}"
+def _measured(other: str, comparisons: Sequence[RowComparison]) -> str:
+    """Tell the differences from a row on every test set, with their intervals."""
+    found = [one for one in comparisons if one.against == other]
+    differences = " and ".join(f"{one.difference:+.2f} ({interval(one)})" for one in found)
+    return f"{differences} against `{other}`{in_brackets(what for one in found for what in one.unlike)}"
 
 
 def _so_far(other: str, comparisons: Sequence[RowComparison], seeds: int) -> str:
@@ -98,7 +101,7 @@ def _so_far(other: str, comparisons: Sequence[RowComparison], seeds: int) -> str
     if not found:
         return f"nothing yet against `{other}`"
     differences = " and ".join(f"{one.difference:+.2f}" for one in found)
-    return f"{differences} BLEU against `{other}` with {min(one.found.seeds for one in found)} of {seeds} seeds"
+    return f"{differences} against `{other}` with {min(one.found.seeds for one in found)} of {seeds} seeds"
 
 
 def question_table(study: Study, question: Question, comparisons: Sequence[RowComparison]) -> list[list[str]]:

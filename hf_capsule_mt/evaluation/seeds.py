@@ -13,7 +13,7 @@ import numpy as np
 
 from .bleu_statistics import bleu
 
-SAMPLES = {"bootstrap": 2000, "randomization": 10000}
+SAMPLES = {"bootstrap": 10000, "randomization": 10000}
 # Samples that are summed up together: each has a number for every run and sentence.
 _AT_ONCE = 250
 

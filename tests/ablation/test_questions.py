@@ -36,32 +36,38 @@ def mixed():
     return [*one_seed, *four(0.3, width=0.1)[1::2]]
 
 
-AHEAD = "+1.00 and +1.00 BLEU against `plain` with 3 of 3 seeds"
+BY_ONE = "+1.00 (+0.80 to +1.20) and +1.00 (+0.80 to +1.20)"
+BY_LESS = "+1.00 (+0.80 to +1.20) and +0.60 (+0.40 to +0.80)"
+AHEAD = "+1.00 and +1.00 against `plain` with 3 of 3 seeds"
 
 
 @pytest.mark.parametrize(
     ("comparisons", "answer", "why"),
     [
-        (four(0.6), "yes", "+0.60 BLEU or more against each"),
-        (four(0.6, p_value=0.06), "undecided", "+0.40 to +0.80 BLEU against `wide` on other"),
-        (four(0.6, width=0.7), "undecided", "-0.10 to +1.30 BLEU against `wide` on other"),
-        (four(0.45), "undecided", "+0.25 to +0.65 BLEU against `wide` on other"),
-        (four(0.2), "no", "+0.00 to +0.40 BLEU against `wide` on other"),
-        (four(-2.0), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
-        (four(-2.0, seeds=2), "no", "-2.20 to -1.80 BLEU against `wide` on other"),
+        (
+            four(0.6),
+            "yes",
+            f"{BY_ONE} against `plain`, {BY_LESS} against `wide`",
+        ),
+        (four(0.6, p_value=0.06), "undecided", f"{BY_LESS} against `wide`"),
+        (four(0.6, width=0.7), "undecided", "+1.00 (+0.80 to +1.20) and +0.60 (-0.10 to +1.30) against `wide`"),
+        (four(0.45), "undecided", "+1.00 (+0.80 to +1.20) and +0.45 (+0.25 to +0.65) against `wide`"),
+        (four(0.2), "no", "+1.00 (+0.80 to +1.20) and +0.20 (+0.00 to +0.40) against `wide`"),
+        (four(-2.0), "no", "+1.00 (+0.80 to +1.20) and -2.00 (-2.20 to -1.80) against `wide`"),
+        (four(-2.0, seeds=2), "no", "+1.00 (+0.80 to +1.20) and -2.00 (-2.20 to -1.80) against `wide`"),
         (
             four(-2.0, seeds=1),
             "open",
-            f"{AHEAD}, +1.00 and -2.00 BLEU against `wide` with 1 of 3 seeds",
+            f"{AHEAD}, +1.00 and -2.00 against `wide` with 1 of 3 seeds",
         ),
-        (four(-2.8, seeds=1), "no", "-3.00 to -2.60 BLEU against `wide` on other"),
+        (four(-2.8, seeds=1), "no", "+1.00 (+0.80 to +1.20) and -2.80 (-3.00 to -2.60) against `wide`"),
         (
             four(0.6, seeds=2),
             "open",
-            f"{AHEAD}, +1.00 and +0.60 BLEU against `wide` with 2 of 3 seeds",
+            f"{AHEAD}, +1.00 and +0.60 against `wide` with 2 of 3 seeds",
         ),
         (four(0.6)[:2], "open", f"{AHEAD}, nothing yet against `wide`"),
-        (mixed(), "no", "+0.20 to +0.40 BLEU against `wide` on other"),
+        (mixed(), "no", "-2.00 (-2.20 to -1.80) and +0.30 (+0.20 to +0.40) against `wide`"),
         ([], "open", "nothing to compare yet"),
     ],
 )
@@ -70,13 +76,13 @@ def test_a_row(comparisons, answer, why):
     assert (verdict.answer, verdict.why) == (answer, why)
 
 
-@pytest.mark.parametrize(("difference", "answer"), [(0.6, "yes"), (0.45, "undecided"), (-2.0, "no")])
-def test_an_answer_tells_what_else_is_not_the_same(difference, answer):
+@pytest.mark.parametrize(("difference", "answer", "told"), [(0.6, "yes", 2), (0.45, "undecided", 1), (-2.0, "no", 1)])
+def test_an_answer_tells_what_else_is_not_the_same(difference, answer, told):
     unlike = ("training text", "precision of seed 1")
     comparisons = [dataclasses.replace(one, unlike=unlike) for one in four(difference)]
     verdict = judge_row(STUDY, ASKED, "em", comparisons)
     assert verdict.answer == answer
-    assert verdict.why.count("(other training text, other precision of seed 1)") == 1
+    assert verdict.why.count("(other training text, other precision of seed 1)") == told
 
 
 def test_one_seed_that_is_all():
@@ -85,7 +91,10 @@ def test_one_seed_that_is_all():
     ]
     rows = tuple(dataclasses.replace(row, seeds=(1,)) for row in STUDY.rows)
     verdict = judge_row(dataclasses.replace(STUDY, rows=rows), ASKED, "em", one_seed)
-    assert (verdict.answer, verdict.why) == ("undecided", "+1.80 to +2.20 BLEU against `plain` on one")
+    assert (verdict.answer, verdict.why) == (
+        "undecided",
+        "+2.00 (+1.80 to +2.20) and +2.00 (+1.80 to +2.20) against `plain`",
+    )
 
 
 def test_a_question():
@@ -94,8 +103,9 @@ def test_a_question():
         [compared("gdr", "plain", test, difference) for test in ("one", "other")] for difference in (0.7, -1.0)
     )
     assert judge(STUDY, question, [*four(-2.0), *win]).answer == "yes"
-    em = "`em`: no, -2.20 to -1.80 BLEU against `wide` on other"
-    assert judge(STUDY, question, [*four(-2.0), *win]).why == f"{em}; `gdr`: +0.70 BLEU or more against each"
+    em = "`em`: no, +1.00 (+0.80 to +1.20) and -2.00 (-2.20 to -1.80) against `wide`"
+    gdr = "`gdr`: +0.70 (+0.50 to +0.90) and +0.70 (+0.50 to +0.90) against `plain`"
+    assert judge(STUDY, question, [*four(-2.0), *win]).why == f"{gdr}; {em}"
     assert judge(STUDY, question, four(-2.0)).answer == "open"
     assert judge(STUDY, question, four(-2.0)).why == f"{em}; not run: `gdr`"
     assert judge(STUDY, question, []) == Verdict("open", "nothing to compare yet")

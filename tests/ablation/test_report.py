@@ -271,7 +271,8 @@ def test_questions_on_the_page(study, tmp_path):
     report(study, "--records_dir", str(records), "--output_dir", str(tmp_path / "report"))
     criterion, first, *table = (tmp_path / "page.md").read_text().splitlines()
     assert criterion.startswith("Yes: with all seeds, 2 or more, a row has at least that much more BLEU")
-    why = "`em-T1`: +15.91 BLEU or more against each; `em-T2`: +15.91 BLEU or more against each"
+    ahead = "+15.91 (+15.91 to +15.91) against `plain`"
+    why = f"`em-T1`: {ahead}; `em-T2`: {ahead}"
     other = "other training text of seed 1, other tokenizer of seed 1, other machine, other precision of seed 1"
     why += f" ({other})"
     assert first == f"routing|Does routing help?|0.5|yes|{why}"
