@@ -25,13 +25,10 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 
 from hf_capsule_mt.attention import aligner, last_two, layers_of_attention
 from hf_capsule_mt.checkpoints import load_tokenizer
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
-from hf_capsule_mt.evaluation.translator import (
-    batch_by_tokens,
-    encode_lines,
-    generate_batches,
-)
+from hf_capsule_mt.evaluation.translator import generate_batches
 from hf_capsule_mt.files import write_json
 from hf_capsule_mt.marked_segments import marked_segments
 from hf_capsule_mt.records import Environment

@@ -21,7 +21,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.decoding.products import PRECISIONS
-from hf_capsule_mt.evaluation.decoders import ctranslate2_translator, for_ctranslate2
+from hf_capsule_mt.evaluation.decoders import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.evaluation.speed import clock, seconds
 from hf_capsule_mt.evaluation.translator import translate_lines
@@ -76,7 +76,7 @@ def file_decoders(
     }
     if (plain := for_ctranslate2(model)) is not None:
         longest = plain.config.max_position_embeddings - 1
-        for precision in ("float32", "int8"):
+        for precision in CTRANSLATE2_PRECISIONS:
             translator = ctranslate2_translator(plain, precision)
             found[f"CTranslate2 {precision}"] = partial(translate_file, translator, tokenizer, num_beams, longest)
     return found

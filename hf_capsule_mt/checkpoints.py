@@ -12,7 +12,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from .configuration import CONFIGURATIONS
 from .configuration.checks import MOST
 from .configuration.portable import PortableConfig
 from .files import read_json
@@ -41,7 +41,7 @@ WEIGHTS = "model.safetensors"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 _WORDS = "tokenizer.json"
 _TOKENIZER = [_TOKENIZER_CONFIG, _WORDS]
-_OUR_TYPES = [config.model_type for config in (CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig)]
+_OUR_TYPES = [config.model_type for config in CONFIGURATIONS]
 # Of each part of a checkpoint: files of which one must be there, files that hold JSON, and what helps.
 _PARTS = {
     "config": ([CONFIG], [CONFIG, GENERATION_CONFIG], "name the folder of a checkpoint"),
@@ -181,9 +181,9 @@ def load_config(name: str | Path, revision: str = "main") -> PreTrainedConfig:
         with _explained(f"{name}: {CONFIG}"):
             return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except OSError as error:
-        raise OSError(f"{name} is no folder here, and the Hub does not give it: {error}") from error
+        raise OSError(f"{name} is no folder here, and the Hub does not give it: {_line(error)}") from error
     except ValueError as error:
-        reason = " ".join(str(error).split()).removeprefix(f"{name}: ")
+        reason = _line(error).removeprefix(f"{name}: ")
         raise ValueError(f"{name}: {CONFIG} cannot be used: {reason:.800}") from error
 
 
@@ -208,13 +208,11 @@ def load_tokenizer(name: str | Path, revision: str = "main", *, option: str | No
             return tokenizer
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
-            raise ValueError(
-                f"the tokenizer in {name} cannot be loaded: {' '.join(str(error).split()):.500}"
-            ) from error
+            raise ValueError(f"the tokenizer in {name} cannot be loaded: {_line(error):.500}") from error
         which = f"{str(name)!r} is" if option is None else f"{option} is {str(name)!r}, which is"
         raise ValueError(
             f"{which} neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the name of one "
-            f"on the Hub: {error}"
+            f"on the Hub: {_line(error)}"
         ) from error
 
 
@@ -262,17 +260,21 @@ def load_weights(
     except ValueError as error:
         if fields or str(name) in str(error):
             raise
-        raise ValueError(f"{name} cannot be loaded: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{name} cannot be loaded: {_line(error)}") from error
     strange = set(report["missing_keys"])
     # A checkpoint of another package may have unused tensors, such as the head of another task.
     if isinstance(model.config, PortableConfig):
         strange |= set(report["unexpected_keys"])
     if strange:
-        raise ValueError(misfit(name, fields, f"{first_names(strange)}."))
+        raise ValueError(misfit(name, fields, f"{first_names(sorted(strange))}."))
     check_finite(name, model.named_parameters())
     if model.can_generate():
         check_settings_of(name, model, for_commands=True)
     return model
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 @contextmanager

@@ -236,6 +236,10 @@ class Rates:
         """Return the median of the ratios."""
         return median(self.ratios)
 
+    def __str__(self) -> str:
+        """Return the median of the ratios, and the smallest and the largest."""
+        return f"{self.ratio:.2f} ({min(self.ratios):.2f}–{max(self.ratios):.2f})"
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -7,11 +7,9 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from . import modeling
-from .configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
+from .configuration import CONFIGURATIONS
 from .modeling.portable_model import drawn_anew
 from .pipeline import LANGUAGE_PAIR, TranslationPipeline
-
-CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)
 
 
 def register_models() -> None:

@@ -12,7 +12,7 @@ from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401
 from hf_capsule_mt.ablation.results import read_results
-from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.weights import check_hashes
 

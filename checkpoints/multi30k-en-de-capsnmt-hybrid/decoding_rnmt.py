@@ -20,8 +20,7 @@ from .modeling_ops_masks import mean_over_words, word_mask
 from .modeling_rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .decoding_guided_routing import Guide
 from .decoding_products import Make, Map
-from .decoding_recurrent import reordered
-from .decoding_rows import masks_together, together
+from .decoding_rows import masks_together, reordered, together
 from .decoding_vocabulary import Vocabulary
 from .decoding_weights import check_plain, product
 

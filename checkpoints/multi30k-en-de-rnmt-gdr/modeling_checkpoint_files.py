@@ -10,7 +10,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -31,7 +31,6 @@ OTHER_WEIGHTS = "pytorch_model.bin"
 """Weights in a format that runs what it holds."""
 WHERE = ("revision", "cache_dir", "token", "local_files_only", "subfolder")
 """Arguments of from_pretrained that say where files are."""
-_SHOWN = 8
 
 
 def conversion(checkpoint: object, revision: str | None = None, model: str = "MarianMTModel") -> str:
@@ -73,11 +72,10 @@ def misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
     )
 
 
-def first_names(names: Iterable[str]) -> str:
-    """Return the first of `names` in their order, and how many more there are."""
-    names = sorted(names)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def first_names(names: Sequence[str], most: int = 8) -> str:
+    """Return the first of `names`, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def check_generation_config(checkpoint: object, file: Path | None) -> None:

@@ -26,7 +26,6 @@ FILES = (
     "decoding_guided_routing.py",
     "decoding_int8.py",
     "decoding_products.py",
-    "decoding_recurrent.py",
     "decoding_rnmt.py",
     "decoding_rows.py",
     "decoding_search.py",
@@ -92,7 +91,6 @@ def _never_called() -> None:
     from .decoding_guided_routing import __doc__ as _
     from .decoding_int8 import __doc__ as _
     from .decoding_products import __doc__ as _
-    from .decoding_recurrent import __doc__ as _
     from .decoding_rnmt import __doc__ as _
     from .decoding_rows import __doc__ as _
     from .decoding_search import __doc__ as _

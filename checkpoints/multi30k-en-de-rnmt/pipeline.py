@@ -24,6 +24,7 @@ from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
+# These and what they import are copied beside a checkpoint, each with a licence of its own.
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
@@ -310,9 +311,7 @@ class TranslationPipeline(ChunkPipeline):
         """Task settings in the configurations of T5 and its like: a prefix, and arguments of `generate()`."""
         return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
 
-    def _forward(
-        self, model_inputs: dict[str, Tensor], engine: str = "fast", **generate_kwargs: Any
-    ) -> dict[str, Tensor]:
+    def _forward(self, model_inputs: dict[str, Any], engine: str = "fast", **generate_kwargs: Any) -> dict[str, Any]:
         settings = {name: value for name, value in self._task_settings().items() if name != "prefix"}
         # Of a batch, a list of each.
         chunk = {name: model_inputs.pop(name) for name in ("segment", "is_last")}

@@ -62,7 +62,7 @@ class Engine:
         self._fingerprint = Fingerprint(model)
         self._make = PRECISIONS[dtype]
         self._name, self._dtype = model.name_or_path, dtype
-        self._num_words = model.get_input_embeddings().weight.shape[0]
+        self._num_source_words = model.get_input_embeddings().weight.shape[0]
         # Of sources: that of translations may be no word of the encoder's.
         self._padding = model.config.pad_token_id or 0
         self.positions: float = positions(model.config) or float("inf")
@@ -72,7 +72,7 @@ class Engine:
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
-    def vocabulary(self) -> int:
+    def num_target_words(self) -> int:
         """The number of words that can be written."""
         return self._adapter.vocabulary.size
 
@@ -173,10 +173,10 @@ class Engine:
                     f"{remedy}"
                 )
         largest = int(max(row.max() for row in rows))
-        if largest >= self._num_words:
+        if largest >= self._num_source_words:
             raise ValueError(
-                f"a source has a word {largest}, and {self._name or 'the model'} has {self._num_words}; make sources "
-                "with its tokenizer"
+                f"a source has a word {largest}, and {self._name or 'the model'} has {self._num_source_words}; make "
+                "sources with its tokenizer"
             )
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         words = pad_sequence(rows, batch_first=True, padding_value=self._padding)

@@ -225,7 +225,7 @@ def _settings(
     if len(start) > 1:
         raise UnsupportedError("the translations begin with different tokens")
     try:
-        constraints = Constraints(processors, engine.vocabulary, engine.device)
+        constraints = Constraints(processors, engine.num_target_words, engine.device)
     except ValueError as error:
         raise UnsupportedError(str(error)) from None
     return Settings(

@@ -6,7 +6,7 @@
 #
 #     http://www.apache.org/licenses/LICENSE-2.0
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/decoding/rows.py.
-"""Rows of sentences that join those of others, whose sources may be longer or shorter."""
+"""Rows of beams, which change places, and join those of others, whose sources may be longer or shorter."""
 
 import torch
 from torch import Tensor
@@ -52,6 +52,13 @@ def moved_rows(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
     if len(moved):
         tensor[moved] = tensor[rows[moved]]
     return tensor
+
+
+def reordered(states: Tensor, parents: Tensor) -> Tensor:
+    """Return the states `[sentences * beams, ...]` of the beams `parents` `[sentences, beams]` of every sentence."""
+    sentences, beams = parents.shape
+    starts = torch.arange(0, sentences * beams, beams, device=parents.device).unsqueeze(-1)
+    return states.index_select(0, (parents + starts).flatten())
 
 
 def _resized(tensor: Tensor, dimension: int, size: int) -> Tensor:

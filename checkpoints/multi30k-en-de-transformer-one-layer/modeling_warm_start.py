@@ -116,8 +116,8 @@ def _without_safetensors(name_or_path: str, revision: str, error: OSError) -> st
 def _check_whole(name_or_path: str, unfit: Collection[str]) -> None:
     if unfit:
         raise ValueError(
-            f"{name_or_path} lacks weights, or has others than its configuration says: {first_names(unfit)}; copy or "
-            "download it again, or name another"
+            f"{name_or_path} lacks weights, or has others than its configuration says: {first_names(sorted(unfit))}; "
+            "copy or download it again, or name another"
         )
 
 

@@ -23,9 +23,8 @@ import regex
 
 from .documents import Segment, whole_segment
 from .markup import Kept, Mark, Run, read_markup
-from .putting_back import Node, Weights, put_back
+from .putting_back import Node, Span, Weights, put_back
 
-Span = tuple[int, int]
 Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
 """From the places of the words of a source and of a translation, how much each of the translation belongs to each."""
 

@@ -78,9 +78,7 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
         _check(_is_number(value) and 0 < value <= 1, name, value, "numbers above 0, up to 1")
     length_penalty = given.get("length_penalty", 1)
     _check(_is_number(length_penalty), "length_penalty", length_penalty, "finite numbers")
-    for name in _SWITCHES:
-        check_choice(name, given.get(name), (None, True, False))
-    for name in ("output_hidden_states", "output_attentions", "output_scores", "output_logits"):
+    for name in (*_SWITCHES, "output_hidden_states", "output_attentions", "output_scores", "output_logits"):
         check_choice(name, given.get(name), (None, True, False))
     check_choice("early_stopping", given.get("early_stopping"), (None, True, False, "never"))
     penalty_alpha = given.get("penalty_alpha", 0)

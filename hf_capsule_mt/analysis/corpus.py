@@ -6,12 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.translator import (
-    batch_by_tokens,
-    encode_lines,
-    generate_batches,
-    tokenize_targets,
-)
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, tokenize_targets
+from hf_capsule_mt.evaluation.translator import generate_batches
 from hf_capsule_mt.source_limits import source_limit
 
 

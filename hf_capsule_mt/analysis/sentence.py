@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.translator import encode_lines, encode_text, generate_batches
+from hf_capsule_mt.data.encoding import encode_lines, encode_text
+from hf_capsule_mt.evaluation.translator import generate_batches
 from hf_capsule_mt.source_limits import source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, teacher_force
 

@@ -5,11 +5,11 @@
     hf-capsule-mt ablate benchmarks/ablations/dou2019_wmt14_en_de.yaml --rows transformer "em-routing*" \\
         --launcher "accelerate launch --num_processes 8 --num_machines 1 --mixed_precision bf16 --dynamo_backend no"
 
-hf_capsule_mt/ablation/study.py describes the file. Every step is a command of its own, which --dry_run prints. The same
-command goes on after a kill: what is done is not done again, training resumes from its last checkpoint. A row is done
-when its records are in the folder of records; the table is made from these alone. Small models fill a large device only
-together: --jobs 8 trains eight rows at once. A machine that trains and translates may leave the scores to another that
-has the folder of runs: --without_scores.
+hf_capsule_mt/ablation/study_file.py describes the file. Every step is a command of its own, which --dry_run prints.
+The same command goes on after a kill: what is done is not done again, training resumes from its last checkpoint. A row
+is done when its records are in the folder of records; the table is made from these alone. Small models fill a large
+device only together: --jobs 8 trains eight rows at once. A machine that trains and translates may leave the scores to
+another that has the folder of runs: --without_scores.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from hf_capsule_mt.ablation.estimate import estimate
 from hf_capsule_mt.ablation.results import read_results, read_speed
 from hf_capsule_mt.ablation.runner import command_line, run_jobs
 from hf_capsule_mt.ablation.steps import Job, Plan
-from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.ablation.table import caption, score_table
 from hf_capsule_mt.markdown import table_in_markdown
 

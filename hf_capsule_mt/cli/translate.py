@@ -33,13 +33,14 @@ from pathlib import Path
 
 from accelerate.utils import broadcast_object_list, gather_object
 
+from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, tokenize_lines
 from hf_capsule_mt.data.parallel_text import each_line
 from hf_capsule_mt.data.segments import text_bytes
 from hf_capsule_mt.documents import check_language, language_code
 from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.partial_output import PartialOutput
 from hf_capsule_mt.evaluation.translation_report import faults
-from hf_capsule_mt.evaluation.translator import batch_by_tokens, cut_lines, tokenize_lines, translate_lines
+from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.files import hash_text, locked_file, replaced_file
 from hf_capsule_mt.marked_segments import keep_pattern
 from hf_capsule_mt.source_limits import source_limit
@@ -50,7 +51,7 @@ from .errors import report_user_errors
 from .input import check_text_file
 from .output import check_distinct, check_output_file
 from .parser import CommandParser, at_least, refuse_options
-from .processes import leave_group_at_exit
+from .processes import leave_group_at_exit, warn_if_alone
 from .progress import Progress
 from .translation_job import Job, Reading
 from .translation_worker import Worker
@@ -101,6 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate; each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
+    warn_if_alone("hf_capsule_mt.cli.translate")
     _check_arguments(args)
     if args.interactive:
         _answer(args)

@@ -103,7 +103,6 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         "decoder_layer_routing",
         "head_routing",
         "guided_routing",
-        "sentence_routing",
     ]
 
     layer_aggregation: str | None = None

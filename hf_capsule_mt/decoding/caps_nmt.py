@@ -8,8 +8,7 @@ from transformers.utils import ModelOutput
 from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel
 from ..modeling.layers.recurrent import LSTM, RecurrentLayer
 from .products import Make, Map
-from .recurrent import reordered
-from .rows import together
+from .rows import reordered, together
 from .vocabulary import Vocabulary
 from .weights import check_plain, norm
 

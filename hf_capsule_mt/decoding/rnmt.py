@@ -12,8 +12,7 @@ from ..modeling.ops.masks import mean_over_words, word_mask
 from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
 from .guided_routing import Guide
 from .products import Make, Map
-from .recurrent import reordered
-from .rows import masks_together, together
+from .rows import masks_together, reordered, together
 from .vocabulary import Vocabulary
 from .weights import check_plain, product
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.markdown import table_in_markdown
 
 from .alignment import Alignment
 
@@ -94,7 +94,7 @@ def _occurrences(alignment: Alignment) -> Counter:
 
 def adequacy_report(record: Mapping[str, Any]) -> str:
     """Return the table in Markdown of a record's `adequacy`, and under it what it shows."""
-    rows = [["system", "CDR", "under-translated", "over-translated"], ["---", "---:", "---:", "---:"]]
+    rows = [["system", "CDR", "under-translated", "over-translated"]]
     for name, one in record["systems"].items():
         counts = (one["under_translated"], one["over_translated"])
         shares = [f"{count} ({100 * count / one['source_words']:.2f}%)" for count in counts]
@@ -106,4 +106,4 @@ def adequacy_report(record: Mapping[str, Any]) -> str:
         f"translates {first['covered_by_reference']} of them. CDR: the share of these that the system translates too; "
         "under-translated: the others; over-translated: those for which it repeats a word."
     )
-    return "\n".join([*markdown_table(rows), "", caption])
+    return f"{table_in_markdown(rows)}\n\n{caption}"

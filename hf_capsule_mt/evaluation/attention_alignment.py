@@ -6,6 +6,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.configuration.caps_nmt import CapsNMTConfig
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, special_ids, tokenize_targets
 from hf_capsule_mt.source_limits import source_limit
 from hf_capsule_mt.teacher_forcing import (
     TeacherForcedPass,
@@ -17,7 +18,6 @@ from hf_capsule_mt.teacher_forcing import (
 )
 
 from .alignment import Alignment
-from .translator import batch_by_tokens, encode_lines, special_ids, tokenize_targets
 
 
 def align_by_attention(

@@ -33,7 +33,7 @@ from .speed import (
 Decoder = Callable[[Batch, int], object]
 
 GENERATE = "generate()"
-_CTRANSLATE2_PRECISIONS = ("float32", "int8")
+CTRANSLATE2_PRECISIONS = ("float32", "int8")
 
 
 def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
@@ -48,7 +48,7 @@ def decoders(model: PreTrainedModel, num_beams: int) -> dict[str, Decoder]:
         for precision in precisions_on(model.device):
             found[f"engine {precision}"] = partial(_generate, model, num_beams, precision)
     if (plain := for_ctranslate2(model)) is not None:
-        for precision in _CTRANSLATE2_PRECISIONS:
+        for precision in CTRANSLATE2_PRECISIONS:
             found[f"CTranslate2 {precision}"] = ctranslate2_decoder(plain, num_beams, precision)
     return found
 

@@ -91,9 +91,7 @@ def file_report(record: FileDecodingRecord) -> str:
 
 
 def _ratio(rates: Rates) -> str:
-    if rates.plain == rates.method:
-        return "1"
-    return f"{rates.ratio:.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
+    return "1" if rates.plain == rates.method else str(rates)
 
 
 def _caption(record: SpeedRecord) -> str:

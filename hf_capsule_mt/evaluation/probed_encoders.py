@@ -23,6 +23,7 @@ from transformers.models.bart.modeling_bart import BartClassificationHead
 from hf_capsule_mt.checkpoints import check_folder, load_tokenizer, load_weights, tensor_files
 from hf_capsule_mt.configuration import SIZES, CapsNMTConfig, preset_config
 from hf_capsule_mt.configuration.checks import check_choice
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.probing import ProbingData
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.modeling.ops.masks import mean_over_words
@@ -30,7 +31,6 @@ from hf_capsule_mt.source_limits import check_words, source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
 from .probing import Classifier
-from .translator import batch_by_tokens, encode_lines
 
 # The rows of Table 1 and the systems they stand for.
 AGGREGATIONS = {"base": "transformer", "simple": "head-simple-routing", "em": "head-em-routing"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 
 from hf_capsule_mt.data.probing import TASKS
-from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.markdown import table_in_markdown
 from hf_capsule_mt.records import ProbingRecord
 
 
@@ -15,7 +15,6 @@ def report(records: Sequence[ProbingRecord]) -> str:
     groups = [task.group for task in tasks]
     rows = [
         ["", *(group if group not in groups[:place] else "" for place, group in enumerate(groups))],
-        ["---", *["---:"] * len(tasks)],
         ["model", *(task.column for task in tasks)],
         ["majority class", *(_cell(records, "majority_accuracy", task=task.name) for task in tasks)],
     ]
@@ -23,7 +22,7 @@ def report(records: Sequence[ProbingRecord]) -> str:
         chosen = {"model": model, "aggregation": aggregation}
         cells = (_cell(records, "test_accuracy", task=task.name, **chosen) for task in tasks)
         rows.append([model or aggregation.upper(), *cells])
-    return "\n".join([*markdown_table(rows), "", _caption(records)])
+    return f"{table_in_markdown(rows)}\n\n{_caption(records)}"
 
 
 def _cell(records: Sequence[ProbingRecord], measure: str, **settings: str | None) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.markdown import table_in_markdown
 
 from .bleu_statistics import bleu, sentence_statistics
 from .scores import check_aligned, make_metrics
@@ -201,18 +201,17 @@ def comparison_report(record: Mapping[str, Any]) -> str:
     systems, settings = record["systems"], record["settings"]
     first = next(iter(systems.values()))
     columns = ["Δ", "p", "+", "−"] if settings["test"] == "sign" else ["Δ", "p"]
-    rows = [["system"], ["---"], [record["baseline"]]]
+    rows = [["system"], [record["baseline"]]]
     for metric, comparison in first.items():
         rows[0] += [metric, *columns]
-        rows[1] += ["---:"] * (1 + len(columns))
-        rows[2] += [f"{comparison['baseline']:.2f}", *("" for _ in columns)]
+        rows[1] += [f"{comparison['baseline']:.2f}", *("" for _ in columns)]
     for name, comparisons in systems.items():
         rows.append([name, *(cell for one in comparisons.values() for cell in _cells(one, settings["test"]))])
     test = _NAMES[settings["test"]].format(samples=settings["num_samples"], seed=settings["seed"])
     twice = " For the marks p counts twice, being of one sign." if settings["test"] == "bootstrap" else ""
     caption = f"p: {test}; against {record['baseline']}. {MARKS}{twice}"
     signatures = (f"{metric}: {comparison['signature']}" for metric, comparison in first.items())
-    return "\n".join([*markdown_table(rows), "", caption, *signatures])
+    return "\n".join([table_in_markdown(rows), "", caption, *signatures])
 
 
 def _cells(comparison: Mapping[str, Any], test: str) -> list[str]:

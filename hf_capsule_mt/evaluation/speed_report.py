@@ -6,7 +6,7 @@ from statistics import median
 from transformers import PreTrainedConfig
 
 from hf_capsule_mt.markdown import table_in_markdown
-from hf_capsule_mt.records import Comparison, Rates, SpeedRecord
+from hf_capsule_mt.records import Comparison, SpeedRecord
 
 from .published_speed import published_speed
 from .speed import MEDIAN_LENGTH, MEMORY_LENGTH, plain_config
@@ -74,8 +74,8 @@ def _cells(comparison: Comparison) -> list[str]:
     return [
         _millions(comparison.parameters),
         f"+{_millions(comparison.parameters - comparison.plain_parameters)}",
-        *(f"{median(training.method):.0f}", _ratio(training)),
-        *(f"{median(decoding.method):.2f}", _ratio(decoding)),
+        *(f"{median(training.method):.0f}", str(training)),
+        *(f"{median(decoding.method):.2f}", str(decoding)),
         *(_mebibytes(comparison.memory), f"{comparison.memory / comparison.plain_memory:.2f}"),
     ]
 
@@ -86,10 +86,6 @@ def _millions(parameters: int) -> str:
 
 def _mebibytes(size: int) -> str:
     return f"{size / 2**20:.0f}"
-
-
-def _ratio(rates: Rates) -> str:
-    return f"{rates.ratio:.2f} ({min(rates.ratios):.2f}–{max(rates.ratios):.2f})"
 
 
 def _paper_cells(config: PreTrainedConfig | None) -> list[str]:

@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
-from hf_capsule_mt.evaluation.translator import encode_text
+from hf_capsule_mt.data.encoding import encode_text
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.source_limits import check_text, check_words, positions, source_limit

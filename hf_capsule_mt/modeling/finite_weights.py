@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import torch
 
+from .checkpoint_files import first_names
+
 
 def check_finite(name: object, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Check that the `tensors` of `name`, a checkpoint or a file, hold neither NaN nor infinity.
@@ -13,10 +15,9 @@ def check_finite(name: object, tensors: Iterable[tuple[str, torch.Tensor]]) -> N
     """
     broken = [tensor for tensor, values in tensors if not is_finite(values)]
     if broken:
-        first = ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
         raise ValueError(
-            f"the weights in {name} are not finite: {first}; the training that made them diverged, or they are "
-            "damaged: take an earlier checkpoint, or copy it again"
+            f"the weights in {name} are not finite: {first_names(broken, 3)}; the training that made them diverged, "
+            "or they are damaged: take an earlier checkpoint, or copy it again"
         )
 
 

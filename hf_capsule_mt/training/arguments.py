@@ -33,7 +33,7 @@ class ModelArguments:
         default=None, help=f"{', '.join(SIZES)}; from scratch only, where it is base unless given."
     )
     model_name_or_path: str | None = HfArg(
-        default=None, help="Checkpoint to start from: one of this package, or any Marian model."
+        default=None, help="Checkpoint to start from: one of this package, or any Marian model with safetensors."
     )
     model_revision: str = HfArg(
         default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit."
@@ -261,6 +261,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         # Pinned memory without an accelerator does nothing but warn, every time a loader is made.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
 
+    @property
+    def seed_of_data(self) -> int:
+        """What the order of the pairs follows from."""
+        return self.seed if self.data_seed is None else self.data_seed
+
     def check_with(self, data_args: DataArguments) -> None:
         """Check these arguments together with those of the data.
 
@@ -286,6 +291,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         for name in ("gradient_accumulation_steps", "generation_num_beams", "early_stopping_patience"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_steps == 0:
+            raise ValueError("max_steps is 0; it must be at least 1, or left out, and --num_train_epochs counts")
         if self.save_minutes is not None and self.save_minutes <= 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must be more than 0")
         if self.added_learning_rate is not None and not 0 < self.added_learning_rate < math.inf:

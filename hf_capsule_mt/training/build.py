@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, Pr
 
 from hf_capsule_mt.checkpoints import load_weights, read_config
 from hf_capsule_mt.configuration import (
+    CONFIGURATIONS,
     CapsuleAggregatedMarianConfig,
     RNMTConfig,
     decoding_fields,
@@ -21,7 +22,6 @@ from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.checkpoint_files import explained_weights
 from hf_capsule_mt.modeling.warm_start import is_plain, load_marian
-from hf_capsule_mt.registration import CONFIGURATIONS
 
 from .arguments import ModelArguments
 

@@ -79,10 +79,6 @@ class _Loader:
     def limits(self) -> tuple[int, int]:
         return self.data_args.max_source_length, self.data_args.max_target_length
 
-    @property
-    def seed(self) -> int:
-        return self.args.seed if self.args.data_seed is None else self.args.data_seed
-
     def has_validation(self) -> bool:
         of_hub = self.data_args.dataset_name is not None and self.args.eval_strategy != "no"
         return bool(self.data_args.validation_file) or of_hub
@@ -109,7 +105,7 @@ class _Loader:
         weights = self.data_args.train_file_weights if name == "training" else []
         if weights:
             shares = [weight / sum(weights) for weight in weights]
-            pairs = interleave_datasets(parts, shares, seed=self.seed, stopping_strategy="all_exhausted")
+            pairs = interleave_datasets(parts, shares, seed=self.args.seed_of_data, stopping_strategy="all_exhausted")
         else:
             pairs = parts[0] if len(parts) == 1 else concatenate_datasets(parts)
         self._say(f"{name}: {len(pairs)} pairs tokenised, {too_long} over the length limit left out")
@@ -130,14 +126,14 @@ class _Loader:
             rows = hub_rows(data_args.dataset_name, data_args.dataset_config_name, "train", data_args.columns)
         else:
             weights = data_args.train_file_weights
-            rows = file_rows(self._corpora("train"), data_args.columns, weights, seed=self.seed)
+            rows = file_rows(self._corpora("train"), data_args.columns, weights, seed=self.args.seed_of_data)
         return TokenBudgetStream(
             rows,
             self.tokenizer,
             self.args.max_tokens_per_batch,
             limits=self.limits,
             window=data_args.shuffle_buffer,
-            seed=self.seed,
+            seed=self.args.seed_of_data,
             resegment=self._dropout(),
             rank=self.args.process_index,
             world_size=self.args.world_size,
@@ -159,7 +155,7 @@ class _Loader:
 
     def _dropout(self) -> BPEDropout | None:
         probability = self.data_args.bpe_dropout
-        return BPEDropout(self.tokenizer, probability, self.seed) if probability else None
+        return BPEDropout(self.tokenizer, probability, self.args.seed_of_data) if probability else None
 
     def _say(self, line: str) -> None:
         if self.args.process_index == 0:

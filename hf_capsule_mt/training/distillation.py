@@ -13,13 +13,9 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_capsule_mt.data.encoding import batch_by_tokens, tokenize_lines
 from hf_capsule_mt.evaluation.translation_report import sequence_scores
-from hf_capsule_mt.evaluation.translator import (
-    batch_by_tokens,
-    decode_words,
-    generate_batches,
-    tokenize_lines,
-)
+from hf_capsule_mt.evaluation.translator import decode_words, generate_batches
 from hf_capsule_mt.files import parse_json, read_json, replace_text
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.source_limits import source_limit

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, TrainingArguments
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.trainer_pt_utils import safe_globals
 from transformers.utils import logging
 
@@ -20,8 +20,10 @@ from hf_capsule_mt.checkpoints import (
     tensor_shapes,
 )
 from hf_capsule_mt.data.streaming import was_streamed
+from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
+from .arguments import TranslationTrainingArguments
 from .run_identity import identity_in
 from .weight_average import check_averages
 
@@ -45,7 +47,7 @@ class FoundCheckpoint(str):
     """The folder of a checkpoint that [`find_checkpoint`] has found, and need not check again."""
 
 
-def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoint:
+def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> FoundCheckpoint:
     """Return the checkpoint that `resume_from_checkpoint` names, [`LAST`] or a folder, after a check of its state.
 
     Raises:
@@ -70,7 +72,7 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
             "would go on from another state than was saved; copy it again, name another checkpoint, or accept that "
             "with --ignore_missing_state true"
         )
-    check_averages(checkpoint, getattr(args, "ema_decay", 0.0))
+    check_averages(checkpoint, args.ema_decay)
     if processes != args.world_size:
         logger.warning(
             f"{checkpoint} was saved by {processes} processes, and this run has {args.world_size}: it goes on with the "
@@ -81,7 +83,7 @@ def find_checkpoint(value: str | Path, args: TrainingArguments) -> FoundCheckpoi
     return FoundCheckpoint(checkpoint)
 
 
-def _last(args: TrainingArguments) -> Path:
+def _last(args: TranslationTrainingArguments) -> Path:
     last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
     if last is None:
         raise ValueError(
@@ -117,7 +119,7 @@ def check_updates(checkpoint: str | Path, last: int, option: str) -> None:
         )
 
 
-def _check_last(checkpoint: Path, args: TrainingArguments) -> None:
+def _check_last(checkpoint: Path, args: TranslationTrainingArguments) -> None:
     """Raise a ValueError if the output folder holds a later checkpoint, which would pass for one of the run to be."""
     last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
     if last is None or last.resolve().parent != checkpoint.resolve().parent:
@@ -130,9 +132,8 @@ def _check_last(checkpoint: Path, args: TrainingArguments) -> None:
         )
 
 
-def batches_of(args: TrainingArguments, **data: Any) -> dict[str, Any]:
+def batches_of(args: TranslationTrainingArguments, **data: Any) -> dict[str, Any]:
     """Return what the batches of every update depend on: options, and facts of the `data`."""
-    budget = getattr(args, "max_tokens_per_batch", 0)
     batches = args.world_size * args.gradient_accumulation_steps
     pairs = {
         "pairs_per_update": batches * args.train_batch_size,
@@ -140,14 +141,14 @@ def batches_of(args: TrainingArguments, **data: Any) -> dict[str, Any]:
     }
     return {
         "processes": args.world_size,
-        "max_tokens_per_batch": budget,
-        **({"batches_per_update": batches} if budget else pairs),
-        "data_seed": args.data_seed if args.data_seed is not None else args.seed,
+        "max_tokens_per_batch": args.max_tokens_per_batch,
+        **({"batches_per_update": batches} if args.max_tokens_per_batch else pairs),
+        "data_seed": args.seed_of_data,
         **data,
     }
 
 
-def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: TrainingArguments) -> None:
+def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: TranslationTrainingArguments) -> None:
     """Check that a checkpoint's run had the same batches: which pairs are left to do is counted in updates.
 
     Raises:
@@ -167,7 +168,7 @@ def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: Tr
         )
 
 
-def check_not_streamed(checkpoint: str | Path, args: TrainingArguments) -> None:
+def check_not_streamed(checkpoint: str | Path, args: TranslationTrainingArguments) -> None:
     """Check that a checkpoint's run read its data in epochs, of which the number of updates tells what is left.
 
     Raises:
@@ -194,7 +195,7 @@ def check_same_tokenizer(checkpoint: str | Path, here: str | None) -> None:
         )
 
 
-def has_other_metric(state: Mapping[str, Any], args: TrainingArguments) -> bool:
+def has_other_metric(state: Mapping[str, Any], args: TranslationTrainingArguments) -> bool:
     """Return whether the best value in a Trainer's `state` is known to be one of another metric than that of `args`."""
     there = identity_in(state).get("settings", {}).get("metric_for_best_model")
     if state.get("best_metric") is None or there is None:
@@ -202,7 +203,7 @@ def has_other_metric(state: Mapping[str, Any], args: TrainingArguments) -> bool:
     return there.removeprefix("eval_") != (args.metric_for_best_model or "").removeprefix("eval_")
 
 
-def dealt_to(checkpoint: str | Path, args: TrainingArguments) -> int:
+def dealt_to(checkpoint: str | Path, args: TranslationTrainingArguments) -> int:
     """Return among how many processes the batches of a checkpoint's run are dealt: those that the data began with.
 
     An epoch's batches are a multiple of them, and are the same on another number of processes only if they stay so.
@@ -266,10 +267,9 @@ def check_same_model(checkpoint: str | Path, model: PreTrainedModel) -> None:
     else:
         differences = _different_fields(load_config(checkpoint), model.config) or _different_tensors(checkpoint, model)
     if differences:
-        shown = ", ".join(differences[:4]) + (f" and {len(differences) - 4} more" if len(differences) > 4 else "")
         raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, a checkpoint of another model: {shown}; train with the "
-            "options of its run, or name a checkpoint of this one"
+            f"resume_from_checkpoint is {str(checkpoint)!r}, a checkpoint of another model: "
+            f"{first_names(differences, 4)}; train with the options of its run, or name a checkpoint of this one"
         )
 
 

@@ -12,6 +12,7 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from hf_capsule_mt.checkpoints import checkpoints, is_whole
+from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import read_trainer_state
 
 # Options that say where and how a run is started, and not which run it is.
@@ -138,5 +139,5 @@ def _differences(there: Mapping[str, Any] | None, here: Mapping[str, Any]) -> st
     def text(settings: Mapping[str, Any], name: str) -> str:
         return repr(settings[name]) if name in settings else "the default"
 
-    shown = [f"{name} is {text(there, name)} there and {text(here, name)} here" for name in names[:4]]
-    return f": {', '.join(shown)}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    differences = [f"{name} is {text(there, name)} there and {text(here, name)} here" for name in names]
+    return f": {first_names(differences, 4)}"

@@ -490,8 +490,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Return the training pairs, and what fills batches with them."""
         pairs, max_tokens = self.train_dataset, self.args.max_tokens_per_batch
         dealt = self.identity.batches.get("dealt_to", self.args.world_size)
-        seed = self.args.data_seed if self.args.data_seed is not None else self.args.seed
-        options = {"num_replicas": dealt, "seed": seed}
+        options = {"num_replicas": dealt, "seed": self.args.seed_of_data}
         if isinstance(pairs, ResegmentedPairs):
             rows = pairs.rows(max_tokens)
             sampler = EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)

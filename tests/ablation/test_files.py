@@ -8,7 +8,7 @@ import pytest
 from hf_capsule_mt.ablation.checks import check_study
 from hf_capsule_mt.ablation.estimate import estimate
 from hf_capsule_mt.ablation.steps import Plan
-from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.cli import ablation_report
 from hf_capsule_mt.cli.ablate import command_parsers
 

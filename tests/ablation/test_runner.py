@@ -14,7 +14,8 @@ from tiny_study import study_of_two, write_record, write_study
 from hf_capsule_mt.ablation import runner
 from hf_capsule_mt.ablation.runner import run_jobs
 from hf_capsule_mt.ablation.steps import Job, Plan, Step
-from hf_capsule_mt.ablation.study import Row, read_study
+from hf_capsule_mt.ablation.study import Row
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.cli import ablate
 from hf_capsule_mt.files import LOCK
 

@@ -6,11 +6,11 @@ import dataclasses
 import pytest
 from tiny_study import study_of_two, write_study
 
-from hf_capsule_mt.ablation import study as study_module
+from hf_capsule_mt.ablation import study_file
 from hf_capsule_mt.ablation.checks import check_files, check_study
 from hf_capsule_mt.ablation.steps import Plan
 from hf_capsule_mt.ablation.strict_yaml import load_yaml
-from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.cli.ablate import command_parsers
 
 # Nine times itself at each of eight steps.
@@ -362,7 +362,7 @@ def test_records_of_one_name(tmp_path, study, parsers):
 
 
 def test_the_example_in_the_docstring_is_a_study(tmp_path):
-    (tmp_path / "two.yaml").write_text(study_module.__doc__.partition("\n\n")[2])
+    (tmp_path / "two.yaml").write_text(study_file.__doc__.partition("\n\n")[2])
     assert read_study(tmp_path / "two.yaml").questions[0].asks == "Does guided routing help?"
 
 

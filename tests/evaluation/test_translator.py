@@ -8,19 +8,9 @@ import torch
 from tiny_marian import WORDS, marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig
 
-from hf_capsule_mt import RNMTConfig
+from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
 from hf_capsule_mt.evaluation import translator
-from hf_capsule_mt.evaluation.translator import (
-    Written,
-    batch_by_tokens,
-    encode_lines,
-    encode_text,
-    generate_batches,
-    tokenize_lines,
-    tokenize_targets,
-    translate_lines,
-    words_before_end,
-)
+from hf_capsule_mt.evaluation.translator import Written, generate_batches, translate_lines, words_before_end
 from hf_capsule_mt.source_limits import source_limit
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
@@ -89,62 +79,6 @@ def test_blank_lines_are_not_translated(model, tokenizer, monkeypatch):
     assert translate_lines(model, tokenizer, ["", " "]) == ["", ""]
     with pytest.raises(TypeError, match="lines is one text, 'a b'; give a list of lines"):
         translate_lines(model, tokenizer, "a b")
-
-
-def test_batches_fill_their_budget_and_no_more():
-    lengths = [random.Random(0).randint(0, 9) for _ in range(5)] + [9, 0, 1, 4, 4, 4, 2, 7, 7]
-    batches = batch_by_tokens(lengths, 20)
-    assert sorted(index for batch in batches for index in batch) == [i for i, length in enumerate(lengths) if length]
-    for batch, following in zip(batches, [*batches[1:], None]):
-        longest = lengths[batch[0]]
-        assert longest == max(lengths[index] for index in batch)
-        assert longest * len(batch) <= 20
-        if following is not None:
-            assert longest * (len(batch) + 1) > 20
-            assert lengths[following[0]] <= lengths[batch[-1]]
-
-
-def test_a_line_over_the_budget_is_an_error():
-    with pytest.raises(ValueError, match="max_tokens_per_batch is 20, but line 2 has 21 tokens"):
-        batch_by_tokens([3, 21, 0], 20)
-
-
-def test_long_lines_are_cut_and_counted(caplog):
-    tokenizer = tiny_tokenizer(model_max_length=5)
-    encoded = encode_lines(tokenizer, ["a", "a b c d e f", "", "f e d c b a"], 5)
-    assert tokenizer.convert_ids_to_tokens(encoded[1]) == ["a", "b", "c", "d", "</s>"]
-    assert [len(ids) for ids in encoded] == [2, 5, 0, 5]
-    assert [record.getMessage() for record in caplog.records] == [
-        "2 lines have more than 5 tokens, the model's limit, and were cut (the first is line 2)"
-    ]
-
-
-def test_a_tokenizer_without_a_limit():
-    tokenizer = tiny_tokenizer(model_max_length=None)
-    limit = source_limit(RNMTConfig(), tokenizer)
-    assert limit == tokenizer.model_max_length > 1e29
-    assert tokenize_targets(tokenizer, ["a b", ""], limit) == encode_lines(tokenizer, ["a b", ""], limit)
-    for side in ("text", "text_target"):
-        assert [len(encode_text(tokenizer, text, limit, side=side)) for text in ("a b", "")] == [3, 1]
-        assert tokenizer.decode(encode_text(tokenizer, "a b c d", 3, side=side)) == "a b </s>"
-    assert [len(ids) for ids in tokenize_targets(tokenizer, ["a b c d", "a"], 3)] == [3, 2]
-
-
-def test_lines_are_tokenized_in_parts(tokenizer, monkeypatch):
-    """Of all at once a tokenizer would hold far more than their tokens."""
-    calls, lines = [], [*make_lines(5), "", *make_lines(2, seed=1)]
-    expected = tokenize_lines(tokenizer, lines)
-    monkeypatch.setattr(translator, "_TOKENIZED_TOGETHER", 3)
-
-    def counted(self, text, **options):
-        calls.append(len(text))
-        return call(self, text, **options)
-
-    call = type(tokenizer).__call__
-    monkeypatch.setattr(type(tokenizer), "__call__", counted)
-    assert tokenize_lines(tokenizer, lines) == expected
-    assert expected[5] == []
-    assert calls == [3, 3, 1]
 
 
 @pytest.mark.parametrize(

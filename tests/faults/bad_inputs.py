@@ -27,7 +27,7 @@ from transformers import GenerationConfig
 
 import hf_capsule_mt
 from hf_capsule_mt import records
-from hf_capsule_mt.ablation.study import read_study
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data.parallel_text import read_parallel_text, write_parallel_text
 from hf_capsule_mt.data.segments import unbroken

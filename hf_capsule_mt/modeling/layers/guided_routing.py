@@ -71,12 +71,12 @@ class GuidedContext(NamedTuple):
 
     Attributes:
         states: o `[B, T, width]`, which the next words are predicted from.
-        capsules: PAST, then FUTURE, `[B, T, J, D]`.
+        capsules: PAST, then FUTURE, `[B, T, J, D]`; None without guided routing.
         assignment: as in [`GuidedRoutingOutput`], that of the last or of every iteration; None unless asked for.
     """
 
     states: Tensor
-    capsules: Tensor
+    capsules: Tensor | None
     assignment: Tensor | None
 
 
