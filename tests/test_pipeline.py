@@ -386,7 +386,7 @@ def test_mistakes_with_documents(translator):
     pytest.importorskip("sentencex")
     for options, message in (
         ({"documents": True}, "src_lang is None; give its code of two letters as documents='en'"),
-        ({"documents": "eng_Latn"}, "'eng_Latn' is not the code of a language, of two letters"),
+        ({"documents": "eng_Latn"}, "documents is 'eng_Latn'; it must be the code of a language, of two letters"),
         (
             {"documents": "en", "return_tensors": True},
             "text in several parts, as documents .* one translation",

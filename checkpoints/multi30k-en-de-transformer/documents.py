@@ -51,7 +51,7 @@ def check_language(language: str) -> None:
     installed.
     """
     if not re.fullmatch("[a-z]{2}", language):
-        raise ValueError(f"{language!r} is not the code of a language, of two letters; give it as documents='en'")
+        raise ValueError(f"documents is {language!r}; it must be the code of a language, of two letters, such as en")
     _segmenter()
 
 

@@ -38,6 +38,7 @@ from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
 
 from .errors import report_user_errors
+from .input import check_input_file
 from .output import check_output_file
 from .parser import CommandParser, at_least
 from .quiet import quiet_transformers
@@ -92,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name in ("output_file", "decoders", "memory_length"):
             if getattr(args, name):
                 raise ValueError(f"--page measures nothing; leave out --{name}")
+        check_input_file("--page, by its template,", args.page.with_name(f"{args.page.name}.jinja"))
         replace_text(args.page, decoders_page(args.page))
         return
     workload = Workload(**{name: getattr(args, name) for name in _WORKLOAD})

@@ -47,7 +47,7 @@ from .errors import report_user_errors
 from .input import check_input_file, files_of_dataset
 from .output import check_distinct, check_output_file
 from .parser import CommandParser, at_least
-from .processes import leave_group_at_exit
+from .processes import leave_group_at_exit, warn_if_alone
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -73,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; shards are dealt out to the processes in turn."""
     args = build_parser().parse_args(argv)
+    warn_if_alone("hf_capsule_mt.cli.distill")
     _check_arguments(args)
     state = decoding.process_state(args.device)
     # The first process writes for all.

@@ -32,7 +32,7 @@ from .errors import report_user_errors
 from .input import check_input_file, check_line_counts
 from .output import check_distinct, check_output_file
 from .parser import CommandParser
-from .processes import leave_group_at_exit
+from .processes import leave_group_at_exit, warn_if_alone
 
 _PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_adequacy)
 
@@ -65,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table of each measurement as soon as it is made; write the record if asked."""
     args = build_parser().parse_args(argv)
+    warn_if_alone("hf_capsule_mt.cli.evaluate")
     _check_arguments(args)
     texts = _read(args)
     if texts is not None:

@@ -23,6 +23,7 @@ from hf_capsule_mt.files import hash_text, replace_text, write_json
 from hf_capsule_mt.records import Environment
 
 from .errors import report_user_errors
+from .input import check_input_file
 from .output import check_output_folder
 from .parser import CommandParser
 
@@ -53,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Make all tasks, then write their files and records and say what they hold."""
     args = build_parser().parse_args(argv)
+    check_input_file("--text_file", args.text_file, pipe=True)
     check_output_folder(args.data_dir, "--data_dir")
     files = {name: args.data_dir / f"{name}.txt" for name in args.tasks}
     for file in files.values():

@@ -21,6 +21,7 @@ from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
 
 from .errors import report_user_errors
+from .input import check_input_file
 from .output import check_distinct, check_output_file
 from .parser import CommandParser, at_least
 from .quiet import quiet_transformers
@@ -48,6 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, print the table and write the record if asked."""
     args = build_parser().parse_args(argv)
+    for option in ("input_file", "reference_file"):
+        if getattr(args, option) is not None:
+            check_input_file(f"--{option}", getattr(args, option), pipe=True)
     check_output_file(args.output_file)
     check_distinct([("--output_file", args.output_file)], [args.input_file, args.reference_file])
     sentences, args.vocab_size = _sentences(args)

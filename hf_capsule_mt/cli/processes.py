@@ -58,13 +58,14 @@ def death_of_another(error: RuntimeError) -> str | None:
     )
 
 
-def warn_if_alone(module: str) -> None:
+def warn_if_alone(module: str, on_cpus: str = "--device cpu") -> None:
     """Warn if `accelerate launch` was asked for several processes and started this one alone.
 
     It does so in silence on CPUs, and with fewer than two GPUs.
 
     Args:
         module: of the command.
+        on_cpus: its option that leaves out accelerators.
     """
     # By its own variable the launcher is known; a launcher of several processes tells each how many they are.
     if "ACCELERATE_MIXED_PRECISION" not in os.environ or "WORLD_SIZE" in os.environ:
@@ -74,7 +75,7 @@ def warn_if_alone(module: str) -> None:
         logger.warning(
             f"accelerate launch was asked for {asked[1]} processes and started one, as it does on CPUs and with fewer "
             f"than two GPUs. On CPUs, {asked[1]} are started by: torchrun --nproc_per_node {asked[1]} -m {module} "
-            "--use_cpu ..."
+            f"{on_cpus} ..."
         )
 
 

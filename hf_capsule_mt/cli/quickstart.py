@@ -11,13 +11,14 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.quickstart.corpus import write_corpus
 
 from . import evaluate, train, train_tokenizer, translate
 from .errors import report_user_errors
 from .output import check_output_folder
-from .parser import CommandParser
+from .parser import CommandParser, at_least
 
 VOCABULARY = 1500
 SHOWN = 8
@@ -29,8 +30,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"
     )
-    parser.add_argument("--method", default="em-routing", help="system to train (default: %(default)s)")
-    parser.add_argument("--max_steps", type=int, default=500, help="updates (default: %(default)s)")
+    parser.add_argument(
+        "--method",
+        choices=METHODS,
+        default="em-routing",
+        metavar="METHOD",
+        help="system to train (default: %(default)s)",
+    )
+    parser.add_argument("--max_steps", type=at_least(1), default=500, help="updates (default: %(default)s)")
     return parser
 
 

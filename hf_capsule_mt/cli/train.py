@@ -37,6 +37,7 @@ from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.training.hyperparameters import check_is_added
 from hf_capsule_mt.training.lora import check_peft, check_same_adapter, merge_adapter, with_adapter
 from hf_capsule_mt.training.resuming import check_same_model, check_same_tokenizer, find_checkpoint
 from hf_capsule_mt.training.run_identity import check_no_other_run, settings_of
@@ -70,7 +71,7 @@ def build_parser() -> HfArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
-    warn_if_alone("hf_capsule_mt.cli.train")
+    warn_if_alone("hf_capsule_mt.cli.train", "--use_cpu")
     args.check_with(data_args)
     _check_lora(model_args, args)
     check_output_folder(Path(args.output_dir))
@@ -114,6 +115,8 @@ def _prepare(
         check_same_tokenizer(args.resume_from_checkpoint, words_hash(tokenizer))
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
+    if args.added_learning_rate is not None:
+        check_is_added(model, args.added_learning_rate)
     if model_args.lora_rank is not None:
         model = with_adapter(model, model_args)
     if args.resume_from_checkpoint is not None:

@@ -35,10 +35,13 @@ def check_added_rate(trainer: Trainer, has_optimizer: bool) -> None:
     by = "DeepSpeed" if trainer.is_deepspeed_enabled else "the caller" if has_optimizer else None
     if by is not None:
         raise ValueError(f"{_ADDED} is {trainer.args.added_learning_rate}, but {by} makes the optimizer; leave it out")
-    if not added_weights(trainer.model):
-        raise ValueError(
-            f"{_ADDED} is {trainer.args.added_learning_rate}, but nothing is added to a plain model; leave it out"
-        )
+    check_is_added(trainer.model, trainer.args.added_learning_rate)
+
+
+def check_is_added(model: PreTrainedModel, rate: float) -> None:
+    """Raise a ValueError if nothing is added to a model that could have a rate of its own."""
+    if not added_weights(model):
+        raise ValueError(f"{_ADDED} is {rate}, but nothing is added to a plain model; leave it out")
 
 
 def set_added_rate(optimizer: Optimizer, model: PreTrainedModel, rate: float) -> None:

@@ -59,7 +59,7 @@ def test_some_of_the_tasks(text, tmp_path):
         (["--num_words", "1"], "num_words is 1; it must be at least 2"),
         (["--num_test", "0"], "num_test is 0; it must be at least 1"),
         (["--num_train", "6000"], "sentence_length: the text gives"),
-        (["--text_file", "absent.en"], "absent.en"),
+        (["--text_file", "absent.en"], "--text_file names absent.en, which is not a file"),
     ],
 )
 def test_mistakes_leave_no_file(text, tmp_path, capsys, options, message):

@@ -83,6 +83,7 @@ def test_mistakes_of_growth(options, message, capsys):
         (["--num_sentences", "-2"], "argument --num_sentences: -2 is too small"),
         (["--output_file", "in"], "--output_file names in, which is another file of this command, and would be lost"),
         (["--input_file", "blank"], "blank holds no sentence"),
+        (["--reference_file", "absent"], "--reference_file names absent, which is not a file"),
     ],
 )
 def test_mistakes_of_latency(files, tmp_path, monkeypatch, capsys, options, message):

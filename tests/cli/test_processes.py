@@ -38,7 +38,7 @@ def test_one_process_instead_of_several_is_told(command, environment, warned, mo
     for name, value in {"ACCELERATE_MIXED_PRECISION": "no", **environment}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(processes.psutil, "Process", lambda: Parent(command))
-    processes.warn_if_alone("hf_capsule_mt.cli.train")
+    processes.warn_if_alone("hf_capsule_mt.cli.train", "--use_cpu")
     line = "torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.train --use_cpu"
     assert [line in record.getMessage() for record in caplog.records] == [True] * warned
 
@@ -46,7 +46,7 @@ def test_one_process_instead_of_several_is_told(command, environment, warned, mo
 def test_no_launcher_no_warning(monkeypatch, caplog):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     monkeypatch.setattr(processes.psutil, "Process", lambda: Parent("make --num_processes 2"))
-    processes.warn_if_alone("hf_capsule_mt.cli.train")
+    processes.warn_if_alone("hf_capsule_mt.cli.train", "--use_cpu")
     assert not caplog.records
 
 

@@ -394,7 +394,7 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         ({"--report": tmp_path / "model" / ".." / "out.de"}, "/out.de, which is another file of this command"),
         ({"--window": 0}, "argument --window: 0 is too small"),
         ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
-        ({"--documents": "eng"}, "'eng' is not the code of a language, of two letters"),
+        ({"--documents": "eng"}, "documents is 'eng'; it must be the code of a language, of two letters"),
         ({"--num_beams": 0}, "argument --num_beams: 0 is too small"),
         ({"--length_penalty": "nan"}, "argument --length_penalty: nan is not from -10 to 10"),
         ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
@@ -406,7 +406,9 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
         assert exit_.value.code == 2
-        assert message in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert message in error
+        assert error[error.index("error: ") :].count("\n") == 1
     assert not list(tmp_path.glob("out.de*"))
 
 
