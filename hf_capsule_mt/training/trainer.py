@@ -1,6 +1,5 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
-import sys
 from collections.abc import Callable, Mapping, Sized
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 from accelerate.data_loader import DataLoaderShard
 from huggingface_hub import HfApi
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
@@ -23,13 +22,9 @@ from transformers.trainer_utils import EvalLoopOutput, IntervalStrategy, TrainOu
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.data.bpe_dropout import EpochIndexSampler, ResegmentedPairs
-from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
 from hf_capsule_mt.data.tokenizer import check_padding_side, words_hash
 from hf_capsule_mt.files import locked
-from hf_capsule_mt.modeling.ops.products import multiplies_bfloat16
 from hf_capsule_mt.saving import begin_saving, explained_saving
 from hf_capsule_mt.trainer_state import read_trainer_state
 
@@ -37,20 +32,19 @@ from .arguments import TranslationTrainingArguments
 from .callbacks import CardCallback, SaveByTheClock, ShareOfRun, SourceCallback
 from .divergence import DivergenceCheck, check_weights
 from .hyperparameters import (
-    WITHOUT_WARMUP,
     check_added_rate,
     check_hyperparameters,
     needs_best,
     own_hyperparameters,
     set_added_rate,
 )
+from .loaders import loader_options, set_epoch, token_budget_loader
 from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
 from .resuming import (
     LAST,
     batches_of,
-    check_dealt_evenly,
     check_not_streamed,
     check_same_batches,
     check_same_tokenizer,
@@ -62,6 +56,7 @@ from .resuming import (
 from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
 from .run_recorder import RunRecorder
 from .sharding import embeddings_in_one_group
+from .warn import warn_of_half_precision, warn_of_slow_products, warn_of_warmup
 from .weight_average import WeightAverage
 
 logger = logging.get_logger(__name__)
@@ -76,15 +71,6 @@ def _has_unread_weights(model: nn.Module) -> bool:
     config = getattr(model, "config", None)
     unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
     return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
-
-
-def _set_epoch(loader: DataLoader, epoch: int) -> None:
-    """Tell the epoch to the sampler of a loader, through the wrappers that hide it when there are several processes."""
-    batches = loader.batch_sampler
-    while hasattr(batches, "batch_sampler"):
-        batches = batches.batch_sampler
-    if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
-        batches.sampler.set_epoch(epoch)
 
 
 def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
@@ -112,6 +98,11 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     Its training data set is any `datasets.Dataset` with columns `input_ids` and `labels`, a list of such rows, or what
     `load_data` makes of a corpus. The model card is made by `recorder`; without one it is the Trainer's own.
+
+    Raises:
+        TypeError: if `args` are not those of this package.
+        ValueError: if the tokenizer pads on the left, the process has several GPUs, or the model cannot be trained as
+            `args` say.
     """
 
     def __init__(
@@ -139,7 +130,29 @@ class TranslationTrainer(Seq2SeqTrainer):
             kwargs["compute_metrics"] = bleu_metric(tokenizer)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         self._leave_to_generation_config()
-        self._warn_of_half_precision()
+        self._check_model()
+        # Processes would wait for those gradients.
+        if _has_unread_weights(self.model):
+            self.args.ddp_find_unused_parameters = True
+        self.recorder = recorder
+        self.identity = RunIdentity()
+        self.identity.settings = settings_of([self.args])
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            self.identity.tokenizer = words_hash(tokenizer)
+        self._has_folder = False
+        self._divergence = DivergenceCheck()
+        self._resumed_from = self._stream_state = None
+        self._best_is_of_another_metric = False
+        self._looked_at: int | None = None
+        self._save_is_due = False
+        self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
+        self._add_callbacks()
+
+    def _check_model(self) -> None:
+        """Check that the model, and how it is spread over devices, can be trained as the arguments say."""
+        # DeepSpeed keeps weights in 32 bits too.
+        if not self.is_deepspeed_enabled:
+            warn_of_half_precision(self.model)
         if self.args.added_learning_rate is not None:
             check_added_rate(self, has_optimizer=self.optimizer is not None)
         self._set_signature_columns_if_needed()
@@ -153,32 +166,23 @@ class TranslationTrainer(Seq2SeqTrainer):
                 f"this process has {self.args.n_gpu} GPUs; start one process for each by accelerate launch, or show it "
                 "one with CUDA_VISIBLE_DEVICES=0"
             )
-        # Processes would wait for those gradients.
-        if _has_unread_weights(self.model):
-            self.args.ddp_find_unused_parameters = True
-        self.recorder = recorder
-        self.identity = RunIdentity()
-        self.identity.settings = settings_of([self.args])
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            self.identity.tokenizer = words_hash(tokenizer)
-        self._has_folder = False
-        self._divergence = DivergenceCheck()
+        if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise ValueError(
+                f"ema_decay is {self.args.ema_decay}, but under FSDP or DeepSpeed a process has a part of the "
+                "weights; leave it out, and average checkpoints afterwards with hf-capsule-mt average_checkpoints"
+            )
+
+    def _add_callbacks(self) -> None:
         self.add_callback(self.identity)
-        self._resumed_from = self._stream_state = None
-        self._best_is_of_another_metric = False
-        self._looked_at: int | None = None
-        self._save_is_due = False
         log_loss_terms(self)
         self._progress = show_progress(self)
-        if isinstance(train_dataset, TokenBudgetStream):
+        if isinstance(self.train_dataset, TokenBudgetStream):
             self.add_callback(ShareOfRun())
         self.add_callback(SourceCallback())
         self.add_callback(CardCallback(self.create_model_card))
         if self.args.save_minutes is not None:
             self.add_callback(SaveByTheClock(self.args.save_minutes))
-        self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
         if self._average is not None:
-            self._check_whole_weights()
             # Before what saves and evaluates.
             self.callback_handler.callbacks.insert(0, self._average)
         if self.args.early_stopping_patience is not None:
@@ -193,13 +197,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             is_default = getattr(self.args, option) == getattr(TranslationTrainingArguments, option)
             if is_default and getattr(self.model.generation_config, name) is not None:
                 setattr(self.args, option, None)
-
-    def _check_whole_weights(self) -> None:
-        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-            raise ValueError(
-                f"ema_decay is {self.args.ema_decay}, but under FSDP or DeepSpeed a process has a part of the "
-                "weights; leave it out, and average checkpoints afterwards with hf-capsule-mt average_checkpoints"
-            )
 
     def _averaged(self) -> AbstractContextManager:
         """Let the model have averaged weights, if the run averages."""
@@ -220,16 +217,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = self._go_on_from(resume_from_checkpoint)
             self._take_folder(checkpoint)
-            self._warn_of_slow_products()
+            if self.args.should_log:
+                warn_of_slow_products(self.accelerator.mixed_precision, self.args.device)
             return super().train(checkpoint, **kwargs)
-
-    def _warn_of_slow_products(self) -> None:
-        slow = self.accelerator.mixed_precision == "bf16" and not multiplies_bfloat16(self.args.device)
-        if slow and self.args.should_log:
-            logger.warning(
-                "mixed precision is bf16, and this CPU has no fast products in bfloat16: an update takes several times "
-                "as long as in float32; leave out --bf16, or --mixed_precision of accelerate launch"
-            )
 
     def _go_on_from(self, resume_from_checkpoint: str | bool | None) -> str | None:
         """Return the checkpoint, after the checks of it, whose run this will be."""
@@ -304,16 +294,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.remove_callback(RunIdentity)
             self.add_callback(self.identity)
 
-    def _warn_of_half_precision(self) -> None:
-        """Warn of weights in 16 bits, if no DeepSpeed keeps them in 32 too: most updates are too small for them."""
-        found = {each.dtype for each in self.model.parameters() if each.requires_grad and each.itemsize == 2}
-        if found and not self.is_deepspeed_enabled:
-            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in found)
-            logger.warning(
-                f"the weights are in {names}, in which most updates are lost or far off; load the model with "
-                "dtype=torch.float32, and give bf16=True or fp16=True to compute in 16 bits"
-            )
-
     def _set_patience(self, state: Mapping[str, Any]) -> None:
         """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
         saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
@@ -343,7 +323,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.control.should_training_stop = True
         else:
             # Before a resumed run skips what it has trained on: the Trainer does it behind that.
-            _set_epoch(kwargs["train_dataloader"], kwargs["epoch"])
+            set_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
@@ -432,13 +412,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             return self._stream_loader()
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
-        rows, sampler = self._rows_and_batches()
+        pairs = self.train_dataset
+        if isinstance(getattr(pairs, "column_names", None), list):
+            pairs = self._remove_unused_columns(pairs, description="training")
         collate = self._get_collator_with_removed_columns(self.data_collator, description="training")
-        # From PyTorch's own, a loader draws a number when it starts workers: in a resumed run at other times.
-        generator = torch.Generator()
-        loader = DataLoader(
-            rows, batch_sampler=sampler, collate_fn=collate, generator=generator, **self._loader_options()
-        )
+        dealt = self.identity.batches.get("dealt_to", self.args.world_size)
+        loader = token_budget_loader(pairs, collate, self.args, dealt)
         # accelerate cannot even out batches of varying size, and need not: the sampler gives each process as many.
         # Evaluation needs even batches: every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
@@ -486,41 +465,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         finally:
             self.args.save_total_limit = limit
 
-    def _rows_and_batches(self) -> tuple[Dataset, TokenBudgetBatchSampler]:
-        """Return the training pairs, and what fills batches with them."""
-        pairs, max_tokens = self.train_dataset, self.args.max_tokens_per_batch
-        dealt = self.identity.batches.get("dealt_to", self.args.world_size)
-        options = {"num_replicas": dealt, "seed": self.args.seed_of_data}
-        if isinstance(pairs, ResegmentedPairs):
-            rows = pairs.rows(max_tokens)
-            sampler = EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
-        else:
-            if isinstance(getattr(pairs, "column_names", None), list):
-                pairs = self._remove_unused_columns(pairs, description="training")
-            if not isinstance(pairs, Sized):
-                raise TypeError(
-                    f"train_dataset is a {type(pairs).__name__} of unknown length, which cannot be batched by tokens; "
-                    "stream files with load_data, or set max_tokens_per_batch=0"
-                )
-            rows, sampler = pairs, TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
-        check_dealt_evenly(len(sampler), dealt, self.args.world_size)
-        return rows, sampler
-
-    def _loader_options(self) -> dict[str, Any]:
-        return {
-            "num_workers": self.args.dataloader_num_workers,
-            # Others need a copy of all that they use; which Linux has by itself depends on the version of Python.
-            "multiprocessing_context": "fork" if self.args.dataloader_num_workers and sys.platform == "linux" else None,
-            "prefetch_factor": self.args.dataloader_prefetch_factor,
-            "pin_memory": self.args.dataloader_pin_memory,
-            "persistent_workers": self.args.dataloader_persistent_workers,
-        }
-
     def _stream_loader(self) -> DataLoaderShard:
         before = None if self.args.ignore_data_skip else self._resumed_from
         self.train_dataset.load_state(before and read_stream_state(before, self.args.process_index))
         device = self.args.device if self.accelerator.device_placement else None
-        return stream_loader(self.train_dataset, self.data_collator, device, **self._loader_options())
+        return stream_loader(self.train_dataset, self.data_collator, device, **loader_options(self.args))
 
     def _save_rng_state(self, output_dir: str) -> None:
         # Here every process writes a file of its own.
@@ -589,17 +538,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Return the learning rate schedule; warn if it has no warm-up, or the run ends before that does."""
-        warmup_steps = self.args.get_warmup_steps(num_training_steps)
-        schedule = self.args.lr_scheduler_type
-        if warmup_steps > 0 and schedule in WITHOUT_WARMUP and self.args.should_log:
-            logger.warning(
-                f"warmup_steps is {warmup_steps}, but lr_scheduler_type {schedule.value} has no warm-up: the learning "
-                f"rate is {self.args.learning_rate} from the first update on; set warmup_steps to 0, or choose "
-                "constant_with_warmup or inverse_sqrt"
-            )
-        elif warmup_steps >= num_training_steps and self.args.should_log:
-            logger.warning(
-                f"warmup_steps is {warmup_steps}, but the run has {num_training_steps} updates: it ends before the "
-                f"learning rate reaches {self.args.learning_rate}; lower warmup_steps for a run this short"
-            )
+        if self.args.should_log:
+            warn_of_warmup(self.args, num_training_steps)
         return super().create_scheduler(num_training_steps, optimizer)

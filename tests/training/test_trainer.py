@@ -34,8 +34,7 @@ from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.records import ValidationCounts
-from hf_capsule_mt.training import callbacks
-from hf_capsule_mt.training import trainer as trainer_module
+from hf_capsule_mt.training import callbacks, warn
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
@@ -484,7 +483,7 @@ def test_what_an_optimizer_averages_is_saved(pairs, tmp_path):
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_cpu_that_is_slow_in_bfloat16(pairs, tmp_path, monkeypatch, caplog, fast, bf16):
-    monkeypatch.setattr(trainer_module, "multiplies_bfloat16", lambda device: fast)
+    monkeypatch.setattr(warn, "multiplies_bfloat16", lambda device: fast)
     make_trainer(pairs, tmp_path, bf16=bf16).train()
     assert ("no fast products in bfloat16" in caplog.text) == (bf16 and not fast)
 
