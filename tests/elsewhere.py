@@ -39,7 +39,6 @@ def run_elsewhere(code, tmp_path, environment=None, **names):
         cwd=tmp_path,
         env=environment,
         stdin=subprocess.DEVNULL,
-        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr[-4000:]

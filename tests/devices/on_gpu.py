@@ -20,6 +20,7 @@ from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.cli import analyze, train, translate
 from hf_capsule_mt.decoding import generate, search
+from hf_capsule_mt.modeling.ops import additive_scores, em_routing
 
 HAS_CUDA = torch.cuda.is_available()
 if HAS_CUDA:
@@ -132,6 +133,16 @@ def test_an_update(name, device):
         assert loss == pytest.approx(expected, rel=3e-2)
         assert gradients.keys() == of_cpu.keys()
         assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
+def test_an_update_in_pieces(device, monkeypatch):
+    """Of layers' votes and of additive scores; these models are far smaller than a piece."""
+    for module in (em_routing, additive_scores):
+        monkeypatch.setattr(module, "_ACCELERATOR_CHUNK", 64)
+    expected, of_cpu = _update("marian-everything", torch.device("cpu"), torch.float32)
+    loss, gradients = _update("marian-everything", device, torch.float32)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    torch.testing.assert_close(gradients, of_cpu, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("num_beams", _in_short([1, 4], [4]))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from aggregated_models import aggregated, random_tokens, source_batch, training_batch
-from families import every_kind, translator
+from families import RECURRENT, every_kind, names, translator
 from recurrent_models import recurrent
 from tiny_marian import tiny_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
@@ -183,3 +183,18 @@ def test_accumulation_changes_nothing(kind, tmp_path):
     for name, parameter in trained[0].items():
         torch.testing.assert_close(parameter, trained[1][name], msg=name)
         assert not torch.equal(parameter, before.get_parameter(name)), name
+
+
+# Of Marian's family those that have any but Marian's own, which are no modules.
+@pytest.mark.parametrize("name", [*names("recurrent", RECURRENT), "marian-guided_classifier", "marian-everything"])
+def test_every_dropout_acts(name):
+    """With the probability of the configuration."""
+    model = translator(name, dropout=0.5).train()
+    dropouts = {place for place, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    acted = set()
+    for place in dropouts:
+        module = model.get_submodule(place)
+        assert module.p == 0.5, place
+        module.register_forward_hook(lambda *_, place=place: acted.add(place))
+    model(**training_batch())
+    assert acted == dropouts != set()

@@ -68,7 +68,7 @@ def run_elsewhere(folder, runs, *launch):
     (folder / "runs.json").write_text(json.dumps(runs))
     words = [sys.executable, "-m", *launch, str(SEVERAL_RUNS), str(folder / "runs.json")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(folder / "cache")}
-    subprocess.run(words, env=environment, check=True, timeout=600)
+    subprocess.run(words, env=environment, check=True)
 
 
 def options_of(folder, name, dropout, **options):

@@ -164,6 +164,20 @@ def test_half_precision_routes_in_float32(kind, dtype):
     torch.testing.assert_close(outputs.capsules, exact.capsules[:, :, : outputs.capsules.shape[2]].to(dtype))
 
 
+@every_kind
+def test_autocast_does_not_lower_the_precision_of_routing(kind):
+    _, votes, routing = (each.float() if isinstance(each, torch.nn.Module) else each for each in make(kind))
+    states, sources, mask = inputs((2, 3, 5))
+    states = states.detach().float()
+    made = [tensor.detach() for tensor in votes(sources.detach().float(), mask)]
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, queries = routing(states, *made, mask, True), routing.queries(states)
+    exact = routing._route(*made, queries.float(), mask, False)
+    torch.testing.assert_close(outputs.assignment.float(), exact.assignment, rtol=2**-8, atol=1e-6)
+    capsules = exact.capsules[:, :, : outputs.capsules.shape[2]]
+    torch.testing.assert_close(outputs.capsules.float(), capsules, rtol=2**-8, atol=1e-6)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 40, 1000])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (3, 4, 5, 2, 1), (2, 3, 1, 5, 3)])
 def test_additive_scores(shape, chunk, monkeypatch):

@@ -18,6 +18,8 @@ from recurrent_models import (
 from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
 from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt.modeling.cache_name import CACHE
@@ -313,6 +315,30 @@ def test_inputs_embeds(kind):
     decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
     for options in ({}, {"decoder_inputs_embeds": embed(decoder_ids)}):
         torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
+
+
+class Shapes(TorchDispatchMode):
+    """Takes down the shapes of all tensors that are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        outputs = function(*args, **(kwargs or {}))
+        self.seen |= {each.shape for each in tree_leaves(outputs) if isinstance(each, torch.Tensor)}
+        return outputs
+
+
+@pytest.mark.parametrize("kind", CAPSNMT_KINDS)
+def test_no_work_grows_with_source_times_target(kind):
+    """Wang et al. 2019: linear time, in the backward pass too."""
+    source, target = 37, 53
+    batch = {"input_ids": torch.full((2, source), 5), "labels": torch.full((2, target), 7)}
+    with Shapes() as shapes:
+        recurrent(kind).train()(**batch).loss.backward()
+    assert {size for shape in shapes.seen for size in shape} >= {source, target}
+    assert not [shape for shape in shapes.seen if {source, target} <= {*shape} or source * target in shape]
 
 
 @each_family

@@ -28,8 +28,14 @@ print((held() - before) // 1024)
 """
 
 
-def test_the_limit_is_set_before_the_first_product():
-    assert {"ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"} <= set(os.environ)
+@pytest.mark.parametrize("given", [None, "7"])
+def test_the_number_of_programs_is_limited(given):
+    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {} if given is None else dict.fromkeys(names, given)
+    code = f"import os, hf_capsule_mt.modeling.ops.products\nprint(*(os.environ[name] for name in {names}))"
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [given or "128"] * 2
 
 
 @pytest.mark.exhaustive
