@@ -16,7 +16,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from write_all import CORPUS
 
 import hf_capsule_mt  # noqa: F401
-from hf_capsule_mt.ablation.study import Row, Study, read_study
+from hf_capsule_mt.ablation.study import Row, Study
+from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.cli.evaluate import main as evaluate
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.cli.write_model_card import main as write_model_card
