@@ -31,6 +31,7 @@ from .modeling.checkpoint_files import (
     explained_weights,
     first_names,
     misfit,
+    one_line,
 )
 from .modeling.finite_weights import check_finite
 from .trainer_state import missing_state, read_trainer_state, step_of
@@ -181,9 +182,9 @@ def load_config(name: str | Path, revision: str = "main") -> PreTrainedConfig:
         with _explained(f"{name}: {CONFIG}"):
             return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except OSError as error:
-        raise OSError(f"{name} is no folder here, and the Hub does not give it: {_line(error)}") from error
+        raise OSError(f"{name} is no folder here, and the Hub does not give it: {one_line(error)}") from error
     except ValueError as error:
-        reason = _line(error).removeprefix(f"{name}: ")
+        reason = one_line(error).removeprefix(f"{name}: ")
         raise ValueError(f"{name}: {CONFIG} cannot be used: {reason:.800}") from error
 
 
@@ -208,11 +209,11 @@ def load_tokenizer(name: str | Path, revision: str = "main", *, option: str | No
             return tokenizer
     except (OSError, ValueError) as error:
         if Path(name).is_dir():
-            raise ValueError(f"the tokenizer in {name} cannot be loaded: {_line(error):.500}") from error
+            raise ValueError(f"the tokenizer in {name} cannot be loaded: {one_line(error):.500}") from error
         which = f"{str(name)!r} is" if option is None else f"{option} is {str(name)!r}, which is"
         raise ValueError(
             f"{which} neither a folder with a tokenizer (hf-capsule-mt train_tokenizer makes one) nor the name of one "
-            f"on the Hub: {_line(error)}"
+            f"on the Hub: {one_line(error)}"
         ) from error
 
 
@@ -260,7 +261,7 @@ def load_weights(
     except ValueError as error:
         if fields or str(name) in str(error):
             raise
-        raise ValueError(f"{name} cannot be loaded: {_line(error)}") from error
+        raise ValueError(f"{name} cannot be loaded: {one_line(error)}") from error
     strange = set(report["missing_keys"])
     # A checkpoint of another package may have unused tensors, such as the head of another task.
     if isinstance(model.config, PortableConfig):
@@ -271,10 +272,6 @@ def load_weights(
     if model.can_generate():
         check_settings_of(name, model, for_commands=True)
     return model
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 @contextmanager

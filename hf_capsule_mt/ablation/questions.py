@@ -91,7 +91,7 @@ def judge_row(study: Study, question: Question, name: str, comparisons: Sequence
 def _measured(other: str, comparisons: Sequence[RowComparison]) -> str:
     """Tell the differences from a row on every test set, with their intervals."""
     found = [one for one in comparisons if one.against == other]
-    differences = " and ".join(f"{one.difference:+.2f} ({interval(one)})" for one in found)
+    differences = " and ".join(_with_interval(one) for one in found)
     return f"{differences} against `{other}`{in_brackets(what for one in found for what in one.unlike)}"
 
 
@@ -123,4 +123,8 @@ def difference_cell(comparison: RowComparison) -> str:
     """Return a difference, its interval and p as text."""
     p_value = comparison.found.p_value
     shown = f"p {p_value:.3f}" if p_value >= 0.001 else "p < 0.001"
-    return f"{comparison.difference:+.2f} ({interval(comparison)}), {shown}"
+    return f"{_with_interval(comparison)}, {shown}"
+
+
+def _with_interval(comparison: RowComparison) -> str:
+    return f"{comparison.difference:+.2f} ({interval(comparison)})"

@@ -34,7 +34,7 @@ def conversion(checkpoint: object, revision: str | None = None, model: str = "Ma
 
 def damaged_weights(checkpoint: object, error: Exception) -> str:
     """Return what to say of weights that safetensors cannot read."""
-    reason = " ".join(str(error).split())[:300]
+    reason = one_line(error)[:300]
     return f"the weights in {checkpoint} are damaged: {reason}; copy or download them again, or name another checkpoint"
 
 
@@ -51,7 +51,7 @@ def explained_weights(checkpoint: object, fields: Mapping[str, Any] = MappingPro
         raise OSError(damaged_weights(checkpoint, error)) from error
     # Transformers raises it for weights of another shape.
     except RuntimeError as error:
-        raise OSError(misfit(checkpoint, fields, " ".join(str(error).split())[:800])) from error
+        raise OSError(misfit(checkpoint, fields, one_line(error)[:800])) from error
 
 
 def misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
@@ -62,6 +62,11 @@ def misfit(checkpoint: object, fields: Mapping[str, Any], reason: str) -> str:
         f"the weights in {checkpoint} do not fit its configuration{changed}: {reason} {remedy}, or name another "
         "checkpoint"
     )
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of an error in one line."""
+    return " ".join(str(error).split())
 
 
 def first_names(names: Sequence[str], most: int = 8) -> str:

@@ -5,6 +5,8 @@ from transformers import Seq2SeqTrainer, TrainingArguments, get_scheduler
 from transformers.integrations import get_available_reporting_integrations
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
+from hf_capsule_mt.modeling.checkpoint_files import one_line
+
 # It is not told whether this one is there.
 _UNKNOWN = {"flyte"}
 
@@ -19,7 +21,7 @@ def check_available(args: TrainingArguments) -> None:
     try:
         Seq2SeqTrainer.get_optimizer_cls_and_kwargs(args)
     except ImportError as error:
-        raise ValueError(f"optim is {args.optim.value!r}: {_line(error)}") from error
+        raise ValueError(f"optim is {args.optim.value!r}: {one_line(error)}") from error
     except ValueError:
         # Some are made with the model.
         pass
@@ -44,9 +46,5 @@ def _check_schedule(args: TrainingArguments) -> None:
         get_scheduler(schedule, optimizer, **steps, scheduler_specific_kwargs=dict(options or {}))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"lr_scheduler_type is {schedule.value!r} and lr_scheduler_kwargs {options!r:.200}: {_line(error)}"
+            f"lr_scheduler_type is {schedule.value!r} and lr_scheduler_kwargs {options!r:.200}: {one_line(error)}"
         ) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
