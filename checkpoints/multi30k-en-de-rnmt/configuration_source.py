@@ -58,6 +58,7 @@ FILES = (
     "modeling_ops_two_passes.py",
     "modeling_outputs.py",
     "modeling_portable_model.py",
+    "modeling_recorded_layers.py",
     "modeling_recurrent_seq2seq.py",
     "modeling_rnmt.py",
     "modeling_translation_head.py",
@@ -123,6 +124,7 @@ def _never_called() -> None:
     from .modeling_ops_two_passes import __doc__ as _
     from .modeling_outputs import __doc__ as _
     from .modeling_portable_model import __doc__ as _
+    from .modeling_recorded_layers import __doc__ as _
     from .modeling_recurrent_seq2seq import __doc__ as _
     from .modeling_rnmt import __doc__ as _
     from .modeling_translation_head import __doc__ as _

@@ -37,6 +37,7 @@ from .modeling_outputs import (
     RoutedSeq2SeqModelOutput,
     check_output_routing,
 )
+from .modeling_recorded_layers import decoder_layers
 from .modeling_recurrent_seq2seq import (
     OF_THE_DECODER,
     RecurrentEmbeddings,
@@ -122,7 +123,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
     """
 
     _can_record_outputs = {  # noqa: RUF012
-        "hidden_states": ConditionalGRU,
+        "hidden_states": decoder_layers(ConditionalGRU),
         "cross_attentions": OutputRecorder(ConditionalGRU, index=2),
     }
 

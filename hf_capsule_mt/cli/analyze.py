@@ -150,8 +150,7 @@ def _check_config(args: argparse.Namespace) -> None:
                 f"--{name} is for PAST and FUTURE, of which --model {args.model} has none; leave it out, or name a "
                 "model with guided routing"
             )
-    # RNMT has no such field: its decoder has cross attention in one layer.
-    layers = getattr(config, "decoder_layers", 1)
+    layers = config.decoder_layers
     if args.alignment_layer is not None and not 0 <= args.alignment_layer < layers:
         raise ValueError(f"--alignment_layer is {args.alignment_layer}; the decoder has layers 0 to {layers - 1}")
 

@@ -71,6 +71,11 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
 
     sentence_aggregation: str | None = None
 
+    @property
+    def decoder_layers(self) -> int:
+        """The layers of the decoder: always one."""
+        return 1
+
     def check_fields(self) -> None:
         """Check the fields, as [`PortableConfig.check_fields`] does."""
         self._validate_guided_routing()

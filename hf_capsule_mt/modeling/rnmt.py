@@ -36,6 +36,7 @@ from .outputs import (
     RoutedSeq2SeqModelOutput,
     check_output_routing,
 )
+from .recorded_layers import decoder_layers
 from .recurrent_seq2seq import (
     OF_THE_DECODER,
     RecurrentEmbeddings,
@@ -121,7 +122,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
     """
 
     _can_record_outputs = {  # noqa: RUF012
-        "hidden_states": ConditionalGRU,
+        "hidden_states": decoder_layers(ConditionalGRU),
         "cross_attentions": OutputRecorder(ConditionalGRU, index=2),
     }
 

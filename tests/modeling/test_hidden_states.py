@@ -13,11 +13,13 @@ from transformers.utils.output_capturing import OutputRecorder
     "num_hidden_layers_key" not in {field.name for field in fields(OutputRecorder)},
     reason="before Transformers 5.24 all hidden states are returned",
 )
-@pytest.mark.parametrize("name", ["marian-none", "marian-em_routing_joint", "recurrent-capsule"])
+@pytest.mark.parametrize("name", ["marian-none", "marian-em_routing_joint", "recurrent-capsule", "recurrent-rnmt"])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_from_behind(name, layers):
-    model = translator(name, decoder_layers=layers)
-    assert model.config.encoder_layers != layers
+    # RNMT's decoder has one layer.
+    layers = {"encoder_layers": layers + 1} if name == "recurrent-rnmt" else {"decoder_layers": layers}
+    model = translator(name, **layers)
+    assert model.config.encoder_layers != model.config.decoder_layers
     with torch.no_grad():
         every = model(**training_batch(), output_hidden_states=True)
         some = model(**training_batch(), output_hidden_states=[0, -1])
