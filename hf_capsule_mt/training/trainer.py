@@ -131,9 +131,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         self._leave_to_generation_config()
         self._check_model()
-        # Processes would wait for those gradients.
+        # Processes would wait for those gradients. The argument alone has been read.
         if _has_unread_weights(self.model):
             self.args.ddp_find_unused_parameters = True
+            self.accelerator.ddp_handler.find_unused_parameters = True
         self.recorder = recorder
         self.identity = RunIdentity()
         self.identity.settings = settings_of([self.args])
@@ -346,7 +347,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _determine_best_metric(self, metrics: dict[str, float], *args: Any, **kwargs: Any) -> bool:
         # Unless another is named it is BLEU, which evaluation with metrics of the caller's need not have.
-        name = f"eval_{self.args.metric_for_best_model.removeprefix('eval_')}"
+        name = f"eval_{self.args.metric_for_best_model}"
         if name not in metrics and not needs_best(self.args):
             return False
         is_best = super()._determine_best_metric(metrics, *args, **kwargs)

@@ -32,6 +32,8 @@ PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6, **SGD}
 # With SGD there is no state, and torch loads none to spread.
 SPREAD = {"method": "rnmt-gdr", "max_tokens_per_batch": 60, **ADAM}
 TWICE = {"gradient_accumulation_steps": 2}
+# The first of two iterations alone reads some weights.
+ONE_ITERATION = "guided_routing_iterations=1"
 SAVING = {"save_strategy": "steps", "save_steps": 6}
 
 
@@ -57,6 +59,7 @@ def folder(tmp_path_factory):
         runs.append(({}, options_of(folder, name, dropout, **SAVING, **options)))
         checkpoint = folder / name / "checkpoint-6"
         runs.append(({}, options_of(folder, f"{name}_resumed", dropout, resume_from_checkpoint=checkpoint, **options)))
+    runs.append(({}, options_of(folder, "unread", 0, ONE_ITERATION, **TOKENS)))
     runs.append((fsdp_environment(), options_of(folder, "spread", 0, **SAVING, **SPREAD)))
     launch = ["accelerate.commands.launch", "--config_file", str(CONFIGURATIONS / "cpu.yaml")]
     run_elsewhere(folder, runs, *launch, "--main_process_port", "0")
@@ -71,9 +74,9 @@ def run_elsewhere(folder, runs, *launch):
     subprocess.run(words, env=environment, check=True)
 
 
-def options_of(folder, name, dropout, **options):
+def options_of(folder, name, dropout, *config_overrides, **options):
     options = {"max_steps": 8, "validation_file": files(folder, "validation"), **options}
-    return arguments(folder, folder / name, f"dropout={dropout}", **options)
+    return arguments(folder, folder / name, f"dropout={dropout}", *config_overrides, **options)
 
 
 def results(folder):
@@ -86,15 +89,16 @@ def results(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "twice_the_batch", "num_losses"),
+    ("name", "overrides", "twice_the_batch", "num_losses"),
     [
-        ("tokens", {**TOKENS, **TWICE}, 32),
-        ("pairs", {**PAIRS, "per_device_train_batch_size": 12}, 8),
-        ("spread", {**SPREAD, **TWICE}, 32),
+        ("tokens", [], {**TOKENS, **TWICE}, 32),
+        ("pairs", [], {**PAIRS, "per_device_train_batch_size": 12}, 8),
+        ("unread", [ONE_ITERATION], {**TOKENS, **TWICE}, 32),
+        ("spread", [], {**SPREAD, **TWICE}, 32),
     ],
 )
-def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, twice_the_batch, num_losses):
-    main(options_of(folder, tmp_path, 0, **twice_the_batch))
+def test_two_processes_are_one_with_twice_the_batch(folder, tmp_path, name, overrides, twice_the_batch, num_losses):
+    main(options_of(folder, tmp_path, 0, *overrides, **twice_the_batch))
     losses, bleu, weights, processes = results(folder / name)
     expected_losses, expected_bleu, expected_weights, _ = results(tmp_path)
     assert processes == 2

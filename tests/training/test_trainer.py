@@ -362,7 +362,8 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, iterations,
     trainer.model.train()(**next(iter(trainer.get_train_dataloader()))).loss.backward()
     lacks = any(weight.requires_grad and weight.grad is None for weight in trainer.model.parameters())
     assert lacks == (iterations == 1)
-    assert trainer.args.ddp_find_unused_parameters == lacks
+    # What DistributedDataParallel is made with.
+    assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
 
 
 @pytest.mark.parametrize("shared", ["true", "false"])
@@ -372,7 +373,8 @@ def test_nor_for_an_embedding_that_nothing_reads(shared, pairs, tmp_path):
     trainer.model.train()(**next(iter(trainer.get_train_dataloader()))).loss.backward()
     lacks = any(weight.requires_grad and weight.grad is None for weight in trainer.model.parameters())
     assert lacks == (shared == "true")
-    assert trainer.args.ddp_find_unused_parameters == lacks
+    # What DistributedDataParallel is made with.
+    assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
 
 
 def test_one_process_with_several_gpus_is_refused(pairs, tmp_path, monkeypatch):
