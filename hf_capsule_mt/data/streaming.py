@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from operator import itemgetter
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,8 +231,8 @@ class TokenBudgetStream(TorchIterableDataset):
         return {**own, "probability": probability, **rows}
 
     def __iter__(self) -> Iterator[StreamedBatch]:
-        skipped = self._start["batches"]
-        for window in _one_ahead(self.windows()):
+        skipped, ended = self._start["batches"], Event()
+        for window in _one_ahead(self._windows(ended), ended):
             yield from islice(self.batches(window), skipped, None)
             skipped = 0
 
@@ -249,13 +250,16 @@ class TokenBudgetStream(TorchIterableDataset):
         state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
         return json.dumps({**state, "cut": self._cut(), "world_size": self.world_size})
 
-    def windows(self) -> Iterator[_Window]:
-        """Yield the windows of this process in which there is a pair."""
+    def _windows(self, ended: Event) -> Iterator[_Window]:
+        """Yield the windows of this process in which there is a pair, until that is `ended`."""
         number, before = self._start["window"], self._start["rows"]
         for of_pass in count(self._start["pass"]):
             resumed, report, kept = before is not None, ReadReport(), 0
             for rows, rows_before in self._chunks(of_pass, before):
-                if pairs := self._tokenize(rows, number, report):
+                pairs = self._tokenize(rows, number, report, ended)
+                if ended.is_set():
+                    return
+                if pairs:
                     kept += len(pairs)
                     yield _Window(number, of_pass, rows_before, pairs)
                 number += 1
@@ -291,12 +295,12 @@ class TokenBudgetStream(TorchIterableDataset):
                 before = after
 
     def _tokenize(
-        self, rows: list[dict[str, Any]], number: int, report: ReadReport
+        self, rows: list[dict[str, Any]], number: int, report: ReadReport, ended: Event
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         kept = useful_pairs(map(self.rows.pair, rows), report)
         pairs = []
         # In parts, since lists take many times the memory of arrays.
-        while part := list(islice(kept, 1000)):
+        while not ended.is_set() and (part := list(islice(kept, 1000))):
             sources, targets = zip(*part)
             batch = {"source": list(sources), "target": list(targets)}
             ids = tokenize_batch(batch, self.tokenizer, self.limits)
@@ -307,14 +311,19 @@ class TokenBudgetStream(TorchIterableDataset):
         return pairs
 
 
-def _one_ahead(windows: Iterator[_Window]) -> Iterator[_Window]:
-    """Yield the same, while a thread already makes the next one."""
-    with ThreadPoolExecutor(1) as thread:
+def _one_ahead(windows: Iterator[_Window], ended: Event) -> Iterator[_Window]:
+    """Yield the same, while a thread already makes the next one; which has `ended` with this."""
+    thread = ThreadPoolExecutor(1)
+    try:
         following = thread.submit(next, windows)
         while True:
             window = following.result()
             following = thread.submit(next, windows)
             yield window
+    finally:
+        # A window takes up to a minute, and whoever has asked a run to end may not wait.
+        ended.set()
+        thread.shutdown(wait=False)
 
 
 class StreamCollator:

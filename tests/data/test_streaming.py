@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from collections import Counter
 from dataclasses import replace
 from itertools import islice, takewhile
@@ -14,7 +15,9 @@ from datasets import Dataset
 from tiny_marian import WORDS, tiny_tokenizer
 from transformers import DataCollatorForSeq2Seq
 
+from hf_capsule_mt.data import streaming
 from hf_capsule_mt.data.columns import Columns
+from hf_capsule_mt.data.corpus import tokenize_batch
 from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows, stream_loader
 
@@ -103,6 +106,30 @@ def test_passes_differ_and_repeat():
         [tokens[0] for tokens, _ in pairs_of(part)] for part in (batches[:3], batches[len(first) : len(first) + 3])
     ]
     assert len({frozenset(each) for each in letters}) == 2
+
+
+def test_whoever_ends_a_stream_does_not_wait_for_the_window_ahead(monkeypatch):
+    others, windows, waited = set(threading.enumerate()), [], []
+    is_begun, go_on = threading.Event(), threading.Event()
+
+    def tokenize(batch, *args):
+        windows.append(batch)
+        if len(windows) == 2:
+            is_begun.set()
+            waited.append(go_on.wait(60))
+        return tokenize_batch(batch, *args)
+
+    monkeypatch.setattr(streaming, "tokenize_batch", tokenize)
+    batches = iter(stream("shards"))
+    next(batches)
+    is_begun.wait()
+    batches.close()
+    assert waited == []
+    [thread] = set(threading.enumerate()) - others
+    go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(windows) == 2
 
 
 def test_weights():
