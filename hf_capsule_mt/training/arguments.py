@@ -240,6 +240,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     def __post_init__(self) -> None:
         if self.metric_for_best_model is None:
             self.metric_for_best_model = "bleu" if self.predict_with_generate else "loss"
+        self.metric_for_best_model = self.metric_for_best_model.removeprefix("eval_")
         self._check_numbers()
         self._check_early_stopping()
         self._check_hub()
@@ -281,7 +282,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
         if self.save_strategy == "best" and self.eval_strategy == "no":
             raise ValueError("save_strategy is 'best'; it needs an --eval_strategy, to know what is best")
-        if self.metric_for_best_model.removeprefix("eval_") not in metrics:
+        if self.metric_for_best_model not in metrics:
             raise ValueError(
                 f"metric_for_best_model is {self.metric_for_best_model!r}; with predict_with_generate "
                 f"{self.predict_with_generate} there is {' and '.join(metrics)}"
@@ -323,6 +324,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             "train_sampling_strategy": "set that to 0 for batches of per_device_train_batch_size pairs in this order",
             "auto_find_batch_size": "leave it out, and lower that if memory does not suffice",
             "dataloader_drop_last": "leave it out: only validation would lose its last batch",
+            "dataloader_in_order": "leave it out: a run that goes on counts the batches that it has had",
+            "sortish_sampler": "leave it out: the sides of a batch are of like lengths",
         }
         for name, remedy in remedies.items():
             if getattr(self, name) != getattr(Seq2SeqTrainingArguments, name):

@@ -14,7 +14,7 @@ from .run_identity import identity_in
 
 _OPTIONS = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 _ADDED = "added_learning_rate"
-# How far these have lowered the rate is a part of their state.
+# How far these have lowered the rate is a part of their state, and so is what they lower it by.
 LOWERING = ("reduce_lr_on_plateau", "greedy")
 WITHOUT_WARMUP = ("constant", *LOWERING)
 # Numbers in the groups of an optimizer that are its state; the last four of schedule-free ones.
@@ -103,12 +103,13 @@ def check_hyperparameters(state: Mapping[str, Any], settings: Mapping[str, Any],
         )
     _check_same("optim", there, settings, "the state of one is nothing to another")
     schedule = trainer.args.lr_scheduler_type
-    if (there.get("lr_scheduler_type") in LOWERING) != (schedule in LOWERING):
+    if schedule in LOWERING or there.get("lr_scheduler_type") in LOWERING:
         _check_same("lr_scheduler_type", there, settings, "the state of one is nothing to the other")
     if trainer.is_deepspeed_enabled:
         decided, by = _OPTIONS, "DeepSpeed"
     elif schedule in LOWERING:
-        decided, by = ("learning_rate", _ADDED), f"lr_scheduler_type {schedule.value}"
+        decided = ("learning_rate", _ADDED, "metric_for_best_model", "greater_is_better", "lr_scheduler_kwargs")
+        by = f"lr_scheduler_type {schedule.value}"
     else:
         return
     for name in decided:

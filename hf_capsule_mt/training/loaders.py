@@ -49,12 +49,17 @@ def loader_options(args: TranslationTrainingArguments) -> dict[str, Any]:
     """Return the options of a loader that do not depend on what it loads."""
     return {
         "num_workers": args.dataloader_num_workers,
-        # Others need a copy of all that they use; which Linux has by itself depends on the version of Python.
-        "multiprocessing_context": "fork" if args.dataloader_num_workers and sys.platform == "linux" else None,
+        "multiprocessing_context": _start_of_workers(args),
         "prefetch_factor": args.dataloader_prefetch_factor,
         "pin_memory": args.dataloader_pin_memory,
         "persistent_workers": args.dataloader_persistent_workers,
     }
+
+
+def _start_of_workers(args: TranslationTrainingArguments) -> str | None:
+    # Others than "fork" need a copy of all that workers use; which Linux has by itself depends on Python's version.
+    default = "fork" if sys.platform == "linux" else None
+    return (args.dataloader_multiprocessing_context or default) if args.dataloader_num_workers else None
 
 
 def set_epoch(loader: DataLoader, epoch: int) -> None:

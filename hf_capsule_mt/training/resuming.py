@@ -24,7 +24,7 @@ from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .arguments import TranslationTrainingArguments
-from .run_identity import identity_in
+from .run_identity import files_of_run, identity_in
 from .weight_average import check_averages
 
 logger = logging.get_logger(__name__)
@@ -85,12 +85,16 @@ def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> Fo
 
 def _last(args: TranslationTrainingArguments) -> Path:
     last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
-    if last is None:
+    if last is not None:
+        return last
+    found = f"resume_from_checkpoint is {LAST!r}, but {args.output_dir} holds no whole checkpoint"
+    if (lacking := last_checkpoint(args.output_dir, with_state=False)) is not None:
         raise ValueError(
-            f"resume_from_checkpoint is {LAST!r}, but {args.output_dir} holds no whole checkpoint; leave it out to "
-            "start the run"
+            f"{found}: {lacking.name} lacks {', '.join(missing_state(lacking))}; begin what is missing anew with "
+            "--ignore_missing_state true"
         )
-    return last
+    anew = " anew, with --overwrite_output_dir true" if files_of_run(Path(args.output_dir)) else ""
+    raise ValueError(f"{found}; leave it out to start the run{anew}")
 
 
 def _named(value: str) -> Path:
@@ -200,7 +204,7 @@ def has_other_metric(state: Mapping[str, Any], args: TranslationTrainingArgument
     there = identity_in(state).get("settings", {}).get("metric_for_best_model")
     if state.get("best_metric") is None or there is None:
         return False
-    return there.removeprefix("eval_") != (args.metric_for_best_model or "").removeprefix("eval_")
+    return there.removeprefix("eval_") != args.metric_for_best_model
 
 
 def dealt_to(checkpoint: str | Path, args: TranslationTrainingArguments) -> int:

@@ -11,7 +11,7 @@ from uuid import uuid4
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from hf_capsule_mt.checkpoints import checkpoints, is_whole
+from hf_capsule_mt.checkpoints import checkpoints, is_whole, last_checkpoint
 from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import read_trainer_state
 
@@ -99,9 +99,10 @@ def check_no_other_run(
             )
         return
     there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)
+    go_on = "go on with that run (--resume_from_checkpoint last; in Python train(resume_from_checkpoint=True)), "
     raise ValueError(
-        f"{folder} holds another run, {found[0].name}{_differences(there, settings)}; name another folder, go on with "
-        "that run (--resume_from_checkpoint last; in Python train(resume_from_checkpoint=True)), or delete it "
+        f"{folder} holds another run, {found[0].name}{_differences(there, settings)}; name another folder, "
+        f"{go_on if last_checkpoint(folder) else ''}or delete it "
         "(--overwrite_output_dir true; overwrite_output_dir=True)"
     )
 

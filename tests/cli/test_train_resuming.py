@@ -174,6 +174,22 @@ def test_a_run_that_goes_on_is_saved_as_often_as_its_command_says(corpus, run):
     assert [path.name for path in checkpoints(run)] == [f"checkpoint-{step}" for step in (2, 4, 5, 6)]
 
 
+def test_a_run_that_was_killed_as_it_saved_for_the_first_time(corpus, run, capsys):
+    """Its folder is refused both ways, by messages that do not lead to each other."""
+    shutil.rmtree(run / "checkpoint-2")
+    (run / "checkpoint-4" / "trainer_state.json").unlink()
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="last")
+    assert "holds no whole checkpoint; leave it out to start the run anew, with --overwrite_output_dir true" in message
+    message = error_of(capsys, corpus, run)
+    assert "another run, checkpoint-4; name another folder, or delete it (--overwrite_output_dir true; " in message
+
+
+def test_the_last_checkpoint_lacks_state(corpus, tmp_path, capsys):
+    train(corpus, tmp_path, max_steps=2, save_only_model=True)
+    message = error_of(capsys, corpus, tmp_path, resume_from_checkpoint="last")
+    assert "no whole checkpoint: checkpoint-2 lacks optimizer.pt, scheduler.pt, rng_state*.pth; begin what" in message
+
+
 def test_the_folder_of_a_run_is_no_checkpoint(corpus, finished, tmp_path, capsys):
     before = contents(finished)
     message = error_of(capsys, corpus, tmp_path / "other", resume_from_checkpoint=finished)
@@ -425,6 +441,15 @@ def test_a_learning_rate_that_a_checkpoint_decides(corpus, tmp_path, capsys):
     train(corpus, tmp_path, max_steps=2, **options)
     message = error_of(capsys, corpus, tmp_path, resume_from_checkpoint="last", learning_rate=0.5, **options)
     assert "learning_rate is 0.5, and was its default in the run that goes on: lr_scheduler_type reduce" in message
+    changes = (
+        ({"predict_with_generate": True}, "metric_for_best_model is bleu, and was loss in the run that goes on"),
+        ({"lr_scheduler_kwargs": '{"patience": 3}'}, "lr_scheduler_kwargs is {'mode': 'min', 'patience': 3}, and was"),
+        ({"lr_scheduler_type": "greedy"}, "lr_scheduler_type is greedy, and was reduce_lr_on_plateau in the run"),
+        ({"lr_scheduler_type": "linear"}, "lr_scheduler_type is linear, and was reduce_lr_on_plateau in the run"),
+    )
+    for change, message in changes:
+        found = error_of(capsys, corpus, tmp_path, resume_from_checkpoint="last", **{**options, **change})
+        assert message in found
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,8 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
             "auto_find_batch_size is True, but .*; leave it out, and lower that if memory",
         ),
         ({"dataloader_drop_last": True}, "dataloader_drop_last is True, but .*; leave it out: only validation would"),
+        ({"dataloader_in_order": False}, "dataloader_in_order is False, but .*; leave it out: a run that goes on"),
+        ({"sortish_sampler": True}, "sortish_sampler is True, but .*; leave it out: the sides of a batch"),
         ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1: .* set label_smoothing"),
         ({"hub_model_id": "user/a b"}, "'user/a b' is not the name of a repository"),
         ({"hub_revision": "a b"}, "revision 'a b' cannot be one"),

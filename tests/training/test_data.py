@@ -20,6 +20,7 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import TrainingData, load_data
+from hf_capsule_mt.training.loaders import loader_options
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 BATCHES = 25
@@ -131,6 +132,15 @@ def test_a_full_cache_gives_the_same_batches(trainer_of, expected, monkeypatch, 
     monkeypatch.setattr(Dataset, "_map_single", None)
     options = {"train_file": ["train.source", "train.target"]}
     assert_same(batches_of(trainer_of(options, {"dataloader_num_workers": num_workers})), expected)
+
+
+@pytest.mark.parametrize(
+    ("workers", "asked", "start"), [(1, None, "fork"), (1, "spawn", "spawn"), (0, None, None), (0, "spawn", None)]
+)
+def test_how_workers_start(tmp_path, monkeypatch, workers, asked, start):
+    monkeypatch.setattr("sys.platform", "linux")
+    options = {"dataloader_num_workers": workers, "dataloader_multiprocessing_context": asked, "use_cpu": True}
+    assert loader_options(TranslationTrainingArguments(str(tmp_path), **options))["multiprocessing_context"] == start
 
 
 def test_weights_mix_corpora(trainer_of):
