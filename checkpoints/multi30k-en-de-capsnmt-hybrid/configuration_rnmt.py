@@ -10,6 +10,7 @@
 
 from typing import ClassVar
 
+from .configuration_checks import check_choice
 from .configuration_guided_routing import GuidedRoutingFields
 from .configuration_recurrent import RecurrentConfig
 
@@ -76,6 +77,10 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     def decoder_layers(self) -> int:
         """The layers of the decoder: always one."""
         return 1
+
+    @decoder_layers.setter
+    def decoder_layers(self, layers: int) -> None:
+        check_choice("decoder_layers", layers, (1,))
 
     def check_fields(self) -> None:
         """Check the fields, as [`PortableConfig.check_fields`] does."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .modeling_ops_routing import compute_dtype
+from .modeling_ops_routing import compute_dtype, in_full_precision
 from .modeling_ops_scan import Tensors, scan_words
 from .modeling_layers_linear import GateLinear, UnitGainLinear
 
@@ -27,6 +27,8 @@ class GRUStep(nn.Module):
 
     def forward(self, from_inputs: Tensor, hidden: Tensor) -> Tensor:
         """The state `[batch, width]` after `hidden`; `from_inputs` is `[batch, 3 * width]`."""
+        # In bfloat16 a gate that keeps all but a little keeps all.
+        from_inputs, hidden = in_full_precision(from_inputs), in_full_precision(hidden)
         reset, keep, candidate = from_inputs.chunk(3, dim=-1)
         reset_by_hidden, keep_by_hidden, candidate_by_hidden = self.from_hidden(hidden).chunk(3, dim=-1)
         keep = (keep + keep_by_hidden).sigmoid()

@@ -9,6 +9,7 @@
 """The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
 
 import copy
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from transformers import (
     Cache,
     GenerationMixin,
     MarianMTModel,
-    PreTrainedModel,
 )
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
@@ -467,14 +467,17 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         """
         # Before anything is fetched.
         check_arguments(cls, marian, config_overrides)
-        if not isinstance(marian, PreTrainedModel):
+        if isinstance(marian, str | PathLike):
             marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
+        elif not isinstance(marian, MarianMTModel):
+            merge = "; merge its adapter first (merge_and_unload)" if hasattr(marian, "merge_and_unload") else ""
+            raise ValueError(
+                f"from_marian takes a MarianMTModel, or the name or folder of one, not a {type(marian).__name__}{merge}"
+            )
         elif revision is not None:
             raise ValueError(f"revision is {revision!r}, but marian is a model, which has been loaded; leave it out")
         elif dtype is not None:
             raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
-        elif not isinstance(marian, MarianMTModel):
-            raise ValueError(f"from_marian takes a MarianMTModel, not a {type(marian).__name__}")
         if not is_plain(marian.config):
             raise ValueError(
                 f"the {type(marian).__name__} has aggregations or guided routing already; from_marian adds them to a "

@@ -9,6 +9,7 @@
 
 from typing import ClassVar
 
+from .checks import check_choice
 from .guided_routing import GuidedRoutingFields
 from .recurrent import RecurrentConfig
 
@@ -75,6 +76,10 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     def decoder_layers(self) -> int:
         """The layers of the decoder: always one."""
         return 1
+
+    @decoder_layers.setter
+    def decoder_layers(self, layers: int) -> None:
+        check_choice("decoder_layers", layers, (1,))
 
     def check_fields(self) -> None:
         """Check the fields, as [`PortableConfig.check_fields`] does."""

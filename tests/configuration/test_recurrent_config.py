@@ -28,6 +28,18 @@ def test_sizes_of_rnmt(method, size, width):
     assert (config.num_sentence_capsules, config.routing_iterations) == (6, 3)
 
 
+def test_the_one_layer_of_rnmts_decoder(tmp_path):
+    """Transformers asks for it, so files may have it."""
+    config = RNMTConfig(decoder_layers=1)
+    assert config.decoder_layers == 1
+    assert "decoder_layers" not in config.to_dict()
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="decoder_layers is 2; allowed are 1"):
+        AutoConfig.from_pretrained(tmp_path, decoder_layers=2)
+    with pytest.raises(ValueError, match="decoder_layers is 2; allowed are 1"):
+        RNMTConfig(decoder_layers=2)
+
+
 def test_methods():
     assert preset_config("capsnmt", "tiny").sentence_aggregation == "capsule"
     assert preset_config("capsnmt-pooling", "tiny").sentence_aggregation == "pooling"

@@ -22,6 +22,7 @@ from aggregated_models import (
     training_batch,
 )
 from families import MARIAN
+from peft import LoraConfig, get_peft_model
 from recurrent_models import recurrent
 from torch.nn import functional as F
 from transformers import MarianModel, MarianMTModel
@@ -231,6 +232,16 @@ def test_warm_start_refuses_other_models(saved, tmp_path):
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"not a MarianModel|type 'rnmt'"):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path if saved else model)
+
+
+def test_warm_start_refuses_what_is_no_model():
+    with_adapter = get_peft_model(marian(), LoraConfig(target_modules=["q_proj"]))
+    for given, message in (
+        (with_adapter, r"PeftModel; merge its adapter first \(merge_and_unload\)"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(ValueError, match=f"or the name or folder of one, not a {message}$"):
+            CapsuleAggregatedMarianForConditionalGeneration.from_marian(given)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ..ops.routing import in_full_precision
 from ..ops.scan import Tensors, is_exported, scan_words
 
 
@@ -114,7 +115,7 @@ class LSTM(OneWayRNN):
 
     def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """The hidden and the cell state after one more word; all are `[batch, width]`."""
-        from_inputs = F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0)
+        from_inputs = in_full_precision(F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0))
         gates = from_inputs + F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
         write, keep, candidate, read = gates.chunk(4, dim=-1)
         cell = keep.sigmoid() * cell + write.sigmoid() * candidate.tanh()

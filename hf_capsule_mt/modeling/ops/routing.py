@@ -120,6 +120,11 @@ def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
 
 
+def in_full_precision(tensor: Tensor) -> Tensor:
+    """The tensor in the dtype that routing runs in, if autocast, which may have lowered it, is on where it is."""
+    return tensor.to(compute_dtype(tensor)) if torch.is_autocast_enabled(tensor.device.type) else tensor
+
+
 def in_autocast_dtype(tensor: Tensor) -> Tensor:
     """The tensor in the dtype of autocast, if that is on where the tensor is."""
     device = tensor.device.type

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt.modeling.cache_name import CACHE
+from hf_capsule_mt.modeling.layers.conditional_gru import ConditionalGRU
 from hf_capsule_mt.modeling.layers.recurrent import LSTM
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -388,14 +389,32 @@ def test_autocast(kind):
 
 
 def test_a_long_sum_in_an_lstms_cell_under_autocast():
-    """Every word adds a twentieth, where bfloat16 would stop at 16."""
+    """Every word adds a sixteenth, where bfloat16 would stop at 16."""
     lstm = LSTM(8, 8)
     with torch.no_grad():
         for weight in lstm.parameters():
             weight.zero_()
         # Of the forget gate, and of what is written, half of which the other gate lets pass.
-        lstm.bias_ih_l0[8:24] = torch.tensor([20.0, 0.1]).repeat_interleave(8)
+        lstm.bias_ih_l0[8:24] = torch.tensor([20.0, 0.125]).repeat_interleave(8)
     words = torch.zeros(1, 1000, 8)
     with torch.autocast("cpu", torch.bfloat16):
-        cell = lstm(words)[2]
-    torch.testing.assert_close(cell, torch.full((1, 8), 500 * math.tanh(0.1)), rtol=1e-4, atol=0)
+        cell, states = lstm(words)[2], None
+        for word in words.split(1, dim=1):
+            states = lstm(word, states)[1:]
+    for found in (cell, states[1]):
+        torch.testing.assert_close(found, torch.full((1, 8), 500 * math.tanh(0.125)), rtol=1e-4, atol=0)
+
+
+def test_a_conditional_gru_that_keeps_nearly_all_under_autocast():
+    """Every word changes the state by 0.15%, and bfloat16 has a gate that keeps 99.85% at 1."""
+    gru = ConditionalGRU(8)
+    with torch.no_grad():
+        for weight in gru.parameters():
+            weight.zero_()
+        # Of what keeps, and of the candidate; what follows the attention keeps all.
+        gru.from_words.bias[8:24] = torch.tensor([6.5, 1.0]).repeat_interleave(8)
+        gru.step.from_context.bias[8:16] = 30.0
+    with torch.autocast("cpu", torch.bfloat16):
+        states = gru(*(torch.zeros(1, 60, 8) if place != 1 else torch.zeros(1, 8) for place in range(4)))[0]
+    kept = torch.tensor(6.5).sigmoid() ** 60
+    torch.testing.assert_close(states[:, -1], ((1 - kept) * math.tanh(1)).expand(1, 8), rtol=1e-4, atol=0)
