@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .statistics import RoutingStatistics
 from .subwords import source_subwords
-from .word_shares import LEAST_COUNT
+from .word_shares import ALIKE, LEAST_COUNT
 
 
 class Table(NamedTuple):
@@ -63,7 +63,10 @@ def _record_sums(sums: Any) -> dict[str, Any]:
         "capsules": mean.shape[2],
     }
     if sums.keep_inputs:
-        return {**record, "capsules_led": mean[-1].argmax(0).bincount(minlength=mean.shape[1]).tolist()}
+        last = mean[-1]
+        # After one iteration all are alike, and none leads.
+        led = last.argmax(0)[last.max(0).values - last.min(0).values > ALIKE]
+        return {**record, "capsules_led": led.bincount(minlength=mean.shape[1]).tolist()}
     return {**record, "mean_assignment": mean.squeeze(1).tolist()}
 
 
@@ -93,7 +96,7 @@ def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
         "Magnitude of gamma, 0 at the start, by which aggregated layers, of unit size, and routed heads are multiplied "
         "before they are added to what the plain model has."
     )
-    return Table("How far routing is switched on", rows, note)
+    return Table("How far what was added is switched on", rows, note)
 
 
 def _worth(worth: Mapping[str, Any]) -> Table:
@@ -130,7 +133,10 @@ def _led(routing: Mapping[str, Any]) -> list[Table]:
     most = max(map(len, found.values()))
     rows = [["routing", *(str(number) for number in range(1, most + 1))]]
     rows += [[name, *map(str, led), *[""] * (most - len(led))] for name, led in found.items()]
-    note = "Of how many output capsules each layer, or head, is the largest input, in the mean over all positions."
+    note = (
+        "To how many output capsules each layer, or head, is assigned more than any other, in the mean over all "
+        "positions; what EM routing makes of it, the activations of layers weigh too."
+    )
     return [Table("Capsules led by each layer or head", rows, note)]
 
 

@@ -8,6 +8,9 @@ from torch import Tensor
 LEAST_COUNT = 5
 """Words that occur less often are not ranked: a mean over so few says little."""
 
+ALIKE = 1e-6
+"""Mean assignments that differ by no more are not ranked: they differ by rounding."""
+
 
 class WordShare(NamedTuple):
     """A word (a piece of one) and how much of it a capsule gets, in the mean over `count` occurrences."""
@@ -35,7 +38,7 @@ class WordShares:
         self._sums.index_add_(0, sources[mask].cpu(), values.double().cpu())
 
     def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[WordShare]]:
-        """For every capsule the words that it gets most of, the first first.
+        """For every capsule the words that it gets most of, the first first; none if it gets as much of all.
 
         Args:
             most: words for each capsule.
@@ -46,6 +49,7 @@ class WordShares:
         means = self._sums[words, 1:] / counts[words, None]
         found = []
         for column in means.t():
-            order = column.argsort(descending=True, stable=True)[:most]
+            differ = len(column) > 0 and column.max() - column.min() > ALIKE
+            order = column.argsort(descending=True, stable=True)[:most] if differ else ()
             found.append([WordShare(int(words[i]), float(column[i]), int(counts[words[i]])) for i in order])
         return found

@@ -9,6 +9,7 @@ from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_c
 from hf_capsule_mt.analysis.routing_record import record_routing, routing_tables
 from hf_capsule_mt.analysis.sentence import read_encoded, read_sentence
 from hf_capsule_mt.analysis.statistics import measure_routing
+from hf_capsule_mt.analysis.word_shares import WordShares
 
 
 def readings(model, corpus):
@@ -86,6 +87,14 @@ def test_words_of_capsules():
         assert [one.word for one in words] == sorted(means, key=lambda word: -means[word])[:3]
         assert [one.share for one in words] == pytest.approx([means[one.word] for one in words], rel=1e-4)
         assert [one.count for one in words] == [len(found[one.word]) for one in words]
+
+
+def test_words_that_get_all_capsules_alike_are_not_ranked():
+    shares = WordShares(5, capsules=2)
+    shares.add(torch.tensor([[1, 2, 2]]), torch.tensor([0.5, 0.3]).expand(1, 3, 2), torch.ones(1, 3).bool())
+    assert shares.largest(least_count=1) == [[], []]
+    shares.add(torch.tensor([[3]]), torch.tensor([[[0.5, 0.4]]]), torch.ones(1, 1).bool())
+    assert [[one.word for one in words] for words in shares.largest(least_count=1)] == [[], [3, 1, 2]]
 
 
 def test_words_of_guided_capsules():

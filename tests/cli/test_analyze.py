@@ -85,6 +85,13 @@ def test_layers_and_heads(corpus, tmp_path_factory, capsys):
     assert "| heads cross.0 | 4 |" in shown
 
 
+def test_no_layer_leads_after_one_iteration(corpus, tmp_path_factory):
+    folder = save_random(tmp_path_factory.mktemp("model"), layer_aggregation="em_routing", routing_iterations=1)
+    analyze.main(options(folder, corpus, max_new_tokens=2))
+    routing = json.loads((corpus / "report" / "routing.json").read_text())["routing"]
+    assert routing["encoder layers"]["capsules_led"] == routing["decoder layers"]["capsules_led"] == [0, 0]
+
+
 def test_sentence_capsules(corpus):
     analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))
     report = corpus / "report"
