@@ -37,8 +37,8 @@ def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor)
     Raises:
         ValueError: if the model has no cross-attention.
     """
-    layers = layers_of_attention(model, sequences, **source)
-    return last_two(layers)[:, :-1].cpu()
+    # The last word is not read: it may be one more than there are positions.
+    return last_two(layers_of_attention(model, sequences[:, :-1], **source)).cpu()
 
 
 def last_two(layers: Sequence[Tensor]) -> Tensor:

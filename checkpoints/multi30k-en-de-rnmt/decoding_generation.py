@@ -140,7 +140,7 @@ def translate_stream(
     word = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
     [settings] = prepared
-    if settings.early_stopping == "never" and settings.length_penalty > 0:
+    if settings.num_beams > 1 and settings.early_stopping == "never" and settings.length_penalty > 0:
         raise UnsupportedError("what early_stopping='never' finds depends on the longest translation of a batch")
     return engine.stream(sources, settings, room)
 

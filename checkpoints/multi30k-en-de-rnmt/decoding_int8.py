@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ _FEW, _MANY, _LIMIT = 4, 128, 24
 _NARROW, _WIDE, _WIDTH = 512, 16384, 4096
 """Outputs that are timed, and where wide weights begin: those of vocabularies."""
 _ROUNDS = 7
+_PACKING = Lock()
 
 
 def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +74,8 @@ def int8_map(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], T
 
 def _pack(weight: Tensor, bias: Tensor | None, engine: str) -> Any:
     integers, scales = quantized(weight.float())
-    with _engine(engine), warnings.catch_warnings():
+    # The engine and what is warned of are the process's.
+    with _PACKING, _engine(engine), warnings.catch_warnings():
         # That quantized tensors will go is why there is a fallback.
         warnings.simplefilter("ignore")
         zeros = torch.zeros(len(scales), dtype=torch.long)

@@ -229,6 +229,7 @@ def _new_tokens_limit(
     # The start token takes a position too.
     if max_new_tokens is not None and most is not None and max_new_tokens >= most:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; the model's positions allow {most - 1} at most")
-    generation = config or model.generation_config
+    has_limit = config is not None and (config.max_length, config.max_new_tokens) != (None, None)
+    generation = config if has_limit else model.generation_config
     limits = [limit - 1 for limit in (most, generation.max_length) if limit is not None]
     return min([*limits, generation.max_new_tokens or float("inf")], default=float("inf"))

@@ -1,6 +1,9 @@
 """Products in bfloat16 and int8 against their definitions, and engines that are made of them."""
 
 import logging
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -26,11 +29,28 @@ def _by_definition(inputs, weight, bias):
 
 
 @needs_int8
+def test_threads_that_pack_at_once_leave_the_process_as_it_was():
+    def state():
+        return torch.backends.quantized.engine, list(warnings.filters)
+
+    before, interval = state(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(int8_map, [torch.ones(8, 8)] * 40))
+    finally:
+        sys.setswitchinterval(interval)
+    assert state() == before
+
+
+@needs_int8
 @pytest.mark.parametrize("engine", int8._implementations())
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700)])
 def test_int8_products(shape, with_bias, engine, monkeypatch):
     monkeypatch.setattr(int8, "_fastest", lambda wide, many: engine)
+    # Of some draws several numbers of a row lie between two levels.
+    torch.manual_seed(0)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
     weight[:, 0], weight[:, 1] = 0, 100 * weight[:, 1]
     product = int8_map(weight, bias)

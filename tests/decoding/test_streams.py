@@ -141,6 +141,15 @@ def test_what_it_cannot_do_is_refused_before_a_sentence_is_read(options):
     assert next(sources)
 
 
+def test_greedy_search_knows_no_early_stopping():
+    sources = [Source([6, 7, EOS], 4), Source([5, EOS], 6)]
+    one, two = (
+        {index: found.sequences.tolist() for index, found in translate_stream(ending("marian"), sources, **options)}
+        for options in ({"num_beams": 1}, {"num_beams": 1, "early_stopping": "never"})
+    )
+    assert one == two
+
+
 def test_changed_weights_end_a_stream():
     model = ending("marian")
     stream = translate_stream(model, (Source([5, EOS], 3 + index % 5) for index in range(40)), 20, num_beams=2)
