@@ -32,7 +32,7 @@ PAIRS = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 6, **SGD}
 # With SGD there is no state, and torch loads none to spread.
 SPREAD = {"method": "rnmt-gdr", "max_tokens_per_batch": 60, **ADAM}
 TWICE = {"gradient_accumulation_steps": 2}
-# The first of two iterations alone reads some weights.
+# What scores agreement for the next iteration is then read by nothing.
 ONE_ITERATION = "guided_routing_iterations=1"
 SAVING = {"save_strategy": "steps", "save_steps": 6}
 

@@ -362,6 +362,7 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, iterations,
     trainer.model.train()(**next(iter(trainer.get_train_dataloader()))).loss.backward()
     lacks = any(weight.requires_grad and weight.grad is None for weight in trainer.model.parameters())
     assert lacks == (iterations == 1)
+    assert trainer.args.ddp_find_unused_parameters == lacks
     # What DistributedDataParallel is made with.
     assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
 
@@ -373,6 +374,7 @@ def test_nor_for_an_embedding_that_nothing_reads(shared, pairs, tmp_path):
     trainer.model.train()(**next(iter(trainer.get_train_dataloader()))).loss.backward()
     lacks = any(weight.requires_grad and weight.grad is None for weight in trainer.model.parameters())
     assert lacks == (shared == "true")
+    assert trainer.args.ddp_find_unused_parameters == lacks
     # What DistributedDataParallel is made with.
     assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
 
