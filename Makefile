@@ -35,7 +35,7 @@ lint: .venv/.installed-dev
 
 # The site, into build/site; a warning is an error. Looks at nothing outside, so it needs no network.
 docs: .venv/.installed-dev
-	HF_HUB_OFFLINE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	HF_HUB_OFFLINE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed

@@ -15,6 +15,8 @@ from hf_capsule_mt_command import GROUPS, summary
 
 # As GitHub writes them too: a block ```math and, in a line, $`...`$.
 _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.DOTALL)
+# What may be the path of a file, up to a part of it.
+_LINK = re.compile(r"\]\(([^\s)#:]+)")
 _REPOSITORY = Path(__file__).parents[1]
 _OF_STUDIES, _STUDIES = "ablations/README.md", "benchmarks/studies.md"
 _BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
@@ -44,7 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """Have links lead where pages are here, and take the equations out, so that Markdown leaves them alone."""
-    markdown = _links(markdown, page.file.src_uri)
+    markdown = _links(markdown, page.file.src_uri, kwargs["config"].repo_url)
     page.equations = []
 
     def keep(match: re.Match) -> str:
@@ -61,12 +63,41 @@ def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
     return re.sub(r"\[(<code>[^<]*</code>)\]", r"\1", content)
 
 
-def _links(markdown: str, page: str) -> str:
-    """Change links, which are right in the repository: there the benchmarks are beside `docs`, here they are inside."""
-    if page == _STUDIES:
-        return markdown.replace("](../", "](")
-    markdown = re.sub(r"\]\(\.\./((?:\.\./)*benchmarks/)", r"](\1", markdown)
-    return markdown.replace(f"benchmarks/{_OF_STUDIES}", _STUDIES)
+def _links(markdown: str, page: str, repository: str) -> str:
+    """Change the links of a file of the repository to where the same files are in the site, or on GitHub if not there.
+
+    Args:
+        markdown: of the file.
+        page: what the file is in the site.
+        repository: its address, which says where what is not in the site can be read.
+    """
+    folder = _path(page).parent
+
+    def changed(match: re.Match) -> str:
+        path = os.path.normpath(folder / match[1])
+        if not (_REPOSITORY / path).exists():
+            return match[0]
+        target = _page(path)
+        if target is None:
+            return f"]({repository}/blob/main/{path}"
+        return f"]({os.path.relpath(target, os.path.dirname(page))}"
+
+    return _LINK.sub(changed, markdown)
+
+
+def _path(page: str) -> Path:
+    """Where the file of a page is in the repository."""
+    path = page.replace(_STUDIES, f"benchmarks/{_OF_STUDIES}")
+    return Path(path if path.startswith("benchmarks/") else f"docs/{path}")
+
+
+def _page(path: str) -> str | None:
+    """What a file of the repository is in the site; None if it is not there."""
+    if path == f"benchmarks/{_OF_STUDIES}":
+        return _STUDIES
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return path if any(Path(path).match(f"benchmarks/{pattern}") for pattern in _BENCHMARKS) else None
 
 
 def _index() -> str:

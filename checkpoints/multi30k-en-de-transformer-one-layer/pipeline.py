@@ -10,16 +10,17 @@
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from re import Pattern
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor
-from transformers import BatchEncoding, GenerationConfig, PreTrainedModel
+from transformers import BatchEncoding, GenerationConfig, LogitsProcessorList, PreTrainedModel
 from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
@@ -324,11 +325,12 @@ class TranslationPipeline(ChunkPipeline):
         options = {**settings, **generate_kwargs}
         if self._generation_config(options).stop_strings is not None:
             options.setdefault("tokenizer", self.tokenizer)
-        if engine == "fast" and self._engine_takes(options):
-            options["custom_generate"] = _engine_of(self.model)
+        checks = self._choose_decoder(options, engine)
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         with evaluating(self.model):
             words = self.model.generate(**model_inputs, **options)
+            for check in checks:
+                check.check()
             words = getattr(words, "sequences", words)
             found = {"output_ids": words.unflatten(0, (model_inputs["input_ids"].shape[0], -1)), **chunk}
             if any(_needs_alignment(segment) for segment in segments):
@@ -340,6 +342,18 @@ class TranslationPipeline(ChunkPipeline):
         sentences = source["input_ids"].shape[0]
         each = {name: tensor.repeat_interleave(len(words) // sentences, dim=0) for name, tensor in source.items()}
         return cross_attention(self.model, words, **each).unflatten(0, (sentences, -1))
+
+    def _choose_decoder(self, options: dict[str, Any], engine: str) -> list[Any]:
+        """Name the engine among the options if it can do this; else a check of the scores, to be asked in the end."""
+        decoding = _decoding_of(self.model)
+        if decoding is None or options.get("custom_generate") is not None:
+            return []
+        if engine == "fast" and self._engine_takes(options):
+            options["custom_generate"] = decoding.generate
+            return []
+        scores = decoding.FiniteScores(self.model)
+        options["logits_processor"] = LogitsProcessorList([scores, *(options.get("logits_processor") or ())])
+        return [scores]
 
     def _engine_takes(self, options: Mapping[str, Any]) -> bool:
         """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
@@ -410,8 +424,8 @@ def _needs_alignment(segment: Segment) -> bool:
     return isinstance(segment, MarkedSegment) and segment.needs_alignment
 
 
-def _engine_of(model: PreTrainedModel) -> Callable | None:
-    """Return `generate` of the engine that knows the model's class; None if there is no engine.
+def _decoding_of(model: PreTrainedModel) -> ModuleType | None:
+    """Return `decoding.generation` with the engine that knows the model's class; None if there is no engine.
 
     Transformers loads the pipeline and the models of a checkpoint from copies of its source, which have classes of
     their own: the engine is taken from the copy that the model is of, and after the model has been loaded.
@@ -420,7 +434,7 @@ def _engine_of(model: PreTrainedModel) -> Callable | None:
     travelled = folder.startswith(f"{TRANSFORMERS_DYNAMIC_MODULE_NAME}.")
     engine = f"{folder}.decoding_generation" if travelled else "hf_capsule_mt.decoding.generation"
     try:
-        return import_module(engine).generate
+        return import_module(engine)
     except ModuleNotFoundError as error:
         # A checkpoint of an earlier version, or a model of Transformers with the pipeline of a checkpoint.
         if error.name is None or not engine.startswith(error.name):

@@ -84,7 +84,9 @@ def behind_start(model: PreTrainedModel, words: Tensor) -> Tensor:
 def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return `[batch, length]` ids, padded on the right, and their mask, True where there is a word."""
     lengths = torch.tensor([len(row) for row in rows])
-    padded = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=padding or 0)
+    padded = pad_sequence(
+        [torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=padding or 0
+    )
     return padded.to(device), (torch.arange(padded.shape[1]) < lengths[:, None]).to(device)
 
 

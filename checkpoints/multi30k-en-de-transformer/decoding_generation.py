@@ -79,6 +79,7 @@ def generate(
     """
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
+        _check_encoded(model_kwargs["encoder_outputs"])
         _check_words(model_kwargs.get("attention_mask"))
         engine = engine_of(model, dtype)
         settings, limits = _settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)
@@ -193,6 +194,12 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     past = model_kwargs.get(CACHE)
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
         raise UnsupportedError(f"{CACHE} is given")
+
+
+def _check_encoded(encoded: Any) -> None:
+    # From the caller, who may have called the encoder with return_dict=False.
+    if not isinstance(encoded, ModelOutput):
+        raise UnsupportedError(f"encoder_outputs is a {type(encoded).__name__}")
 
 
 def _check_words(mask: Tensor | None) -> None:

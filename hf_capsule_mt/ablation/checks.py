@@ -35,7 +35,7 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     for name in SECTIONS:
         _check_options(study.sections.get(name, {}), f"{study.name}: {name}", parsers[name], SET_HERE[name])
     metrics = study.sections["evaluate"].get("metrics", ["bleu"])
-    if "bleu" not in metrics:
+    if "bleu" not in (metrics if isinstance(metrics, list) else [metrics]):
         raise ValueError(f"{study.name}: evaluate.metrics is {metrics}; the tables need bleu among them")
     for row in study.rows:
         where = f"{study.name}: the row {row.name!r:.80}"
@@ -46,25 +46,25 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     jobs = Plan(study, Path("runs"), Path("records")).jobs()
     _check_records(study, jobs)
     for job in jobs:
-        for step in job.steps:
-            _check_step(step, f"{study.name}: {job.name}: {step.command}", parsers[step.command])
-    for row in study.rows:
-        _check_averaged(study, row, f"{study.name}: the row {row.name!r:.80}")
+        where = f"{study.name}: {job.name}"
+        found = {
+            step.command: _check_step(step, f"{where}: {step.command}", parsers[step.command]) for step in job.steps
+        }
+        if "average_checkpoints" in found:
+            _check_averaged(found["average_checkpoints"], found["train"], f"{study.name}: the row {job.row.name!r:.80}")
 
 
-def _check_averaged(study: Study, row: Row, where: str) -> None:
-    """Check that the training of a row leaves as many checkpoints as are averaged."""
-    options = study.sections.get("average_checkpoints", {})
-    asked = next((int(options[name]) for name in ("last", "best") if name in options), 0)
-    train = {"save_strategy": "steps", "save_steps": 500, "max_steps": -1, "save_total_limit": None, **row.train}
+def _check_averaged(options: Mapping[str, Any], train: Mapping[str, Any], where: str) -> None:
+    """Check that a training with the options `train` leaves as many checkpoints as are averaged."""
+    asked = options["last"] or options["best"] or 0
     strategy, limit, step = (train[name] for name in ("save_strategy", "save_total_limit", "save_steps"))
     # The last update is saved too.
-    saved = -(-int(train["max_steps"]) // int(step)) if strategy == "steps" and float(step) >= 1 else 0
-    never = strategy == "no" and "save_minutes" not in train
-    if asked and (never or (limit is not None and int(limit) < asked)):
+    saved = -(-train["max_steps"] // int(step)) if strategy == "steps" and step >= 1 else 0
+    never = strategy == "no" and train["save_minutes"] is None
+    if asked and (never or (limit is not None and limit < asked)):
         left = f"save_strategy {strategy} and save_total_limit {limit}"
     elif 0 < saved < asked:
-        left = f"{train['max_steps']} updates and save_steps {step}"
+        left = f"{train['max_steps']} updates and save_steps {step:g}"
     else:
         return
     raise ValueError(f"{where}: average_checkpoints has {asked} checkpoints, which {left} do not leave")
@@ -199,8 +199,8 @@ def _check_figure(study: Study, figure: Figure, where: str) -> None:
                 )
 
 
-def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None:
-    """Let the command's own parser read the options, and the classes of training arguments check theirs."""
+def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Let the command's own parser read the options, and the classes of training arguments check theirs; return all."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -216,6 +216,7 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> None
                 raise ValueError(f"{where}: {error}") from error
     if step.command == "evaluate":
         _check_evaluation(found, where)
+    return found
 
 
 def _check_evaluation(options: Mapping[str, Any], where: str) -> None:

@@ -19,7 +19,10 @@ SET_HERE = {
     | {"overwrite_output_dir"},
     "average_checkpoints": {"checkpoints", "run_dir", "output_dir"},
     "translate": {"model", "input_file", "output_file", "report", "interactive"},
-    "evaluate": {"hypotheses", "references", "sources", "alignment_data", "output_file"},
+    # It scores the translations of one row at a time, and writes a record alone.
+    "evaluate": {"hypotheses", "references", "sources", "alignment_data", "output_file", "length_figure"}
+    | {"compare", "test", "num_samples", "seed", "input_file", "translations_file"}
+    | {"num_beams", "length_penalty", "max_new_tokens", "engine"},
 }
 """Options of the commands that a study's sections cannot set, since they follow from the rest."""
 LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no"

@@ -33,7 +33,7 @@ def draw_learning_curves(panels: Mapping[str, Mapping[str, Curve]]) -> "Figure":
             _draw_curve(axes, row, rows.index(row), curve)
         axes.set(xlabel="updates", ylabel=label)
     lines = {line.get_label(): line for axes in found for line in axes.get_lines()}
-    figure.legend(handles=[lines[row] for row in rows], loc="outside right upper")
+    figure.legend(handles=[lines[_label(row)] for row in rows], loc="outside right upper")
     return figure
 
 
@@ -42,7 +42,11 @@ def _draw_curve(axes: "Axes", row: str, number: int, curve: Curve) -> None:
     style = line_style(number)
     # Markers of many points would hide the lines.
     axes.plot(
-        updates, [mean(curve[update]) for update in updates], label=row, markevery=1 + len(updates) // 12, **style
+        updates,
+        [mean(curve[update]) for update in updates],
+        label=_label(row),
+        markevery=1 + len(updates) // 12,
+        **style,
     )
     if any(len(values) > 1 for values in curve.values()):
         lowest, highest = ([limit(curve[update]) for update in updates] for limit in (min, max))
@@ -73,9 +77,11 @@ def draw_sweep(
         values = sorted(points)
         spreads = [stdev(points[value]) if len(points[value]) > 1 else 0 for value in values]
         bars = {"yerr": spreads, "capsize": 3} if any(spreads) else {}
-        axes.errorbar(values, [mean(points[value]) for value in values], label=label, **bars, **line_style(number))
+        axes.errorbar(
+            values, [mean(points[value]) for value in values], label=_label(label), **bars, **line_style(number)
+        )
     if baseline is not None:
-        axes.axhline(baseline[1], color="black", linestyle=":", label=baseline[0])
+        axes.axhline(baseline[1], color="black", linestyle=":", label=_label(baseline[0]))
     if log is not None:
         axes.set_xscale("log", base=log)
     ticks = sorted({value for points in series.values() for value in points})
@@ -98,7 +104,7 @@ def draw_lengths(record: Mapping[str, Any]) -> "Figure":
     for axes, value, label in zip(panels, ("bleu", "ratio"), ("BLEU", "length relative to the reference")):
         for number, system in enumerate(buckets[0]["systems"]):
             values = [bucket["systems"][system][value] for bucket in buckets]
-            axes.plot(places, values, label=system, **line_style(number))
+            axes.plot(places, values, label=_label(system), **line_style(number))
         axes.set_xticks(places, [f"{bucket['name']}\n({bucket['sentences']})" for bucket in buckets])
         axes.set(xlabel="words of the source (sentences)", ylabel=label)
     panels[1].axhline(1, color="black", linewidth=0.8, linestyle=":")
@@ -118,7 +124,7 @@ def draw_time_by_length(record: TimeByLengthRecord) -> "Figure":
         for number, row in enumerate(record.settings.methods):
             found = [one for one in record.medians if (one.kind, one.row) == (kind, row)]
             points = [one.length for one in found], [one.seconds for one in found]
-            axes.plot(*points, label=f"{row} (exponent {exponents[row]:.2f})", **line_style(number))
+            axes.plot(*points, label=_label(f"{row} (exponent {exponents[row]:.2f})"), **line_style(number))
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(lengths, lengths)
@@ -126,6 +132,11 @@ def draw_time_by_length(record: TimeByLengthRecord) -> "Figure":
         axes.set(xlabel="words of source and of target", ylabel="seconds", title=titles[kind])
         axes.legend()
     return figure
+
+
+def _label(name: str) -> str:
+    """A name as it is, for Matplotlib sets what is between dollars as formulas and hides what begins with "_"."""
+    return name.replace("$", r"\$") if not name.startswith("_") else _label(f" {name}")
 
 
 def _panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":

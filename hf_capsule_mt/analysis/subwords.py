@@ -7,7 +7,6 @@ from transformers import PreTrainedTokenizerBase
 
 WORD_START = "▁"
 """Mark before a piece that begins a word, whatever the tokenizer: SentencePiece's own."""
-_BYTE_LEVEL_SPACE = "Ġ"
 
 
 def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
@@ -25,7 +24,9 @@ def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
 def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[str, ...]:
     """Return the pieces of a target, as [`source_subwords`] does of a source."""
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
-    if tokenizer.convert_tokens_to_ids(_BYTE_LEVEL_SPACE) in (None, tokenizer.unk_token_id):
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    # Its name, for it may be one of several.
+    if backend is None or "ByteLevel" not in repr(backend.decoder):
         return tuple(pieces)
     special = set(tokenizer.all_special_tokens)
     return tuple(piece if piece in special else _of_bytes(piece) for piece in pieces)

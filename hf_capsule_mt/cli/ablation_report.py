@@ -20,7 +20,7 @@ from hf_capsule_mt.files import new_folder, replace_text
 
 from .ablate import add_study_options, read_plan
 from .errors import report_user_errors
-from .output import check_new_folder, check_output_file
+from .output import check_distinct, check_new_folder, check_output_file
 from .parser import CommandParser
 
 
@@ -42,11 +42,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     plan = read_plan(args)
     if args.page is not None:
         check_output_file(args.page)
-        replace_text(args.page, render_page(plan))
-        print(args.page)
+        template = plan.study.page and Path(plan.study.page)
+        check_distinct([("--page", args.page)], [args.study, template])
     if args.output_dir is not None:
         check_matplotlib()
         check_new_folder(args.output_dir)
+    if args.page is not None:
+        replace_text(args.page, render_page(plan))
+        print(args.page)
+    if args.output_dir is not None:
         with new_folder(args.output_dir) as folder:
             write_report(plan, folder)
         print(args.output_dir / "index.html")

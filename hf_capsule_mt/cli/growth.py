@@ -21,7 +21,7 @@ from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
 
 from .errors import report_user_errors
-from .output import check_output_file
+from .output import check_distinct, check_output_file
 from .parser import CommandParser
 from .quiet import quiet_transformers
 from .speed_options import add_row_options, configs_of_rows, device_of
@@ -83,6 +83,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"--fit_from is {args.fit_from}, and fewer than two of --lengths are as long; lower it")
     for file in (args.output_file, args.figure_file):
         check_output_file(file)
+    check_distinct([("--output_file", args.output_file), ("--figure_file", args.figure_file)], [])
     if args.figure_file is not None:
         check_figure_file(args.figure_file)
 

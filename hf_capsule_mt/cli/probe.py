@@ -27,7 +27,7 @@ from hf_capsule_mt.data.probing import ProbingData, find_tasks, read_probing_dat
 from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from hf_capsule_mt.evaluation.probing import Probed, ProbingSettings, probe
 from hf_capsule_mt.evaluation.probing_report import report
-from hf_capsule_mt.files import hash_file, read_json, replace_text, write_json
+from hf_capsule_mt.files import hash_file, locked, read_json, replace_text, write_json
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, read, write
 
@@ -95,14 +95,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_alone(process_state(None))
     settings = ProbingSettings(**{name: getattr(args, name) for name in _SETTINGS})
     runs = _runs(args, settings)
-    for run in runs:
-        _check_earlier(run)
-    for number, run in enumerate(runs, start=1):
-        state = "has a record" if run.record_file.exists() else "is trained"
-        print(f"{number} of {len(runs)}: {run.folder.name} {state}", file=sys.stderr)
-        if not run.record_file.exists():
-            _carry_out(run, settings)
-        shutil.rmtree(run.folder, ignore_errors=True)
+    with locked(args.output_dir):
+        for run in runs:
+            _check_earlier(run)
+        for number, run in enumerate(runs, start=1):
+            state = "has a record" if run.record_file.exists() else "is trained"
+            print(f"{number} of {len(runs)}: {run.folder.name} {state}", file=sys.stderr)
+            if not run.record_file.exists():
+                _carry_out(run, settings)
+            shutil.rmtree(run.folder, ignore_errors=True)
     table = report([read(ProbingRecord, run.record_file) for run in runs])
     replace_text(args.output_dir / "table.md", table + "\n")
     print(table)

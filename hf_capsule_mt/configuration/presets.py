@@ -138,4 +138,8 @@ def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
     check_choice("size", size, SIZES)
     config_class = method_config_class(method)
     check_overrides(config_class, overrides)
-    return config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})
+    try:
+        return config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})
+    except (TypeError, AttributeError) as error:
+        # Of fields that Transformers has, and takes as they are.
+        raise ValueError(f"{config_class.__name__} does not take {overrides!r:.200}: {error}") from error

@@ -74,15 +74,15 @@ def sequence_scores(
 ) -> list[float]:
     """Return the mean log-probability of the tokens of each target, whichever search has found it.
 
-    It is `sequences_scores` of `generate()` with a length penalty of 1. The code of a language, which a target may have
-    to begin with, does not count.
+    It is `sequences_scores` of `generate()` with a length penalty of 1; 0 for a target without tokens. The code of a
+    language, which a target may have to begin with, does not count.
 
     Args:
         model: an encoder-decoder in evaluation mode.
         sources: ids of each source, with the end.
         targets: ids of each translation, with the end, if it has one; at least one.
     """
-    longest = max(map(len, targets))
+    longest = max(1, *map(len, targets))
     rows = max(_MOST_SCORES // (longest * model.config.vocab_size), 1)
     parts = ((sources[at : at + rows], targets[at : at + rows]) for at in range(0, len(targets), rows))
     return [score for part in parts for score in _scores(model, *part)]
@@ -92,6 +92,8 @@ def _scores(model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: S
     generation = model.generation_config
     input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
     words, counted = pad_rows(targets, model.config.pad_token_id, model.device)
+    if not words.shape[1]:
+        return [0.0] * len(words)
     read = behind_start(model, words)[:, :-1]
     logits = model(input_ids=input_ids, attention_mask=mask.long(), decoder_input_ids=read, use_cache=False).logits
     scores = logits.float().log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)

@@ -209,6 +209,22 @@ def test_page(study, tmp_path):
     assert lines[-5:] == ["| updates | 4 |", "| --- | ---: |", "| plain | 7.0 |", "", "22.0 3 em-T3"]
 
 
+def test_a_page_takes_the_place_of_no_other_file(study, tmp_path, capsys):
+    """Nor of the page there was, where the report's folder is refused."""
+    template, page, full = tmp_path / "page.md.jinja", tmp_path / "page.md", tmp_path / "full"
+    template.write_text("{{ scores }}\n")
+    page.write_text("before")
+    full.mkdir()
+    (full / "mine").touch()
+    before = study.read_bytes()
+    for options in (["--page", template], ["--page", study], ["--page", page, "--output_dir", full]):
+        with pytest.raises(SystemExit) as exit_:
+            report(study, "--records_dir", str(tmp_path / "records"), *map(str, options))
+        assert exit_.value.code == 2
+    assert "page.md.jinja, which is another file of this command, and would be lost" in capsys.readouterr().err
+    assert (template.read_text(), page.read_text(), study.read_bytes()) == ("{{ scores }}\n", "before", before)
+
+
 def test_adequacy_and_lengths_are_shown_where_they_were_measured(study, tmp_path):
     template = tmp_path / "page.md.jinja"
     template.write_text("{{ adequacy }}{{ lengths[0] }}|{{ adequacy_how }}\n")

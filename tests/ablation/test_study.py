@@ -327,6 +327,21 @@ def test_files_that_are_none(tmp_path, text, message):
             5,
             "'plain': average_checkpoints has 5 checkpoints, which 8 updates and save_step",
         ),
+        (
+            "average_checkpoints.last",
+            [5],
+            "'plain': average_checkpoints has 5 checkpoints, which 8 updates and save_steps",
+        ),
+        ("train.save_total_limit", [1], "save_strategy steps and save_total_limit 1 do not"),
+        (
+            "rows.1.train",
+            {"max_steps": 100, "save_steps": None, "save_total_limit": 1},
+            "'student': average_checkpoints",
+        ),
+        ("train.save_steps", [], "argument --save_steps.*: expected one argument"),
+        ("evaluate.metrics", 5, "two: evaluate.metrics is 5; the tables need bleu among them"),
+        ("evaluate.test", "sign", "two: evaluate has the option 'test'; allowed are adequacy, "),
+        ("evaluate.length_figure", "lengths.png", "two: evaluate has the option 'length_figure'"),
         ("train.save_total_limit", 1, "has 2 checkpoints, which save_strategy steps and save_total_limit 1 do not"),
         (
             "rows.1.train",

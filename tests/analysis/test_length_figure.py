@@ -31,6 +31,17 @@ def test_more_systems_than_colours():
     assert len({(line.get_color(), line.get_linestyle()) for line in bleu.get_lines()}) == 13
 
 
+@pytest.mark.parametrize("name", ["p$x$q.de", r"a$\frac$.de", "_u.de"])
+def test_names_are_drawn_as_they_are(name, tmp_path):
+    """Not as formulas, and none is left out of the legend."""
+    found = record(systems=1)
+    for bucket in found["buckets"]:
+        bucket["systems"] = dict(zip([name], bucket["systems"].values()))
+    save_figure(draw_lengths(found), tmp_path / "lengths.svg")
+    [text] = draw_lengths(found).legends[0].get_texts()
+    assert text.get_text().replace(r"\$", "$").strip() == name
+
+
 def test_a_file_is_written_whole(tmp_path):
     save_figure(draw_lengths(record()), tmp_path / "lengths.svg")
     assert [file.name for file in tmp_path.iterdir()] == ["lengths.svg"]

@@ -4,6 +4,9 @@ import pytest
 import torch
 from routed_models import KINDS, TOKENIZER, routed
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import Unigram
+from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
@@ -98,6 +101,14 @@ def test_pieces_of_bytes():
     assert pieces[-1] == "</s>"
     # Of a letter of two bytes, neither is a letter.
     assert "".join(pieces[1:-1]) == "▁h��te"
+
+
+def test_pieces_of_a_language_with_the_letter_that_marks_bytes():
+    """Maltese has it."""
+    words = Tokenizer(Unigram([("<unk>", 0.0), *((piece, -1.0) for piece in ("▁", "Ġ", "o", "r", "ġ", "ħ"))], unk_id=0))
+    words.pre_tokenizer, words.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    assert "".join(target_subwords(tokenizer, tokenizer("Ġorġ ħo")["input_ids"])) == "▁Ġorġ▁ħo"
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])

@@ -69,6 +69,7 @@ def error_of(command, options, capsys):
         (["--methods", "unknown"], "method is 'unknown'"),
         (["--rounds", "0"], "rounds is 0; it must be at least 1"),
         (["--figure_file", "growth.txt"], "growth.txt is no figure"),
+        (["--output_file", "growth.png", "--figure_file", "growth.png"], "another file of this command, and would be"),
         (["--output_file", "nowhere/growth.json"], "the folder of nowhere/growth.json does not exist"),
     ],
 )

@@ -7,12 +7,14 @@ from statistics import mean, stdev
 from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock
 from tiny_marian import save_tiny_marian
 
 from hf_capsule_mt.cli.probe import build_parser, main
 from hf_capsule_mt.data.probing import TASKS
 from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS
 from hf_capsule_mt.evaluation.probing import ProbingSettings, Trainer
+from hf_capsule_mt.files import LOCK
 
 QUICK = ["--size", "tiny", "--vocab_size", "20", "--epochs", "1", "--batch_size", "8"]
 LABELS = {"past_present": ["PAST", "PRES"], "top_constituents": ["NP_VP_.", "S_CC_S_.", "OTHER"]}
@@ -77,6 +79,15 @@ def pretend(monkeypatch, accuracies=None):
 
     monkeypatch.setattr("hf_capsule_mt.cli.probe.probe", probe)
     return done
+
+
+def test_one_process_at_a_time(data_dir, tmp_path, monkeypatch, capsys):
+    done, folder = pretend(monkeypatch), tmp_path / "runs"
+    folder.mkdir()
+    monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
+    with FileLock(folder / LOCK):
+        assert f"another process works in {folder}; wait for it" in refused(capsys, data_dir, folder)
+    assert not done
 
 
 @pytest.mark.slow

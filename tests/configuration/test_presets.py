@@ -108,6 +108,12 @@ def test_sizes(size, expected):
         assert (layers, config.d_model, ffn, heads, config.dropout) == expected
 
 
+@pytest.mark.parametrize(("field", "value"), [("num_labels", "x"), ("id2label", 5)])
+def test_values_that_transformers_does_not_check(field, value):
+    with pytest.raises(ValueError, match=f"CapsuleAggregatedMarianConfig does not take .'{field}': {value!r}"):
+        preset_config("em-routing", "tiny", **{field: value})
+
+
 def test_overrides_reach_the_config(tmp_path):
     overrides = {
         "layer_aggregation_sides": ["decoder"],

@@ -209,6 +209,14 @@ def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
         assert num_beams > 1 or all(torch.equal(value, before[name]) for name, value in encoded.items())
 
 
+def test_an_encoders_output_that_is_a_tuple(models, engine_calls):
+    """Of which Transformers takes the states, for greedy search."""
+    model, source = models("marian"), sources(4)
+    given = {**source, "encoder_outputs": model.get_encoder()(**source, return_dict=False), "max_new_tokens": 5}
+    assert torch.equal(model.generate(**given, custom_generate=generate), model.generate(**given))
+    assert not engine_calls
+
+
 def test_processors_of_the_caller_that_are_known(models, engine_calls):
     from transformers import NoRepeatNGramLogitsProcessor
 

@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from ending_models import ONE_OF_EACH_FAMILY, ending
+from tiny_marian import save_tiny_marian
+from transformers import LogitsProcessorList, pipeline
 
 from hf_capsule_mt.decoding import Source, engine_of, generate, translate_stream
 from hf_capsule_mt.decoding.constraints import Constraints
@@ -64,6 +66,21 @@ def test_transformers(options):
     options = {"engine": "transformers", **options}
     with pytest.raises(ValueError, match=r"^some/model overflows while it decodes in float16: the scores of"):
         translate(overflowing("marian", 4e4).half(), **options)
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 2}, {"num_beams": 2, "engine": "transformers"}])
+def test_the_pipeline(options, tmp_path):
+    """Whoever decodes in it; what the caller has to say of scores is heard behind the check."""
+    save_tiny_marian(tmp_path)
+    translator = pipeline("translation", model=str(tmp_path), device="cpu")
+    heard = []
+    hears = LogitsProcessorList([lambda words, scores: heard.append(scores.shape) or scores])
+    assert translator("a b", max_new_tokens=3, logits_processor=hears, **options)
+    assert heard
+    with torch.no_grad():
+        translator.model.final_logits_bias[0, 8] = torch.inf
+    with pytest.raises(ValueError, match=r"overflows while it decodes in float32: the scores of words"):
+        translator("a b", max_new_tokens=3, **options)
 
 
 def test_an_overflow_is_that_of_one_call(often_switched):

@@ -37,7 +37,8 @@ def corpus(size, seed=0, references=1):
 
 
 @pytest.mark.parametrize(
-    ("better", "worse"), [(0, 0), (1, 0), (5, 5), (0, 10), (7, 3), (517, 430), (12, 1400), (3003, 2951)]
+    ("better", "worse"),
+    [(0, 0), (1, 0), (5, 5), (0, 10), (7, 3), (517, 430), (12, 1400), (3003, 2951), (19_400, 20_000)],
 )
 def test_sign_test_is_scipys_binomial_test(better, worse):
     expected = binomtest(better, better + worse).pvalue if better + worse else 1

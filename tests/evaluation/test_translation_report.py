@@ -27,6 +27,13 @@ def test_scores_are_those_of_generate(monkeypatch, most):
     torch.testing.assert_close(scores[ends], found.sequences_scores[ends])
 
 
+def test_a_target_without_tokens_scores_nothing():
+    model, ends = tiny_model(), [7, 8, 2]
+    [alone] = sequence_scores(model, [[5, 6, 2]], [ends])
+    assert sequence_scores(model, [[5, 6, 2]] * 2, [[], ends]) == [0, pytest.approx(alone)]
+    assert sequence_scores(model, [[5, 6, 2]] * 2, [[], []]) == [0, 0]
+
+
 @pytest.mark.parametrize(("of_generation", "of_model"), [(0, 5), (None, 0)])
 def test_words_are_read_behind_the_start_of_generate(of_generation, of_model):
     """Of which 0 is one."""
