@@ -70,6 +70,9 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         head_aggregation_output (`str`, *optional*, defaults to `"replace"`):
             `"replace"`: the routed heads take the place of W^O; `"residual"`: they are added to what W^O gives, times
             a learned vector that starts at zero.
+        head_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
+            Whether each head's input capsule is normalised to mean 0 and variance 1 over its width before its tanh,
+            which high learning rates saturate. The paper does not.
         num_output_capsules (`int`, *optional*):
             Output capsules N of the routing of layers and of heads; a divisor of `d_model`. `None` means `d_model`.
         routing_iterations (`int`, *optional*, defaults to 3):
@@ -116,6 +119,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
     head_aggregation_decoder_layers: list[int] | None = field(default_factory=list)
     head_aggregation_cross_layers: list[int] | None = field(default_factory=list)
     head_aggregation_output: str = "replace"
+    head_aggregation_input_norm: bool = False
     num_output_capsules: int | None = None
     routing_iterations: int = 3
     inverse_temperature: float | int = 0.01
@@ -156,11 +160,14 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
     def _validate_head_aggregation(self) -> None:
         check_choice("head_aggregation", self.head_aggregation, (None, *HEAD_AGGREGATIONS))
         check_choice("head_aggregation_output", self.head_aggregation_output, ("replace", "residual"))
+        check_choice("head_aggregation_input_norm", self.head_aggregation_input_norm, (False, True))
         for site, name in _HEAD_SITES.items():
             self._validate_head_layers(name, self.encoder_layers if site == "encoder_self" else self.decoder_layers)
         layers = {name: getattr(self, name) for name in _HEAD_SITES.values()}
         if self.head_aggregation is None and layers != dict(zip(layers, (None, [], []))):
             raise ValueError(f"head_aggregation is None, but {layers} name layers for it; give it or leave them out")
+        if self.head_aggregation is None and self.head_aggregation_input_norm:
+            raise ValueError("head_aggregation is None, but head_aggregation_input_norm is True; leave that out")
         if self.head_aggregation is not None and not any(value != [] for value in layers.values()):
             raise ValueError(
                 f"head_aggregation is {self.head_aggregation!r}, but {', '.join(layers)} are all []; name a layer in "

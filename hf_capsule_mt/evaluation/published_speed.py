@@ -35,6 +35,7 @@ def _as_published(config: CapsuleAggregatedMarianConfig) -> bool:
         and config.routing_iterations == 3
         and config.num_output_capsules in (None, config.d_model)
         and config.layer_aggregation_output == config.head_aggregation_output == "replace"
+        and not config.head_aggregation_input_norm
         and config.layer_aggregation_context == "all"
         and len(config.layer_aggregation_sides) == 2
     )

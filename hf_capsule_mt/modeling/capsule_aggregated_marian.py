@@ -161,7 +161,7 @@ def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig,
     if config.aggregates_heads(site, layer):
         kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
         routing = HeadRouting(f"{site}.{layer}", config.head_aggregation, **_routing_settings(config))
-        attention.out_proj = kind(config.d_model, attention.num_heads, routing)
+        attention.out_proj = kind(config.d_model, attention.num_heads, routing, config.head_aggregation_input_norm)
 
 
 class _Layer:

@@ -88,6 +88,11 @@ def test_each_site_has_its_own_layers(site, field):
             ({"head_aggregation_encoder_layers": wrong}, "head_aggregation_encoder_layers is .* allowed are None")
             for wrong in ("all", "", 0, {0}, [[0]], [True], [0.0], [0.5])
         ),
+        ({"head_aggregation_input_norm": 1}, "head_aggregation_input_norm is 1; allowed are False, True"),
+        (
+            {"head_aggregation": None, "head_aggregation_encoder_layers": None, "head_aggregation_input_norm": True},
+            "head_aggregation is None, but head_aggregation_input_norm is True",
+        ),
         ({"head_aggregation_encoder_layers": ()}, "are all .*name a layer"),
         ({"head_aggregation": None, "head_aggregation_cross_layers": [0]}, "head_aggregation is None, but .*cross"),
     ],

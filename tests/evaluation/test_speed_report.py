@@ -92,6 +92,7 @@ def test_the_caption_has_the_settings():
         ("head-em-routing", {"encoder_layers": 3}, ["", ""]),
         ("head-em-routing", {"routing_iterations": 1}, ["", ""]),
         ("head-em-routing", {"head_aggregation_output": "residual"}, ["", ""]),
+        ("head-em-routing", {"head_aggregation_input_norm": True}, ["", ""]),
         ("em-routing", {"num_output_capsules": 8}, ["", ""]),
         ("em-routing", {"layer_aggregation_sides": ["encoder"]}, ["", ""]),
         ("head-em-routing", {"layer_aggregation": "em_routing"}, ["", ""]),

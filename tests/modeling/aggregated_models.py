@@ -41,7 +41,12 @@ _EVERY_SITE = {"head_aggregation_decoder_layers": None, "head_aggregation_cross_
 HEAD_AGGREGATIONS = {
     "heads_simple": {"head_aggregation": "simple_routing", "num_output_capsules": 4, **_EVERY_SITE},
     "heads_em": {"head_aggregation": "em_routing", **_EVERY_SITE},
-    "heads_and_layers_em": {"head_aggregation": "em_routing", "layer_aggregation": "em_routing", **_EVERY_SITE},
+    "heads_and_layers_em": {
+        "head_aggregation": "em_routing",
+        "head_aggregation_input_norm": True,
+        "layer_aggregation": "em_routing",
+        **_EVERY_SITE,
+    },
 }
 GUIDED_ROUTINGS = {
     "gdr": {"guided_routing": "gdr", "guided_capsule_dim": 4},

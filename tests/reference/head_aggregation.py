@@ -39,7 +39,10 @@ def _route(
     votes = []
     for head in range(num_heads):
         # Eq. 5: f_h of all heads
-        capsule = torch.tanh(weights[head] @ vector + biases[head])
+        capsule = weights[head] @ vector + biases[head]
+        if config.head_aggregation_input_norm:
+            capsule = (capsule - capsule.mean()) / torch.sqrt(capsule.var(correction=0) + 1e-5)
+        capsule = torch.tanh(capsule)
         # Eq. 6, W shared by the heads
         vote = parameters[f"{prefix}votes.weight"] @ capsule + parameters[f"{prefix}votes.bias"]
         votes.append(vote.reshape(num_capsules, -1))

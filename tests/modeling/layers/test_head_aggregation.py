@@ -17,6 +17,7 @@ from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
 HEADS, WIDTH = 4, 8
 every_kind = pytest.mark.parametrize("kind", ["simple_routing", "em_routing"])
 both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+with_and_without_norm = pytest.mark.parametrize("norm", [False, True])
 capsule_numbers = pytest.mark.parametrize("num_output_capsules", [None, 4, 1])
 
 
@@ -70,8 +71,15 @@ def compare_with_loops(config, dtype):
 @both_outputs
 @capsule_numbers
 @every_kind
-def test_matches_loops(kind, num_output_capsules, output):
-    config = make_config(kind, output, num_output_capsules=num_output_capsules, inverse_temperature=0.3)
+@with_and_without_norm
+def test_matches_loops(kind, num_output_capsules, output, norm):
+    config = make_config(
+        kind,
+        output,
+        num_output_capsules=num_output_capsules,
+        inverse_temperature=0.3,
+        head_aggregation_input_norm=norm,
+    )
     for name, actual, expected in compare_with_loops(config, torch.float64):
         # With one capsule simple routing has nothing to decide, and EM's beta_u acts through lambda = 0.0014 alone.
         assert expected.any(), f"{name} is zero and shows nothing"
@@ -80,8 +88,9 @@ def test_matches_loops(kind, num_output_capsules, output):
 
 @both_outputs
 @every_kind
-def test_gradcheck(kind, output):
-    module = make_module(make_config(kind, output, num_output_capsules=4))
+@with_and_without_norm
+def test_gradcheck(kind, output, norm):
+    module = make_module(make_config(kind, output, num_output_capsules=4, head_aggregation_input_norm=norm))
     names, values = zip(*module.named_parameters())
 
     def run(heads, *parameters):
@@ -97,7 +106,7 @@ def test_assignments_match_loops(kind, output):
     module, heads = make_module(config), make_heads(2, 3)
     _, expected = aggregate_in_loops(config, module.state_dict(), HEADS, heads)
     routed = module.routed if output == "residual" else module
-    votes = routed.votes(routed.inputs(heads).tanh().unflatten(-1, (HEADS, WIDTH)))
+    votes = routed.votes(routed.input_capsules(heads))
     place, assignment = routed.routing(votes)[1]
     assert place == "encoder_self.0"
     torch.testing.assert_close(assignment, expected[..., -1, :, :])
