@@ -42,9 +42,14 @@ def saturation(model: PreTrainedModel, input_ids: Tensor, mask: Tensor) -> Itera
         model: of the Marian family, in evaluation mode.
         input_ids: `[batch, source]`.
         mask: `[batch, source]`, 1 where there is a word.
+
+    Raises:
+        ValueError: if the encoder routes no heads.
     """
     encoder = model.get_encoder()
     places = {name: module for name, module in encoder.named_modules() if isinstance(module, RoutedHeads)}
+    if not places:
+        raise ValueError(f"the encoder of {model.name_or_path or 'the model'} routes no heads; name a model that does")
     found: dict[str, Tensor] = {}
     hooks = [
         module.register_forward_hook(lambda _, inputs, __, name=name: found.update({name: inputs[0][mask.bool()]}))

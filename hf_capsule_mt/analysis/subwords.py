@@ -25,7 +25,7 @@ def target_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
     """Return the pieces of a target, as [`source_subwords`] does of a source."""
     pieces = tokenizer.convert_ids_to_tokens(list(ids))
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    # Its name, for it may be one of several.
+    # By name, for a decoder may be a sequence of several.
     if backend is None or "ByteLevel" not in repr(backend.decoder):
         return tuple(pieces)
     special = set(tokenizer.all_special_tokens)

@@ -37,3 +37,9 @@ def test_padding_does_not_count():
         assert name == other
         assert others == pytest.approx(values, rel=1e-4)
         assert values[0] > 0
+
+
+def test_a_model_without_routed_heads():
+    source = source_batch()
+    with pytest.raises(ValueError, match="the encoder of the model routes no heads; name a model that does"):
+        list(saturation(aggregated("none"), source["input_ids"], source["attention_mask"]))
