@@ -18,6 +18,7 @@ from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.evaluation.length import check_edges
 from hf_capsule_mt.evaluation.scores import make_metrics
+from hf_capsule_mt.evaluation.translator import check_precision
 from hf_capsule_mt.records import RunRecord, read
 
 from .results import OF_TRAINING, check_run
@@ -214,16 +215,18 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> dict
                 kind(**{field.name: found[field.name] for field in fields(kind) if field.name in found})
             except (ValueError, TypeError, ImportError) as error:
                 raise ValueError(f"{where}: {error}") from error
-    if step.command == "evaluate":
-        _check_evaluation(found, where)
+    try:
+        if step.command in ("distill", "translate"):
+            check_precision(found["engine"], found["dtype"])
+        if step.command == "evaluate":
+            _check_evaluation(found)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     return found
 
 
-def _check_evaluation(options: Mapping[str, Any], where: str) -> None:
-    try:
-        for tokenize in (options["tokenize"], options["source_tokenize"]):
-            make_metrics(options["metrics"] or ["bleu"], tokenize or options["tokenize"])
-        if options["length_edges"] is not None:
-            check_edges(options["length_edges"])
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
+def _check_evaluation(options: Mapping[str, Any]) -> None:
+    for tokenize in (options["tokenize"], options["source_tokenize"]):
+        make_metrics(options["metrics"] or ["bleu"], tokenize or options["tokenize"])
+    if options["length_edges"] is not None:
+        check_edges(options["length_edges"])

@@ -13,6 +13,7 @@ from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.decoding.families import ADAPTERS
 from hf_capsule_mt.decoding.products import precisions_on
+from hf_capsule_mt.evaluation.translator import ENGINES, check_precision
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.weights import verify_weights
@@ -54,7 +55,7 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     )
     parser.add_argument(
         "--engine",
-        choices=["fast", "transformers"],
+        choices=ENGINES,
         help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
     )
     parser.add_argument(
@@ -72,10 +73,7 @@ def check_options(args: argparse.Namespace) -> None:
         FileNotFoundError: if the model is a path to no checkpoint.
         ValueError: if a name or a revision is impossible, or the engine has no such precision.
     """
-    if args.dtype == "int8" and args.engine == "transformers":
-        raise ValueError(
-            "--dtype int8 is for --engine fast alone; --engine transformers has float32, bfloat16, float16"
-        )
+    check_precision(args.engine, args.dtype)
     check_model(args.model, args.revision)
 
 

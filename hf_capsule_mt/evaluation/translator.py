@@ -20,6 +20,8 @@ from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedMode
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
 
+ENGINES = ("fast", "transformers")
+
 
 @dataclass(frozen=True)
 class Written:
@@ -145,14 +147,17 @@ def generate_batches(
         max_new_tokens: limit to the length of a translation; by default each line's own, twice its source tokens
             plus 20, within the model's positions and what its generation config says.
         engine: "fast": [`hf_capsule_mt.decoding`], where it can do what is asked, to the same tokens; "transformers".
-        dtype: precision of the engine "fast", which makes it from weights in float32: "float32", "bfloat16" or "int8".
+        dtype: precision of the engine "fast", which makes it from weights in float32: "float32", "bfloat16" or "int8";
+            "transformers" decodes in that of the weights.
         **generate_options: of `generate()`; the generation config's where not given.
 
     Raises:
-        ValueError: if `max_new_tokens` is below 1 or exceeds the model's positions, a word is not in its vocabulary,
-            its scores of words are not finite, or an option names another end or padding than the model's generation
-            config, or asks for other than one translation a line.
+        ValueError: if `max_new_tokens` is below 1 or exceeds the model's positions, there is no such engine or it has
+            no such `dtype`, a word is not in the model's vocabulary, its scores of words are not finite, or an option
+            names another end or padding than the model's generation config, or asks for other than one translation a
+            line.
     """
+    _check_engine(engine, dtype)
     limit = _new_tokens_limit(model, max_new_tokens, generate_options.get("generation_config"))
     _check_ends(model, generate_options)
     _check_one_translation(generate_options)
@@ -165,6 +170,21 @@ def generate_batches(
             source = _source(model, sources, dtype if fast else None)
             generated = _generate(model, source, torch.tensor(limits), **generate_options, **fast)
             yield batch, generated, words_before_end(generated, model.generation_config, limits)
+
+
+def check_precision(engine: str | None, dtype: str) -> None:
+    """Raise a ValueError if `dtype`, of weights or of the engine "fast", is none in which `engine` decodes."""
+    if engine == "transformers" and dtype == "int8":
+        raise ValueError("dtype int8 is for engine fast alone; engine transformers has float32, bfloat16, float16")
+
+
+def _check_engine(engine: str, dtype: str) -> None:
+    if engine not in ENGINES:
+        raise ValueError(f"engine is {engine!r:.80}; it is one of {', '.join(ENGINES)}")
+    if engine != "fast" and dtype != "float32":
+        raise ValueError(
+            f"dtype {dtype} is for engine fast alone; engine {engine} decodes in that of the weights: load them in it"
+        )
 
 
 def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:

@@ -301,6 +301,11 @@ def test_files_that_are_none(tmp_path, text, message):
         ("evaluate.tokenize", "moses", "two: plain, seed 1: evaluate: unknown tokenizer 'moses'; sacreBLEU has"),
         ("evaluate.source_tokenize", "words", "evaluate: unknown tokenizer 'words'"),
         ("evaluate.metrics", ["bleu", "comet"], "evaluate: unknown metric 'comet'; there are bleu"),
+        (
+            "translate",
+            {"dtype": "int8", "engine": "transformers"},
+            "plain, seed 1: translate: dtype int8 is for engine fast alone; engine transformers has float32",
+        ),
         ("evaluate.length_edges", [20, 10], "evaluate: the edges of buckets are 20 10; they must rise"),
         ("evaluate.lowercase", False, "two: evaluate has lowercase: false, which no option can say"),
         (

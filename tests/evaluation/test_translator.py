@@ -146,9 +146,14 @@ def test_max_new_tokens(model, tokenizer, options):
         ({"stopping_criteria": []}, "stopping_criteria is given, but each line"),
         ({"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences is 2, but a line has one translation"),
         ({"return_dict_in_generate": True}, "return_dict_in_generate is True, but a line"),
+        ({"engine": "Fast"}, "engine is 'Fast'; it is one of fast, transformers"),
+        (
+            {"engine": "transformers", "dtype": "int8"},
+            "dtype int8 is for engine fast alone; engine transformers decodes",
+        ),
     ],
 )
-def test_other_than_one_translation_a_line(model, tokenizer, options, message):
+def test_options_that_would_be_ignored_or_misread(model, tokenizer, options, message):
     with pytest.raises(ValueError, match=message):
         translate_lines(model, tokenizer, ["a b"], **options)
 
