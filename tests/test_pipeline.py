@@ -7,7 +7,7 @@ import pytest
 import tiny_multilingual
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianConfig, MarianMTModel, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from transformers.generation import BaseStreamer
 from transformers.pipelines import PIPELINE_REGISTRY
 
@@ -244,9 +244,18 @@ def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
     assert translator(["\u200b", " "]) == [{"translation_text": ""}] * 2
 
 
-def test_t5_gets_its_prefix_and_settings_from_the_task():
+def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):
+    from transformers.utils import logging
+
     model, tokenizer = tiny_multilingual.t5()
+    logging.enable_propagation()
     plain = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
+    logging.disable_propagation()
+    assert "settings for translation_en_to_de and none for translation, so texts have no prefix" in caplog.text
+    # Its positions are relative.
+    tokenizer.padding_side = "left"
+    assert plain(["the house", "a"], batch_size=2)[0] == plain("the house")[0]
+    tokenizer.padding_side = "right"
     assert plain("the house") == expected(model, tokenizer, "the house")
     german = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
     settings = {"num_beams": 2, "max_length": 9, "max_new_tokens": None}
@@ -346,6 +355,13 @@ def test_languages_in_the_name_of_the_task(tmp_path):
     assert named("the house", tgt_lang="fr") == plain("the house", src_lang="en", tgt_lang="fr")
 
 
+def test_padding_on_the_left_is_refused(marian):
+    tokenizer = AutoTokenizer.from_pretrained(marian, padding_side="left")
+    translator = pipeline("translation", model=str(marian), tokenizer=tokenizer, device="cpu")
+    with pytest.raises(ValueError, match="padding_side of the tokenizer is 'left', and MarianMTModel would count"):
+        translator(["a", "the old house"], batch_size=2)
+
+
 def test_models_that_cannot_translate_are_refused(marian):
     model = AutoModelForSeq2SeqLM.from_pretrained(marian)
     with pytest.raises(ValueError, match="needs a tokenizer"):
@@ -386,6 +402,7 @@ def test_mistakes_with_documents(translator):
     pytest.importorskip("sentencex")
     for options, message in (
         ({"documents": True}, "src_lang is None; give its code of two letters as documents='en'"),
+        ({"documents": "cz"}, "documents is 'cz'; it must be the code of a language.*not of a country .Czech is cs"),
         ({"documents": "eng_Latn"}, "documents is 'eng_Latn'; it must be the code of a language, of two letters"),
         (
             {"documents": "en", "return_tensors": True},

@@ -8,7 +8,7 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/configuration/guided_routing.py.
 """The fields of guided routing, which every family that has a decoder with states can take up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .configuration_checks import MOST, MOST_STEPS, check_choice, check_not_negative, check_positive_integer
 
@@ -50,6 +50,12 @@ class GuidedRoutingFields:
     guided_routing_iterations: int = 3
     bow_loss_weight: float | int = 1.0
     bca_loss_weight: float | int = 1.0
+
+    def _unread_guided_fields(self) -> set[str]:
+        if self.guided_routing is None:
+            return {field.name for field in fields(GuidedRoutingFields)} - {"guided_routing"}
+        unread = set() if self.guided_routing == "gdr" else {"guided_routing_iterations"}
+        return unread | ({"num_redundant_capsules"} if self.guided_routing == "attention" else set())
 
     def _validate_guided_routing(self) -> None:
         check_choice("guided_routing", self.guided_routing, (None, *GUIDED_ROUTINGS))

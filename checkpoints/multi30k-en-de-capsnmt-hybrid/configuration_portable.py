@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 
-from .configuration_checks import check_dtype, check_spelling, check_token_ids
+from .configuration_checks import check_dtype, check_names, check_spelling, check_token_ids
 from .configuration_source import IN_PACKAGE, source_files
 
 _REMOTE_CODE = ("auto_map", "custom_pipelines")
@@ -46,6 +46,7 @@ class PortableConfig:
     def __post_init__(self, **kwargs: Any) -> None:
         for alias in self.attribute_map.keys() & kwargs:
             setattr(self, self.attribute_map[alias], kwargs.pop(alias))
+        check_names(type(self), kwargs)
         self.check_fields()
         check_dtype(self.dtype)
         check_dtype(kwargs.get("torch_dtype"))
@@ -55,6 +56,10 @@ class PortableConfig:
     def check_fields(self) -> None:
         """Check the fields of the family; raise a ValueError that names the field, the value and what is allowed."""
 
+    def unread_fields(self) -> set[str]:
+        """Name the fields that no part of the model reads, for what they belong to is switched off."""
+        return set()
+
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build the configuration; fields among `kwargs` replace those of `config_dict` and are checked with them.
@@ -62,11 +67,12 @@ class PortableConfig:
         In this package, the names of remote code are left out.
 
         Raises:
-            ValueError: if a value is not allowed, or the name of a field is damaged.
+            ValueError: if a value is not allowed, or the name of a field is damaged or misspelt.
         """
         if IN_PACKAGE:
             config_dict = {name: value for name, value in config_dict.items() if name not in _REMOTE_CODE}
         check_spelling([field.name for field in fields(cls)], config_dict)
+        check_names(cls, kwargs)
         names = {**cls.attribute_map, **{field.name: field.name for field in fields(cls)}}
         overrides = {field: kwargs[name] for name, field in names.items() if name in kwargs}
         return super().from_dict({**config_dict, **overrides}, **kwargs)

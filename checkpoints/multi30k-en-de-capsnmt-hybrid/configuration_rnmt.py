@@ -82,6 +82,10 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     def decoder_layers(self, layers: int) -> None:
         check_choice("decoder_layers", layers, (1,))
 
+    def unread_fields(self) -> set[str]:
+        """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
+        return self._unread_guided_fields() | super().unread_fields()
+
     def check_fields(self) -> None:
         """Check the fields, as [`PortableConfig.check_fields`] does."""
         self._validate_guided_routing()

@@ -20,7 +20,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .configuration_checks import check_overrides
+from .configuration_checks import check_overrides, check_read
 from .configuration_rnmt import RNMTConfig
 from .modeling_cache_name import CACHE, under_both_names
 from .modeling_copied_weights import copy_weights
@@ -337,6 +337,7 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
             raise ValueError(f"the model has guided_routing={plain.config.guided_routing!r}; give one without it")
         check_overrides(RNMTConfig, config_overrides)
         config = RNMTConfig(**{**plain.config.to_dict(), **config_overrides})
+        check_read(config, config_overrides)
         model = cls._from_config(config, dtype=plain.dtype)
         if model.model.decoder.guided_routing is not None:
             model.model.decoder.guided_routing.switch_off()

@@ -8,6 +8,7 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/translation_head.py.
 """The language model head of a translation model: logits, and the loss of given translations."""
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -178,14 +179,16 @@ class TranslationHead:
             `sequences[:, t + 1]`.
 
         Raises:
-            ValueError: if no tensor of sources is given, the number of translations is no multiple of theirs, or the
-                model is in training mode, whose dropout no step had.
+            ValueError: if no tensor of sources is given, the model takes none of that name, the number of translations
+                is no multiple of theirs, or the model is in training mode, whose dropout no step had.
         """
         if self.training:
             raise ValueError("the model is in training mode, in which dropout changes what it finds; call eval() first")
         source = {name: value for name, value in source.items() if value is not None}
         if not source or not all(isinstance(value, Tensor) for value in source.values()):
             raise ValueError(f"sources are given as {', '.join(source) or 'nothing'}; give tensors, such as input_ids")
+        if unknown := source.keys() - signature(self.forward).parameters.keys():
+            raise ValueError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}; give its sources by name")
         sources = next(iter(source.values())).shape[0]
         if sequences.shape[0] % sources:
             raise ValueError(

@@ -10,7 +10,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any
@@ -24,6 +24,9 @@ MOST_STEPS = 1000
 """The most layers, and the most iterations."""
 MOST_POSITIONS = 2**16
 """The most positions, whose sinusoids are computed one by one."""
+_SWITCHES = ("layer_aggregation", "head_aggregation", "guided_routing", "sentence_aggregation")
+_OF_THIS_PACKAGE = ("aggregation", "capsule", "routing")
+"""Words that no field of Transformers has in its name."""
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
 
 
@@ -43,6 +46,43 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[st
             near = get_close_matches(name, known)
             others = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
             raise ValueError(f"{config_class.__name__} has no field {name!r}; {others}")
+
+
+def check_names(config_class: type[PreTrainedConfig], names: Iterable[str]) -> None:
+    """Raise ValueError if one of `names`, which are no fields of `config_class`, was meant for a field of this package.
+
+    All others pass: old configurations, and options of loading, have names that no configuration knows.
+    """
+    bases = [
+        base for base in config_class.__mro__ if base.__module__.startswith("transformers.") and is_dataclass(base)
+    ]
+    foreign = {field.name for base in bases for field in fields(base)}
+    own = {field.name for field in fields(config_class)} - foreign
+    for name in set(names).difference(own):
+        near = get_close_matches(name, own, cutoff=0.8)
+        if near or any(word in name for word in _OF_THIS_PACKAGE):
+            others = (
+                f"did you mean {' or '.join(near)}?" if near else "it is of another family, or of none; leave it out"
+            )
+            raise ValueError(f"{config_class.__name__} has no field {name!r}; {others}")
+
+
+def check_read(config: PreTrainedConfig, given: Iterable[str]) -> None:
+    """Raise ValueError if a field in `given` is not as it is by default, and no part of the model reads it."""
+    unread = config.unread_fields()
+    switches = [f"{name}={getattr(config, name)!r}" for name in _SWITCHES if hasattr(config, name)]
+    known = {field.name: field for field in fields(config)}
+    for name in unread.intersection(given):
+        if getattr(config, name) != _default(known[name]):
+            near = [other for other in known if other not in unread and name.split("_")[-2:] == other.split("_")[-2:]]
+            raise ValueError(
+                f"{name} is {getattr(config, name)!r:.80}, which a model with {', '.join(switches)} does not read; "
+                f"leave it out{f', or did you mean {near[0]}?' if near else ''}"
+            )
+
+
+def _default(field: Field) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def check_positive_integer(name: str, value: Any, most: int = MOST) -> None:

@@ -16,7 +16,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
 from .modeling_ops_masks import mean_over_words, word_mask
-from .modeling_outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput
+from .modeling_outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput, check_output_routing
 
 
 class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel):
@@ -104,6 +104,7 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             output_routing: True for the assignment of the last routing iteration, "all" for every iteration's.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
+        check_output_routing(output_routing)
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
         mask = word_mask(attention_mask, outputs.last_hidden_state)
         logits = self.classification_head(mean_over_words(outputs.last_hidden_state, mask))

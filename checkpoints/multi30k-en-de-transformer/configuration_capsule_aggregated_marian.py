@@ -134,6 +134,20 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         self._validate_guided_routing()
         check_fraction("label_smoothing", self.label_smoothing)
 
+    def unread_fields(self) -> set[str]:
+        """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
+        algorithms = {self.layer_aggregation, self.head_aggregation}
+        unread = self._unread_guided_fields()
+        if self.layer_aggregation is None:
+            unread |= {"layer_aggregation_sides", "layer_aggregation_output"}
+        if self.layer_aggregation not in ("dynamic_routing", "em_routing"):
+            unread |= {"layer_aggregation_context", "layer_aggregation_parameterization"}
+        if self.head_aggregation is None:
+            unread |= {"head_aggregation_output"}
+        if algorithms <= {None, "linear", "dynamic"}:
+            unread |= {"num_output_capsules", "routing_iterations"}
+        return unread if "em_routing" in algorithms else unread | {"inverse_temperature"}
+
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""
         return self.layer_aggregation is not None and side in self.layer_aggregation_sides

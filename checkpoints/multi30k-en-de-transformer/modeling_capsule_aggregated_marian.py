@@ -9,6 +9,7 @@
 """The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
 
 import copy
+import os
 from os import PathLike
 from typing import Any
 
@@ -461,13 +462,16 @@ class CapsuleAggregatedMarianForConditionalGeneration(
                 routing adds to the decoder's states.
 
         Raises:
-            ValueError: if `marian` is of another type or not plain, or a model with a `dtype` or a `revision` beside
-                it, an override is unknown or not allowed, or the weights do not fit the configuration.
+            ValueError: if `marian` is of another type or not plain, a folder with a `revision` or a model with that
+                or a `dtype` beside it, an override is unknown, not allowed or not read, or the weights do not fit the
+                configuration.
             OSError: if there is no such model, or its weights are not in safetensors.
         """
         # Before anything is fetched.
         check_arguments(cls, marian, config_overrides)
         if isinstance(marian, str | PathLike):
+            if revision not in (None, "main") and os.path.isdir(marian):
+                raise ValueError(f"revision is {revision!r}, but {marian} is a folder, which has none; leave it out")
             marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
         elif not isinstance(marian, MarianMTModel):
             merge = "; merge its adapter first (merge_and_unload)" if hasattr(marian, "merge_and_unload") else ""

@@ -47,6 +47,11 @@ class PortableModel:
     unfit_tensors: frozenset[str] = frozenset()
     """Names of tensors that the checkpoint lacked, had too many of or in another shape; none once the model trains."""
 
+    def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        # Fields may have been set since the configuration was made.
+        config.check_fields()
+        super().__init__(config, *args, **kwargs)
+
     def train(self, mode: bool = True) -> Any:
         """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""
         if mode:

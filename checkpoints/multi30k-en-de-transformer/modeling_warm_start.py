@@ -17,7 +17,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrain
 from transformers.utils import logging
 
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from .configuration_checks import check_overrides
+from .configuration_checks import check_overrides, check_read
 from .modeling_checkpoint_files import (
     GENERATION_CONFIG,
     OTHER_WEIGHTS,
@@ -159,13 +159,15 @@ def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> Capsul
     """The configuration of a Marian model, with `overrides`, and its aggregations beside what they would replace.
 
     Raises:
-        ValueError: if an override is not allowed.
+        ValueError: if an override is not allowed, or the model does not read it.
     """
     fields = config.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)
     residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
-    return CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
+    aggregated = CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
+    check_read(aggregated, overrides)
+    return aggregated
 
 
 def added_weights(model: PreTrainedModel) -> set[str]:

@@ -84,7 +84,8 @@ class TranslationPipeline(ChunkPipeline):
 
     Raises:
         ValueError: if the weights are not those of the model, the input is not text or longer than the model can read,
-            the languages or words are not those of the tokenizer and the model, there is no such engine, of a document
+            the languages or words are not those of the tokenizer and the model, the tokenizer pads on the left of
+            positions that are counted, there is no such engine, of a document
             more than one text is asked for, sentencex is missing, tags are not well-formed, `keep` is no expression or
             searches for too long, or the model has no attention to put them back by.
         OSError: if the checkpoint lacks a file that its translations depend on.
@@ -112,6 +113,7 @@ class TranslationPipeline(ChunkPipeline):
                 "with them, name another checkpoint, or train the model first"
             )
         self._check_tokenizer_config()
+        self._tell_missing_prefix()
 
     def _check_tokenizer_config(self) -> None:
         """Raise an OSError if the tokenizer is that of a checkpoint of ours that lost the file of its settings."""
@@ -119,6 +121,15 @@ class TranslationPipeline(ChunkPipeline):
         is_ours = hasattr(self.model.config, "auto_classes") and (folder / "config.json").is_file()
         if is_ours and not (folder / "tokenizer_config.json").is_file():
             raise OSError(f"{folder} lacks tokenizer_config.json, which says how its tokenizer cuts; copy it again")
+
+    def _tell_missing_prefix(self) -> None:
+        """Warn of a model such as T5, which has prefixes for other tasks than this one."""
+        others = sorted(task for task in self._all_task_settings() if task.startswith("translation"))
+        if others and self.task not in others:
+            logger.warning(
+                f"the model has settings for {', '.join(others)} and none for {self.task}, so texts have no prefix; "
+                f"name one of them, as in pipeline({others[0]!r}), unless the model was trained without a prefix"
+            )
 
     def _sanitize_parameters(
         self,
@@ -171,11 +182,20 @@ class TranslationPipeline(ChunkPipeline):
             inputs = (text for text in inputs)
         if isinstance(inputs, list) and not inputs:
             return []
+        self._check_padding_side()
         self._check_together({**self._preprocess_params, **self._forward_params, **self._postprocess_params, **kwargs})
         results = super().__call__(inputs, **kwargs)
         if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
             return [sequences[0] for sequences in results]
         return results
+
+    def _check_padding_side(self) -> None:
+        """Raise a ValueError if a batch would be padded on the left, where positions count the padding."""
+        if self.tokenizer.padding_side != "right" and positions(self.model.config) is not None:
+            raise ValueError(
+                f"padding_side of the tokenizer is {self.tokenizer.padding_side!r}, and {type(self.model).__name__} "
+                "would count the padding of a batch among its positions; set tokenizer.padding_side = 'right'"
+            )
 
     def _check_together(self, options: Mapping[str, Any]) -> None:
         """Raise a ValueError if what is asked for cannot be had together of any text."""
@@ -308,9 +328,12 @@ class TranslationPipeline(ChunkPipeline):
         special = self.tokenizer.all_special_tokens
         return {token for token in special if re.fullmatch(r"[a-z]{2,3}_[A-Za-z]{2,4}", token)}
 
+    def _all_task_settings(self) -> dict[str, Any]:
+        """Settings by task in the configurations of T5 and its like: a prefix, and arguments of `generate()`."""
+        return getattr(self.model.config, "task_specific_params", None) or {}
+
     def _task_settings(self) -> dict[str, Any]:
-        """Task settings in the configurations of T5 and its like: a prefix, and arguments of `generate()`."""
-        return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
+        return self._all_task_settings().get(self.task, {})
 
     def _forward(self, model_inputs: dict[str, Any], engine: str = "fast", **generate_kwargs: Any) -> dict[str, Any]:
         settings = {name: value for name, value in self._task_settings().items() if name != "prefix"}

@@ -7,6 +7,11 @@ from transformers import PreTrainedConfig
 from .checks import MOST, MOST_STEPS, check_choice, check_fraction, check_positive_integer
 from .portable import PortableConfig
 
+_OF_CAPSULES = (
+    *("num_sentence_capsules", "routing_iterations", "position_aware_routing", "share_routing_weights"),
+    "separable_scoring",
+)
+
 
 class RecurrentConfig(PortableConfig, PreTrainedConfig):
     """Fields of a recurrent encoder-decoder with one width and one vocabulary; each family describes its own.
@@ -74,6 +79,10 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.80}; allowed are True and False")
         check_fraction("dropout", self.dropout)
         check_fraction("label_smoothing", self.label_smoothing)
+
+    def unread_fields(self) -> set[str]:
+        """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
+        return set() if self.sentence_aggregation == "capsule" else set(_OF_CAPSULES)
 
     @property
     def num_sentence_vectors(self) -> int:

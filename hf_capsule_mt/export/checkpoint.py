@@ -47,10 +47,12 @@ def export_checkpoint(
         revision: of a checkpoint on the Hub.
 
     Raises:
-        ValueError: if a package is missing, the text holds half a character, the checkpoint is of another family or
-            damaged, or a check fails.
+        ValueError: if a package is missing, a folder has a `revision` beside it, the text holds half a character, the
+            checkpoint is of another family or damaged, or a check fails.
         OSError: if there is no such checkpoint, or the folder has files in it.
     """
+    if revision != "main" and Path(checkpoint).is_dir():
+        raise ValueError(f"revision is {revision!r}, but {checkpoint} is a folder, which has none; leave it out")
     check_text(text)
     check_empty(output_dir)
     check_format(file_format)

@@ -17,7 +17,7 @@ from hf_capsule_mt.configuration import (
     method_fields,
     preset_config,
 )
-from hf_capsule_mt.configuration.checks import check_overrides
+from hf_capsule_mt.configuration.checks import check_overrides, check_read
 from hf_capsule_mt.data.tokenizer import forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.checkpoint_files import explained_weights
@@ -98,7 +98,9 @@ def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
         _check_becomes(path, type(config), args.method)
         return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args.method, fields, args)
     check_overrides(_CONFIGURATIONS[model_type], fields)
-    return load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
+    model = load_weights(AutoModelForSeq2SeqLM, path, fields, **how)
+    check_read(model.config, fields)
+    return model
 
 
 _BEGINNINGS: dict[type[PreTrainedConfig], tuple[str, Callable[..., PreTrainedModel]]] = {

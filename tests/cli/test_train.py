@@ -248,10 +248,10 @@ def test_two_updates_of_every_method(corpus, tmp_path, method):
 )
 def test_recurrent_families(corpus, tmp_path, option, method, model_type, decoding):
     options = {"method": method, "validation_file": files(corpus, "validation"), option: "true", **EVALUATED}
-    main(arguments(corpus, tmp_path, "num_sentence_capsules=2", max_steps=4, **options))
+    main(arguments(corpus, tmp_path, "d_model=32", max_steps=4, **options))
     assert len(history(tmp_path, "eval_bleu")) == len(history(tmp_path, "eval_loss")) == 2
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert (model.config.model_type, model.config.num_sentence_capsules) == (model_type, 2)
+    assert (model.config.model_type, model.config.d_model) == (model_type, 32)
     generation = model.generation_config
     # Transformers takes what is not given for 1.
     assert (generation.num_beams, generation.length_penalty or 1.0) == decoding

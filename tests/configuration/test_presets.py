@@ -1,11 +1,14 @@
 """Presets, and the rejection of wrong configurations."""
 
 import pytest
+from transformers import AutoConfig
 
 from hf_capsule_mt.configuration import (
     METHODS,
     SIZES,
+    CapsNMTConfig,
     CapsuleAggregatedMarianConfig,
+    RNMTConfig,
     method_config_class,
     preset_config,
 )
@@ -139,6 +142,57 @@ def test_overrides_reach_the_config(tmp_path):
         assert made.layer_aggregation == "em_routing"
         assert made.aggregates_layers("decoder")
         assert not made.aggregates_layers("encoder")
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "value", "message"),
+    [
+        ("gdr", "routing_iterations", 7, "guided_routing='gdr' does not read; leave it out, or did you mean guided_ro"),
+        ("rnmt-gdr", "routing_iterations", 7, "sentence_aggregation=None does not read; leave it out, or did you mean"),
+        ("gdr-attention", "guided_routing_iterations", 1, "guided_routing='attention' does not read"),
+        ("gdr-attention", "num_redundant_capsules", 0, "guided_routing='attention' does not read"),
+        ("em-routing", "bow_loss_weight", 0, "guided_routing=None does not read; leave it out$"),
+        ("dynamic-routing", "inverse_temperature", 1.0, "layer_aggregation='dynamic_routing'"),
+        ("head-simple-routing", "inverse_temperature", 1.0, "head_aggregation='simple_routing'"),
+        ("linear-combination", "num_output_capsules", 8, "layer_aggregation='linear'"),
+        ("dynamic-combination", "layer_aggregation_context", "own", "layer_aggregation='dynamic'"),
+        ("head-em-routing", "layer_aggregation_output", "residual", "or did you mean head_aggregation_output"),
+        ("em-routing", "head_aggregation_output", "residual", "or did you mean layer_aggregation_output"),
+        ("transformer", "layer_aggregation_sides", ["encoder"], "layer_aggregation=None"),
+        ("capsnmt-pooling", "num_sentence_capsules", 2, "sentence_aggregation='pooling'"),
+        ("rnmt", "separable_scoring", False, "sentence_aggregation=None"),
+    ],
+)
+def test_a_field_that_the_method_does_not_read_is_rejected(method, field, value, message):
+    with pytest.raises(ValueError, match=f"{field} is .*, which a model with .*{message}"):
+        preset_config(method, "tiny", **{field: value})
+    # As it is by default it says nothing.
+    default = getattr(preset_config(method, "tiny"), field)
+    assert preset_config(method, "tiny", **{field: default}).to_dict() == preset_config(method, "tiny").to_dict()
+
+
+@pytest.mark.parametrize(
+    ("config_class", "name", "message"),
+    [
+        (CapsuleAggregatedMarianConfig, "layer_agregation", "did you mean .*layer_aggregation"),
+        (CapsuleAggregatedMarianConfig, "label_smoothing_factor", r"did you mean label_smoothing\?"),
+        (CapsuleAggregatedMarianConfig, "sentence_aggregation", "it is of another family, or of none; leave it out"),
+        (CapsNMTConfig, "guided_routing", "it is of another family"),
+        (RNMTConfig, "layer_aggregation", "it is of another family"),
+    ],
+)
+def test_a_name_that_was_meant_for_a_field_is_rejected(config_class, name, message, tmp_path):
+    with pytest.raises(ValueError, match=f"{config_class.__name__} has no field '{name}'; {message}"):
+        config_class(**{name: "em_routing"})
+    config_class().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"{config_class.__name__} has no field '{name}'; {message}"):
+        AutoConfig.from_pretrained(tmp_path, **{name: "em_routing"})
+
+
+def test_names_of_old_configurations_are_accepted():
+    """Those that OPUS-MT models have, and fields of later versions of Transformers."""
+    old = {"classif_dropout": 0.1, "add_bias_logits": False, "normalize_before": False, "extra_pos_embeddings": 2}
+    assert CapsuleAggregatedMarianConfig(**old).normalize_before is False
 
 
 def test_an_unknown_name_lists_what_there_is():

@@ -108,6 +108,8 @@ def test_refusals(tmp_path, monkeypatch, capsys):
         (["--model", "nowhere/at/all", "--output_dir", "new"], "nowhere/at/all is not a folder"),
     ):
         assert _error(capsys, options).count(message) == 1
+    with pytest.raises(ValueError, match="revision is 'v1', but model is a folder, which has none; leave it out"):
+        checkpoint.export_checkpoint("model", tmp_path / "new", revision="v1")
     monkeypatch.setattr(formats, "find_spec", lambda name: None if name.startswith("onnx") else name)
     message = 'the format onnx needs onnx, onnxscript, onnxruntime; pip install "hf-capsule-mt[export]"'
     assert message in _error(capsys, ["--model", "model", "--output_dir", "new"])

@@ -92,6 +92,14 @@ def aggregated(kind="em_routing", seed=0, **fields):
     return randomise(CapsuleAggregatedMarianForConditionalGeneration(config).eval(), seed)
 
 
+def changed(config, **fields):
+    """The configuration with other fields, among them such as its model does not read, which presets refuse."""
+    for name, value in fields.items():
+        setattr(config, name, value)
+    config.check_fields()
+    return config
+
+
 def count_parameters(method, size, **overrides):
     """The number of parameters of a preset, none of which is made."""
     with torch.device("meta"):

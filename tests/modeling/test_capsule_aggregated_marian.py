@@ -192,7 +192,7 @@ def test_warm_start_refuses_a_dtype_for_a_model():
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), dtype="float16")
 
 
-def test_warm_start_takes_a_revision_of_a_name(monkeypatch):
+def test_warm_start_takes_a_revision_of_a_name(monkeypatch, tmp_path):
     seen = []
 
     def fields(name, revision):
@@ -203,6 +203,8 @@ def test_warm_start_takes_a_revision_of_a_name(monkeypatch):
     monkeypatch.setattr(warm_start, "load_marian", lambda name, revision, dtype: seen.append(revision) or marian())
     CapsuleAggregatedMarianForConditionalGeneration.from_marian("some/name", revision="refs/pr/1")
     assert seen == ["refs/pr/1"] * 2
+    with pytest.raises(ValueError, match=f"revision is 'v1', but {tmp_path} is a folder, which has none; leave it out"):
+        CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path, revision="v1")
     with pytest.raises(ValueError, match=r"revision is 'main', but marian is a model"):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), revision="main")
 
@@ -250,6 +252,10 @@ def test_warm_start_refuses_what_is_no_model():
         ({"layer_aggregation": "em"}, "layer_aggregation is 'em'"),
         ({"layer_agregation": "em_routing"}, "'layer_agregation'"),
         ({"layer_aggregation": "em_routing", "num_output_capsules": 5}, "num_output_capsules is 5"),
+        (
+            {"guided_routing": "gdr", "routing_iterations": 9},
+            "routing_iterations is 9, which a model with .*'gdr' does",
+        ),
         ({"encoder_layers": 3}, "encoder.layers.2.self_attn"),
         ({"d_model": 32}, "size mismatch"),
     ],
@@ -328,6 +334,9 @@ def test_every_parameter_learns_by_the_second_step(kind, output, context):
         config = CapsuleAggregatedMarianConfig(**{**marian().config.to_dict(), **fields, "init_std": 0.2})
         model = CapsuleAggregatedMarianForConditionalGeneration(config)
     else:
+        # Which refuses what the model does not read.
+        routed = AGGREGATIONS[kind].get("layer_aggregation") in ("dynamic_routing", "em_routing")
+        fields = {**AGGREGATIONS[kind], **({"layer_aggregation_context": context} if routed else {})}
         model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), **fields)
     optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
     first = gradients(model)

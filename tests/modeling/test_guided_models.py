@@ -118,6 +118,8 @@ def test_forced_decoding_is_what_was_generated(kind, num_beams):
     for wrong in ({}, {"attention_mask": None}, {"encoder_outputs": outputs}):
         with pytest.raises(ValueError, match=r"sources are given as (nothing|encoder_outputs); give tensors"):
             model.force_decode(sequences, **wrong)
+    with pytest.raises(ValueError, match="takes no mask; give its sources by name"):
+        model.force_decode(sequences, input_ids=source["input_ids"], mask=source["attention_mask"])
     with pytest.raises(ValueError, match=r"output_routing is 'every'; allowed are .* 'all'"):
         model.force_decode(sequences, output_routing="every", **source)
     with pytest.raises(ValueError, match="sequences has 2 rows for 3 sources"):

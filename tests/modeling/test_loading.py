@@ -63,6 +63,22 @@ def test_round_trip(name, tied, checkpoint):
     assert number_of_tables(loaded) == number_of_tables(model)
 
 
+@pytest.mark.parametrize(
+    ("method", "field", "value"),
+    [
+        ("em-routing", "layer_aggregation_output", "Residual"),
+        ("em-routing", "label_smoothing", 1.5),
+        ("rnmt-gdr", "guided_routing", "GDR"),
+        ("capsnmt", "routing_iterations", 0),
+    ],
+)
+def test_what_was_set_in_a_configuration_is_checked(method, field, value):
+    config = preset_config(method, "tiny")
+    setattr(config, field, value)
+    with pytest.raises(ValueError, match=f"{field} is {value!r}; allowed are"):
+        AutoModelForSeq2SeqLM.from_config(config)
+
+
 @every_kind
 def test_base_model_of_a_checkpoint(name, checkpoint):
     model = translator(name)

@@ -138,6 +138,8 @@ def test_resize_token_embeddings():
 def test_outputs():
     model = classifier("heads_and_layers_em")
     model.set_attn_implementation("eager")
+    with pytest.raises(ValueError, match="output_routing is 'All'; allowed"):
+        model(**source_batch(), output_routing="All")
     outputs = model(**source_batch(), output_routing=True, output_hidden_states=True, output_attentions=True)
     assert set(outputs.head_routing) == {"encoder_self.0", "encoder_self.1"}
     assert outputs.head_routing["encoder_self.1"].shape == (3, 7, 4, 16)

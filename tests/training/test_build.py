@@ -94,11 +94,11 @@ def test_aggregations_from_scratch_replace(method):
 @pytest.mark.parametrize("method", RECURRENT_METHODS)
 def test_recurrent_from_scratch(method):
     tokenizer = tiny_tokenizer()
-    model = from_scratch("num_sentence_capsules=2", method=method, tokenizer=tokenizer)
+    model = from_scratch("d_model=32", method=method, tokenizer=tokenizer)
     classes = {"caps_nmt": CapsNMTForConditionalGeneration, "rnmt": RNMTForConditionalGeneration}
     assert type(model) is classes[model.config.model_type]
     config, generation = model.config, model.generation_config
-    assert (config.num_sentence_capsules, config.label_smoothing) == (2, 0.1)
+    assert (config.d_model, config.label_smoothing) == (32, 0.1)
     assert generation.max_length == 512
     for name, value in decoding_fields(method).items():
         assert getattr(generation, name) == value

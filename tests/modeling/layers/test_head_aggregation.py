@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from aggregated_models import count_parameters
+from aggregated_models import changed, count_parameters
 from reference.head_aggregation import aggregate_heads as aggregate_in_loops
 from torch import nn
 
@@ -31,9 +31,8 @@ class Attention(nn.Module):
 
 
 def make_config(kind, output="replace", **overrides):
-    return preset_config(
-        "transformer", "tiny", d_model=WIDTH, head_aggregation=kind, head_aggregation_output=output, **overrides
-    )
+    plain = preset_config("transformer", "tiny", d_model=WIDTH)
+    return changed(plain, head_aggregation=kind, head_aggregation_output=output, **overrides)
 
 
 def make_module(config, dtype=torch.float64):

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from aggregated_models import count_parameters
+from aggregated_models import changed, count_parameters
 from reference.layer_aggregation import aggregate_layers
 
 from hf_capsule_mt.configuration import preset_config
@@ -26,14 +26,10 @@ both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
 
 def make_config(kind, output="replace", **overrides):
     aggregation, parameterization, context = kind
-    return preset_config(
-        "transformer",
-        "tiny",
-        d_model=WIDTH,
-        layer_aggregation=aggregation,
-        layer_aggregation_parameterization=parameterization,
-        layer_aggregation_context=context,
-        layer_aggregation_output=output,
+    fields = {"parameterization": parameterization, "context": context, "output": output}
+    return changed(
+        preset_config("transformer", "tiny", d_model=WIDTH, layer_aggregation=aggregation),
+        **{f"layer_aggregation_{name}": value for name, value in fields.items()},
         **overrides,
     )
 
