@@ -30,11 +30,13 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     """Check methods, configurations and options, by the `parsers` of the commands; [`check_files`] checks files.
 
     Raises:
-        ValueError: if a method, a size, a field or an option is unknown, or a value is not allowed; the message names
-            the row or the section, the key, its value and what is allowed.
+        ValueError: if a method, a size, a field or an option is unknown, a value is not allowed, or no row is distilled
+            where a section says how; the message names the row or the section, the key, its value and what is allowed.
     """
     for name in SECTIONS:
         _check_options(study.sections.get(name, {}), f"{study.name}: {name}", parsers[name], SET_HERE[name])
+    if study.sections.get("distill") and not any(row.teacher for row in study.rows):
+        raise ValueError(f"{study.name}: no row has a teacher, to translate as distill says; leave out distill")
     metrics = study.sections["evaluate"].get("metrics", ["bleu"])
     if "bleu" not in (metrics if isinstance(metrics, list) else [metrics]):
         raise ValueError(f"{study.name}: evaluate.metrics is {metrics}; the tables need bleu among them")

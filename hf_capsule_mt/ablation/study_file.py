@@ -24,6 +24,7 @@ questions:
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +64,23 @@ def read_study(path: Path) -> Study:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it holds no YAML, or a key is unknown, missing, double or of another type, two rows have one
-            name, a row learns from itself or a question compares it with itself; the message names the key, its value
-            and what is allowed.
+        ValueError: if it holds no YAML, or a key is unknown, missing, double, of another type or without effect beside
+            another, two rows have one name, a row learns from itself or a question compares it with itself; the message
+            names the key, its value and what is allowed.
     """
     where = str(path)
     found = check_mapping(load_yaml(path), where, _STUDY, ("title", "data", "tests", "train", "rows"))
+    if "tokenizer" in found and "train_tokenizer" in found:
+        raise ValueError(
+            f"{where}: tokenizer is {found['tokenizer']!r:.80}, beside which the section train_tokenizer trains none; "
+            "leave out one of them"
+        )
     items = enumerate(found["rows"])
     points = (row for number, item in items for row in _rows(item, f"{where}: rows[{number}]", found))
     rows = list(itertools.islice(points, _MOST_ROWS + 1))
     _check_rows(rows, where)
+    by_name = {row.name: row for row in rows}
+    rows = [replace(row, size=_size(row, by_name)) for row in rows]
     baseline = found.get("baseline", rows[0].name)
     tests = tuple(_test(name, item, f"{where}: tests") for name, item in found["tests"].items())
     if not tests:
@@ -141,8 +149,18 @@ def _test(name: str, value: Any, where: str) -> Test:
     return Test(name, files[0], tuple(files[1:]))
 
 
+def _size(row: Row, rows: Mapping[str, Row]) -> str:
+    """Return the size of a row's model: that of the row that it starts from, if it does from one."""
+    return row.size if row.start not in rows else _size(rows[row.start], rows)
+
+
 def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     check_mapping(item, where, _ROW, ("name", "method"))
+    if "size" in item and "start" in item:
+        raise ValueError(
+            f"{where}.size is {item['size']!r:.80}, but start is {item['start']!r:.80}, whose model has one already; "
+            "leave out size"
+        )
     grid = item.get("grid", {})
     for name, values in grid.items():
         _check_name(name, f"{where}.grid")

@@ -35,7 +35,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         shuffle: False gives the same order in every epoch, the longest pairs first, for evaluation.
 
     Raises:
-        ValueError: no pairs, a pair longer than the budget, or too few pairs for the processes.
+        ValueError: no pairs, lengths of another shape, a pair longer than the budget, or too few pairs for the
+            processes.
     """
 
     def __init__(
@@ -52,6 +53,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         if num_replicas < 1:
             raise ValueError(f"num_replicas is {num_replicas}; it must be at least 1.")
         longest = np.asarray(lengths)
+        if longest.shape[1:] not in ((), (2,)):
+            raise ValueError(
+                f"lengths has the shape {list(longest.shape)}; it must be [N, 2], source and target of each pair, or "
+                "[N]. Transpose it if its rows are sides."
+            )
         self.longest = longest.max(axis=1) if longest.ndim == 2 else longest
         self.max_tokens = max_tokens
         self.seed = seed

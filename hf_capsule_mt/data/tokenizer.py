@@ -14,6 +14,7 @@ PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 # OPUS-MT names the target language at the head of the source: >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
 MODEL_MAX_LENGTH = 512
+_SPECIAL = "pad_token_id", "eos_token_id"
 _SAMPLE = "Zwölf ÉTUDES d'été, 3.5 Sätze: \u201cplaît-il?\u201d 你好"
 
 
@@ -85,15 +86,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
             do not end in eos.
     """
     check_padding_side(tokenizer)
-    for name in ("pad_token_id", "eos_token_id"):
+    for name in _SPECIAL:
         token_id, config_id = getattr(tokenizer, name), getattr(config, name)
         if token_id is None:
             raise ValueError(f"The tokenizer has no {name.removesuffix('_id')}. Give it one, or use another.")
         if token_id != config_id:
-            raise ValueError(
-                f"{name} is {token_id} in the tokenizer and {config_id} in the model's config; they must be "
-                "the same. Use the tokenizer that belongs to the model."
-            )
+            raise _other_id(name, token_id, config_id)
     if tokenizer.pad_token_id == tokenizer.eos_token_id:
         # Embeddings of padding get no gradient, and generate() starts from that word, and never chooses it.
         raise ValueError(
@@ -114,6 +112,22 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
             f"The tokenizer does not end a target with its eos token {tokenizer.eos_token!r}, so the model "
             "would never learn to stop. Give it a post-processor that does."
         )
+
+
+def check_special_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig | None) -> None:
+    """Raise a ValueError for another pad or eos id than the config's, which may be of any family, or leave one out."""
+    for name in _SPECIAL:
+        token_id, config_id = getattr(tokenizer, name), getattr(config, name, None)
+        allowed = config_id if isinstance(config_id, list) else [config_id]
+        if None not in (token_id, config_id) and token_id not in allowed:
+            raise _other_id(name, token_id, config_id)
+
+
+def _other_id(name: str, token_id: int, config_id: int | list[int] | None) -> ValueError:
+    return ValueError(
+        f"{name} is {token_id} in the tokenizer and {config_id} in the model's config; they must be the same. Use the "
+        "tokenizer that belongs to the model."
+    )
 
 
 def check_padding_side(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -204,8 +204,9 @@ def _check_one_translation(options: Mapping[str, Any]) -> None:
         if options.get(name) is not None:
             raise ValueError(f"{name} is given, but each line has a limit of its own; give max_new_tokens")
     for name, only in (("num_return_sequences", 1), ("return_dict_in_generate", False)):
-        if options.get(name) not in (None, only):
-            raise ValueError(f"{name} is {options[name]}, but a line has one translation, as text; leave it out")
+        for value in (options.get(name), getattr(options.get("generation_config"), name, None)):
+            if value not in (None, only):
+                raise ValueError(f"{name} is {value}, but a line has one translation, as text; leave it out")
 
 
 def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:

@@ -242,7 +242,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             self.metric_for_best_model = "bleu" if self.predict_with_generate else "loss"
         self.metric_for_best_model = self.metric_for_best_model.removeprefix("eval_")
         self._check_numbers()
-        self._check_early_stopping()
+        self._check_knows_best()
         self._check_hub()
         if self.label_smoothing_factor > 0:
             raise ValueError(
@@ -274,18 +274,47 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             ValueError: if there is nothing to evaluate on, metric_for_best_model or BLEU cannot be computed, or a way
                 to read data, a logger, the optimizer or the schedule lacks what it needs.
         """
-        self._check_data(data_args)
+        self.check_data(data_args)
         check_available(self)
         self._check_evaluation()
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value!r}, but there is no --validation_file")
         metrics = ("bleu", "loss") if self.predict_with_generate else ("loss",)
-        if self.save_strategy == "best" and self.eval_strategy == "no":
-            raise ValueError("save_strategy is 'best'; it needs an --eval_strategy, to know what is best")
         if self.metric_for_best_model not in metrics:
             raise ValueError(
                 f"metric_for_best_model is {self.metric_for_best_model!r}; with predict_with_generate "
                 f"{self.predict_with_generate} there is {' and '.join(metrics)}"
+            )
+
+    def check_data(self, data_args: DataArguments) -> None:
+        """Raise a ValueError where streaming or BPE-dropout lacks what it needs."""
+        if data_args.streaming and self.max_steps < 1:
+            raise ValueError(f"streaming is true and max_steps {self.max_steps}; a stream has no end: give --max_steps")
+        if data_args.streaming and self.dataloader_num_workers > 1:
+            raise ValueError(
+                f"dataloader_num_workers is {self.dataloader_num_workers}; a stream has at most 1, and its tokenizer "
+                "all cores"
+            )
+        for name in ("streaming", "bpe_dropout"):
+            if getattr(data_args, name) and self.max_tokens_per_batch == 0:
+                raise ValueError(f"{name} is {getattr(data_args, name)}; it needs --max_tokens_per_batch")
+        for name in ("logging_strategy", "eval_strategy", "save_strategy"):
+            if data_args.streaming and getattr(self, name) == "epoch":
+                minutes = ", or no and --save_minutes" if name == "save_strategy" else ""
+                raise ValueError(
+                    f"{name} is 'epoch', but streaming true: a stream has no epochs; choose steps{minutes}"
+                )
+        for file in data_args.train_file if data_args.streaming else ():
+            if Path(file).exists() and not Path(file).is_file():
+                raise ValueError(
+                    f"train_file names {file}, which is no file, and streaming is true: a stream is read again and "
+                    "again; write it to a file, or leave out --streaming"
+                )
+        longest = max(data_args.max_source_length, data_args.max_target_length)
+        if data_args.streaming and longest > self.max_tokens_per_batch:
+            raise ValueError(
+                f"max_tokens_per_batch is {self.max_tokens_per_batch}, but a streamed text may have {longest} tokens; "
+                "raise it, or lower max_source_length and max_target_length"
             )
 
     def _check_numbers(self) -> None:
@@ -334,37 +363,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                     f"max_tokens_per_batch={self.max_tokens_per_batch}; {remedy}"
                 )
 
-    def _check_data(self, data_args: DataArguments) -> None:
-        """Raise a ValueError where streaming or BPE-dropout lacks what it needs."""
-        if data_args.streaming and self.max_steps < 1:
-            raise ValueError(f"streaming is true and max_steps {self.max_steps}; a stream has no end: give --max_steps")
-        if data_args.streaming and self.dataloader_num_workers > 1:
-            raise ValueError(
-                f"dataloader_num_workers is {self.dataloader_num_workers}; a stream has at most 1, and its tokenizer "
-                "all cores"
-            )
-        for name in ("streaming", "bpe_dropout"):
-            if getattr(data_args, name) and self.max_tokens_per_batch == 0:
-                raise ValueError(f"{name} is {getattr(data_args, name)}; it needs --max_tokens_per_batch")
-        for name in ("logging_strategy", "eval_strategy", "save_strategy"):
-            if data_args.streaming and getattr(self, name) == "epoch":
-                minutes = ", or no and --save_minutes" if name == "save_strategy" else ""
-                raise ValueError(
-                    f"{name} is 'epoch', but streaming true: a stream has no epochs; choose steps{minutes}"
-                )
-        for file in data_args.train_file if data_args.streaming else ():
-            if Path(file).exists() and not Path(file).is_file():
-                raise ValueError(
-                    f"train_file names {file}, which is no file, and streaming is true: a stream is read again and "
-                    "again; write it to a file, or leave out --streaming"
-                )
-        longest = max(data_args.max_source_length, data_args.max_target_length)
-        if data_args.streaming and longest > self.max_tokens_per_batch:
-            raise ValueError(
-                f"max_tokens_per_batch is {self.max_tokens_per_batch}, but a streamed text may have {longest} tokens; "
-                "raise it, or lower max_source_length and max_target_length"
-            )
-
     def _check_evaluation(self) -> None:
         """Raise a ValueError for an option that scores of translations do not follow."""
         if not self.predict_with_generate:
@@ -380,7 +378,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 f"{self.eval_do_concat_batches}, but BLEU is that of all sentences together; leave both out"
             )
 
-    def _check_early_stopping(self) -> None:
+    def _check_knows_best(self) -> None:
+        """Raise a ValueError for an option that needs to know what is best, where nothing tells."""
+        if self.save_strategy == "best" and self.eval_strategy == "no":
+            raise ValueError("save_strategy is 'best'; it needs an --eval_strategy, to know what is best")
         knows_best = self.eval_strategy != "no" and self.load_best_model_at_end
         if self.early_stopping_patience is not None and not knows_best:
             raise ValueError(

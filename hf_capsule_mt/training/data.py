@@ -53,9 +53,10 @@ def load_data(
     """Read and tokenise training and validation text, for a model of `config` with `tokenizer`; or map the cache.
 
     Raises:
-        ValueError: if the tokenizer is another model's, a length exceeds the model's positions, or there is no usable
-            text, or a training text is longer than a batch.
+        ValueError: if `args` cannot train on such data, the tokenizer is another model's, a length exceeds the model's
+            positions, or there is no usable text, or a training text is longer than a batch.
     """
+    args.check_data(data_args)
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
     loader = _Loader(data_args, args, tokenizer)

@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
-from hf_capsule_mt.data.tokenizer import check_padding_side, words_hash
+from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, words_hash
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.saving import begin_saving, explained_saving
 from hf_capsule_mt.trainer_state import read_trainer_state
@@ -101,8 +101,8 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     Raises:
         TypeError: if `args` are not those of this package.
-        ValueError: if the tokenizer pads on the left, the process has several GPUs, or the model cannot be trained as
-            `args` say.
+        ValueError: if the tokenizer pads on the left or has other ids for padding and ends than the model, the process
+            has several GPUs, or the model cannot be trained as `args` say.
     """
 
     def __init__(
@@ -151,6 +151,9 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _check_model(self) -> None:
         """Check that the model, and how it is spread over devices, can be trained as the arguments say."""
+        if isinstance(self.processing_class, PreTrainedTokenizerBase):
+            # By itself the Trainer gives the tokenizer's to the configuration, and not to what is made of its ids.
+            check_special_ids(self.processing_class, getattr(self.model, "config", None))
         # DeepSpeed keeps weights in 32 bits too.
         if not self.is_deepspeed_enabled:
             warn_of_half_precision(self.model)
@@ -161,6 +164,11 @@ class TranslationTrainer(Seq2SeqTrainer):
             raise ValueError(
                 f"rdrop_alpha is {self.args.rdrop_alpha}, which {type(self.model).__name__} does not know; train a "
                 "model of this package, or leave it out"
+            )
+        if self.args.rdrop_alpha and self.compute_loss_func is not None:
+            raise ValueError(
+                f"rdrop_alpha is {self.args.rdrop_alpha}, and compute_loss_func is given, which takes the place of "
+                "the model's loss and of R-Drop in it; leave out one of them"
             )
         if self.args.n_gpu > 1:
             raise ValueError(

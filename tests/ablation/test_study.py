@@ -100,6 +100,16 @@ def test_a_row_starts_from_another_of_the_same_seed(tmp_path, study, parsers):
         assert (trained[name]["method"], "size" in trained[name]) == (method, False)
 
 
+def test_a_row_has_the_size_of_the_row_that_it_starts_from(tmp_path, study):
+    study["rows"] = [
+        {"name": "on", "method": "gdr", "start": "more"},
+        {"name": "more", "method": "transformer", "start": "plain"},
+        {"name": "plain", "method": "transformer", "size": "big"},
+        {"name": "other", "method": "transformer", "start": "company/model"},
+    ]
+    assert [row.size for row in read(tmp_path, study).rows] == ["big", "big", "big", "tiny"]
+
+
 def test_what_a_row_starts_from_must_be_there(tmp_path, study):
     study["rows"][1] = {"name": "guided", "method": "gdr", "start": "plain"}
     plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
@@ -198,6 +208,12 @@ def test_mappings_are_merged_and_null_is_no_option(tmp_path, study):
             "rows.1",
             {"name": "b", "method": "gdr", "start": "plain", "seeds": [1, 2]},
             "'b' has seeds ",
+        ),
+        ("tokenizer", "bpe", "two.yaml: tokenizer is 'bpe', beside which the section train_tokenizer trains none; lea"),
+        (
+            "rows.1",
+            {"name": "b", "method": "gdr", "start": "plain", "size": "big"},
+            r"rows\[1\].size is 'big', but start is 'plain', whose model has one already; leave out size",
         ),
         ("rows.1.against", ["nobody"], "'student': against is 'nobody'; the rows are plain, student"),
         ("rows.1.against", "plain", "rows.1..against is 'plain'; it must be a list"),
@@ -305,6 +321,11 @@ def test_files_that_are_none(tmp_path, text, message):
             "translate",
             {"dtype": "int8", "engine": "transformers"},
             "plain, seed 1: translate: dtype int8 is for engine fast alone; engine transformers has float32",
+        ),
+        (
+            "rows.1",
+            {"name": "b", "method": "transformer"},
+            "two: no row has a teacher, to translate as distill says; leave out distill",
         ),
         ("evaluate.length_edges", [20, 10], "evaluate: the edges of buckets are 20 10; they must rise"),
         ("evaluate.lowercase", False, "two: evaluate has lowercase: false, which no option can say"),

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -92,6 +93,13 @@ def test_equally_long_pairs_come_in_any_order():
     assert {order[:2] for order in orders} == {(4, 5), (5, 4)}
     assert len(orders) == 2 * 24
     assert max(orders.values()) < 2 * min(orders.values())
+
+
+@pytest.mark.parametrize("lengths", [[[3, 9, 4], [5, 2, 6]], [[3], [9]], [[[3, 9]]]], ids=str)
+def test_lengths_of_another_shape(lengths):
+    shape = re.escape(str(list(np.shape(lengths))))
+    with pytest.raises(ValueError, match=rf"lengths has the shape {shape}; it must be \[N, 2\], .* Transpose it"):
+        TokenBudgetBatchSampler(lengths, 100)
 
 
 def test_the_largest_batches_are_split():

@@ -181,6 +181,31 @@ def test_a_limit_for_every_sentence(name, options, models, engine_calls):
         assert translation.sequences.shape[1] <= limit + 1
 
 
+@pytest.mark.parametrize("options", [{}, {"num_beams": 4}, {"num_beams": 3, "num_return_sequences": 2}], ids=str)
+def test_one_limit_for_all_sentences(options, models, engine_calls):
+    criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([3]))])
+    check_agreement(models("marian"), sources(4), engine_calls, max_new_tokens=9, stopping_criteria=criteria, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 4}, {"do_sample": True, "num_return_sequences": 2}], ids=str)
+def test_another_number_of_limits_than_of_sentences(options, models):
+    model, source = models("marian"), sources(4)
+    options = {**options, "max_new_tokens": 9}
+
+    def limited(number, **more):
+        criteria = StoppingCriteriaList([NewTokenLimits(torch.full((number,), 3))])
+        return model.generate(**source, **options, **more, stopping_criteria=criteria)
+
+    for number in (0, 2, 3, 5, 8):
+        with pytest.raises(ValueError, match=f"NewTokenLimits has {number} limits for 4 sentences; give a limit for"):
+            limited(number, custom_generate=generate)
+    # Without the engine a criterion sees candidates alone: two limits could be of two sentences with more of them.
+    for number in (0, 3, 5):
+        with pytest.raises(ValueError, match=rf"NewTokenLimits has {number} limits for \d+ candidates, of which"):
+            limited(number)
+    assert limited(4).shape[1] == limited(4, custom_generate=generate).shape[1] == 1 + 3
+
+
 def test_a_limit_behind_a_prefix(models):
     source, prefix = sources(2), torch.tensor([[0, 5, 6, 7]] * 2)
     criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([5, 5]), prefix_length=4)])

@@ -146,6 +146,11 @@ def test_max_new_tokens(model, tokenizer, options):
         ({"stopping_criteria": []}, "stopping_criteria is given, but each line"),
         ({"num_return_sequences": 2, "num_beams": 2}, "num_return_sequences is 2, but a line has one translation"),
         ({"return_dict_in_generate": True}, "return_dict_in_generate is True, but a line"),
+        (
+            {"generation_config": GenerationConfig(num_return_sequences=3, num_beams=3)},
+            "num_return_sequences is 3, but a line has one translation, as text; leave it out",
+        ),
+        ({"generation_config": GenerationConfig(return_dict_in_generate=True)}, "return_dict_in_generate is True, but"),
         ({"engine": "Fast"}, "engine is 'Fast'; it is one of fast, transformers"),
         (
             {"engine": "transformers", "dtype": "int8"},

@@ -105,7 +105,7 @@ def test_a_stream_has_no_epochs(tmp_path, options, message):
 
 def test_the_best_is_saved_only_of_what_is_evaluated():
     with pytest.raises(ValueError, match="save_strategy is 'best'; it needs an --eval_strategy"):
-        training(save_strategy="best").check_with(DataArguments(**HUB))
+        training(save_strategy="best", max_steps=4)
     training(save_strategy="best", eval_strategy="steps", eval_steps=1).check_with(DataArguments(**HUB))
 
 

@@ -207,6 +207,14 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(folder, tmp_
         assert "stream_state_0.json is missing; a stream resumes from a checkpoint" in capsys.readouterr().err
 
 
+def test_what_contradicts_the_data_is_refused_in_python_too(trainer_of):
+    stream = {"train_file": ["train.source", "train.target"], **STREAM}
+    with pytest.raises(ValueError, match="save_strategy is 'epoch', but streaming true: a stream has no epochs"):
+        trainer_of(stream, {"save_strategy": "epoch"})
+    with pytest.raises(ValueError, match="a streamed text may have 256 tokens; raise it, or lower max_source_length"):
+        trainer_of({**stream, "max_target_length": 256})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

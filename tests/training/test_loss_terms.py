@@ -145,3 +145,10 @@ def test_rdrop_needs_a_model_of_this_package(tmp_path):
     model = MarianMTModel(MarianConfig(vocab_size=29, d_model=16, encoder_layers=1, decoder_layers=1, pad_token_id=0))
     with pytest.raises(ValueError, match=r"rdrop_alpha is 5\.0, which MarianMTModel does not know; train a model of"):
         TranslationTrainer(model, TranslationTrainingArguments(str(tmp_path), rdrop_alpha=5.0, report_to="none"))
+
+
+def test_rdrop_needs_the_models_own_loss(tmp_path):
+    model = AutoModelForSeq2SeqLM.from_config(preset_config("em-routing", "tiny", **TINY))
+    args = TranslationTrainingArguments(str(tmp_path), rdrop_alpha=5.0, report_to="none", use_cpu=True)
+    with pytest.raises(ValueError, match=r"rdrop_alpha is 5\.0, and compute_loss_func is given, .*; leave out one of"):
+        TranslationTrainer(model, args, compute_loss_func=lambda outputs, labels, num_items_in_batch: outputs.loss)

@@ -58,6 +58,23 @@ def test_padding_on_the_left_is_refused(pairs, tmp_path):
         TranslationTrainer(trainer.model, trainer.args, processing_class=tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("name", "own", "accepted"), [("pad_token_id", 0, [None, 0]), ("eos_token_id", 2, [None, [5, 2], 2])]
+)
+def test_a_tokenizer_with_other_ids_than_the_models_is_refused(pairs, tmp_path, name, own, accepted):
+    trainer = make_trainer(pairs, tmp_path)
+
+    def with_id(value):
+        setattr(trainer.model.config, name, value)
+        return TranslationTrainer(trainer.model, trainer.args, trainer.data_collator, processing_class=tiny_tokenizer())
+
+    with pytest.raises(ValueError, match=f"{name} is {own} in the tokenizer and 5 in the model's config; they must be"):
+        with_id(5)
+    # As configurations of other families have it too.
+    for value in accepted:
+        with_id(value)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_in_16_bits_are_pointed_out(pairs, tmp_path, caplog, dtype):
     trainer = make_trainer(pairs, tmp_path)
