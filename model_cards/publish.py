@@ -36,6 +36,7 @@ CARD = {
 TAUGHT = " Its training targets are translations of the sources by the study's row `{teacher}`, not those of people."
 FOUND = {
     "capsnmt-hybrid": " It hardly uses its capsules, and is not shown to be better than RNMT without them.",
+    "head-em-routing-rate": " It is not shown to be better than the plain Transformer by the same learning rate.",
     "plain-one-layer": " In a few sentences it repeats a word without end, which `translate --report` marks.",
     "rnmt-gdr-on": " It hardly uses its capsules, and is not shown to be better than RNMT without them.",
 }

@@ -107,7 +107,7 @@ class NewTokenLimits(StoppingCriteria):
     """A limit to the new tokens of every sentence, which `generate()` and the engine take as a stopping criterion.
 
     Args:
-        limits: `[sentences]`.
+        limits: `[sentences]`, or `[1]` for all.
         prefix_length: of the `decoder_input_ids` that `generate()` is given; 1 without.
     """
 
@@ -115,9 +115,26 @@ class NewTokenLimits(StoppingCriteria):
         self.limits, self.prefix_length = limits, prefix_length
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit."""
-        limits = self.limits.to(input_ids.device)
-        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(len(input_ids) // len(limits))
+        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit.
+
+        Raises:
+            ValueError: if so many candidates cannot be those of as many sentences as there are limits.
+        """
+        candidates, limits = len(input_ids), self.limits.to(input_ids.device)
+        if len(limits) == 0 or candidates % len(limits):
+            raise ValueError(
+                f"NewTokenLimits has {len(limits)} limits for {candidates} candidates, of which every sentence has as "
+                "many; give a limit for every sentence"
+            )
+        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(candidates // len(limits))
+
+    def check(self, sentences: int) -> None:
+        """Raise a ValueError unless there are limits for so many sentences."""
+        if self.limits.numel() not in (1, sentences):
+            raise ValueError(
+                f"NewTokenLimits has {self.limits.numel()} limits for {sentences} sentences; give a limit for every "
+                "sentence"
+            )
 
 
 class Search:

@@ -101,7 +101,9 @@ class PortableModel:
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
         super().save_pretrained(save_directory, *args, **kwargs)
-        if args[0] if args else kwargs.get("is_main_process", True):
+        # Transformers 5.24 lets each process call this, and one of them write.
+        writes = getattr(self, "should_save_on_this_rank", bool)
+        if writes(args[0] if args else kwargs.get("is_main_process", True)):
             write_hashes(Path(save_directory))
 
     def _upload_modified_files(self, working_dir: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:

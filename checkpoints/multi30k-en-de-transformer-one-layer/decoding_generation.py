@@ -74,9 +74,10 @@ def generate(
         **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
 
     Raises:
-        ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation, or
-            the scores of words are not finite.
+        ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation,
+            there are more or fewer limits in [`NewTokenLimits`] than sentences, or the scores of words are not finite.
     """
+    _check_limits(input_ids, stopping_criteria, generation_config)
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
         _check_encoded(model_kwargs["encoder_outputs"])
@@ -194,6 +195,14 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     past = model_kwargs.get(CACHE)
     if past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)):
         raise UnsupportedError(f"{CACHE} is given")
+
+
+def _check_limits(input_ids: Tensor, criteria: StoppingCriteriaList | None, config: GenerationConfig) -> None:
+    # Transformers has repeated each sentence as often.
+    rows = max(config.num_beams or 1, config.num_return_sequences or 1)
+    for criterion in criteria or ():
+        if type(criterion) is NewTokenLimits:
+            criterion.check(len(input_ids) // rows)
 
 
 def _check_encoded(encoded: Any) -> None:

@@ -106,8 +106,10 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
         """
         check_output_routing(output_routing)
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
-        mask = word_mask(attention_mask, outputs.last_hidden_state)
-        logits = self.classification_head(mean_over_words(outputs.last_hidden_state, mask))
+        states = outputs.last_hidden_state
+        # A model that is spread over several devices has them where the last layer is.
+        mask = word_mask(None if attention_mask is None else attention_mask.to(states.device), states)
+        logits = self.classification_head(mean_over_words(states, mask))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)

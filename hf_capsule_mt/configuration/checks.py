@@ -125,7 +125,8 @@ def check_dtype(value: Any) -> None:
 
 def check_token_ids(config: PreTrainedConfig) -> None:
     """Raise ValueError unless the ids of special tokens are those of words in the vocabulary, defaults, or None."""
-    words = min(config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size)
+    shared = getattr(config, "share_encoder_decoder_embeddings", True)
+    words = config.vocab_size if shared else min(config.vocab_size, config.decoder_vocab_size or config.vocab_size)
     for name in _TOKENS:
         value = getattr(config, name, None)
         # Of Marian's vocabulary; whoever makes a configuration of another size gives the ids later.

@@ -435,7 +435,10 @@ class CapsuleAggregatedMarianForConditionalGeneration(
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
         # With `pad_to_multiple_of` there are more words than were asked for.
+        dtype = self.final_logits_bias.dtype
         super()._resize_final_logits_bias(self.lm_head.weight.shape[0])
+        # Marian's own gets words in float32.
+        self.final_logits_bias = self.final_logits_bias.to(dtype)
 
     @classmethod
     def from_marian(

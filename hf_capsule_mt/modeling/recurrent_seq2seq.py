@@ -130,7 +130,7 @@ def named_encoder_outputs(
     Raises:
         ValueError: if one of these is missing.
     """
-    if isinstance(outputs, tuple):
+    if isinstance(outputs, tuple | list):
         outputs = output_class(**dict(zip(needed, outputs)))
     for name in needed:
         if getattr(outputs, name, None) is None:

@@ -120,7 +120,8 @@ class TranslationHead:
         loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
         parts = {}
         if self.guided_losses is not None:
-            words = self.lm_head.weight if _is_plain(self.lm_head) else self.lm_head
+            # Hooks of accelerate would move a module that is among the arguments.
+            words = self.lm_head.weight if _is_plain(self.lm_head) else lambda states: self.lm_head(states)
             read = outputs.guided_states, outputs.guided_capsules, labels, words
             parts = self.guided_losses(*read, num_items_in_batch)
         weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]

@@ -136,6 +136,12 @@ def test_warm_start_is_marian_at_first(kind, fields):
     assert_equal_outputs({**outputs, "loss": outputs.lm_loss}, run(parent))
 
 
+def test_warm_start_with_more_positions():
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), max_position_embeddings=60)
+    assert model.get_encoder().embed_positions.weight.shape[0] == 60
+    assert_equal_outputs(run(model), run(marian()))
+
+
 def test_warm_start_from_a_folder(tmp_path):
     parent = marian()
     parent.generation_config.update(num_beams=6, bad_words_ids=[[0]], max_length=12)

@@ -293,6 +293,21 @@ def test_resize_without_a_head(name, checkpoint):
     AutoModel.from_pretrained(checkpoint(model))
 
 
+@each_family
+def test_resizing_keeps_the_precision(name):
+    model = translator(name).to(torch.bfloat16)
+    model.resize_token_embeddings(VOCABULARY + 4)
+    assert logits(model).dtype == torch.bfloat16
+
+
+@each_family
+def test_a_process_that_does_not_write_leaves_nothing(name, tmp_path, monkeypatch):
+    model = translator(name)
+    monkeypatch.setattr(type(model), "should_save_on_this_rank", lambda self, is_main: False, raising=False)
+    model.save_pretrained(tmp_path / "folder")
+    assert not list(tmp_path.rglob("weights.sha256"))
+
+
 def test_resize_separate_vocabularies():
     model = aggregated("em_routing", share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
     before = logits(model)

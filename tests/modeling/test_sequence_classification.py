@@ -131,6 +131,8 @@ def test_resize_token_embeddings():
     model = classifier()
     before = model(**source_batch()).logits
     model.resize_token_embeddings(40)
+    model.config.pad_token_id = 39
+    assert type(model.config).from_dict(model.config.to_dict()).pad_token_id == 39
     assert model.get_input_embeddings().weight is model.model.shared.weight
     assert torch.equal(model(**source_batch()).logits, before)
 

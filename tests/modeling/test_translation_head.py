@@ -89,7 +89,12 @@ def test_under_autocast(model):
 def test_a_hook_that_changes_nothing(model):
     plain, expected = gradients(model, return_logits=True)
     model.lm_head.register_forward_hook(lambda *_: None)
+    given = []
+    if model.guided_losses is not None:
+        model.guided_losses.register_forward_pre_hook(lambda module, args: given.extend(args))
     hooked, actual = gradients(model)
+    # Accelerate's hooks would move a module, in place.
+    assert not any(isinstance(each, torch.nn.Module) for each in given)
     for name in ("loss", "lm_loss", *(() if model.guided_losses is None else model.guided_losses.names)):
         torch.testing.assert_close(hooked[name], plain[name])
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,113 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/decoding/constraints.py.
+"""Constraints of generation options on the next words: Transformers' own logits processors, run only where they act."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+from transformers.generation import logits_process as hf
+
+_NEVER_IDLE = (
+    hf.RepetitionPenaltyLogitsProcessor,
+    hf.NoRepeatNGramLogitsProcessor,
+    hf.SequenceBiasLogitsProcessor,
+    hf.ExponentialDecayLengthPenalty,
+    hf.InfNanRemoveLogitsProcessor,
+    hf.LogitNormalization,
+)
+# They read the words so far in Python.
+_ON_THE_HOST = (hf.NoRepeatNGramLogitsProcessor,)
+# At which lengths of the sentences so far, the start included, words are forced.
+_FORCING: dict[type, Callable[[LogitsProcessor, int], bool]] = {
+    hf.ForcedBOSTokenLogitsProcessor: lambda processor, length: length == 1,
+    hf.ForcedEOSTokenLogitsProcessor: lambda processor, length: length == processor.max_length - 1,
+}
+# Which words get -inf, and at which lengths.
+_SUPPRESSING: dict[type, tuple[str, Callable[[LogitsProcessor, int], bool]]] = {
+    hf.SuppressTokensLogitsProcessor: ("suppress_tokens", lambda processor, length: True),
+    hf.SuppressTokensAtBeginLogitsProcessor: (
+        "begin_suppress_tokens",
+        lambda processor, length: length == processor.begin_index,
+    ),
+    hf.MinLengthLogitsProcessor: ("eos_token_id", lambda processor, length: length < processor.min_length),
+    hf.MinNewTokensLengthLogitsProcessor: (
+        "eos_token_id",
+        lambda processor, length: length - processor.prompt_length_to_skip < processor.min_new_tokens,
+    ),
+}
+
+
+class Constraints:
+    """Logits processors, of which those that only suppress words need not see all scores.
+
+    Args:
+        processors: as `generate()` makes them.
+        vocabulary: the number of words.
+        device: where they are scored.
+
+    Raises:
+        ValueError: if one is of a class whose behaviour is not known here, or makes another device than a CPU wait at
+            every word; the message is its name.
+    """
+
+    def __init__(self, processors: Sequence[LogitsProcessor], vocabulary: int, device: torch.device) -> None:
+        self._vocabulary, self._device = vocabulary, device
+        self._all = LogitsProcessorList(processors)
+        self._suppressing: list[tuple[Tensor, Callable[[int], bool]]] = []
+        self._acting: list[Callable[[int], bool]] = []
+        self.renormalizes = bool(processors) and type(processors[-1]) is hf.LogitNormalization
+        """Whether the probabilities of words that are not suppressed are made to sum to 1."""
+        for processor in processors[:-1] if self.renormalizes else processors:
+            self._sort(processor)
+        self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
+
+    def need_all_scores(self, length: int) -> bool:
+        """Whether more than suppressing happens to the word after `length` others, the start included."""
+        return any(acts(length) for acts in self._acting)
+
+    def suppressed(self, length: int) -> Tensor | None:
+        """Return the words that cannot follow `length` others; None if there are none."""
+        now = tuple(acts(length) for _, acts in self._suppressing)
+        if now not in self._suppressed:
+            words = [words for (words, _), acts in zip(self._suppressing, now) if acts]
+            known = torch.cat(words).unique() if words else torch.empty(0, dtype=torch.long)
+            known = known[(known >= 0) & (known < self._vocabulary)]
+            self._suppressed[now] = known.to(self._device) if len(known) else None
+        return self._suppressed[now]
+
+    def __call__(self, prefixes: Tensor, scores: Tensor) -> Tensor:
+        """Run every processor on scores `[rows, vocabulary]` of what follows `prefixes` `[rows, length]`."""
+        return self._all(prefixes, scores)
+
+    def _sort(self, processor: LogitsProcessor) -> None:
+        kind = type(processor)
+        if kind in _ON_THE_HOST and self._device.type != "cpu":
+            raise ValueError(f"the logits processor {kind.__name__} on {self._device}")
+        if kind in _SUPPRESSING:
+            name, acts = _SUPPRESSING[kind]
+            words = torch.as_tensor(getattr(processor, name)).flatten().cpu()
+            self._suppressing.append((words, lambda length: acts(processor, length)))
+        elif kind in _FORCING:
+            self._acting.append(lambda length: _FORCING[kind](processor, length))
+        elif kind is hf.NoBadWordsLogitsProcessor and self._are_words(processor.sequence_bias):
+            words = torch.tensor([word for (word,) in processor.sequence_bias], dtype=torch.long)
+            self._suppressing.append((words, lambda length: True))
+        elif kind in (*_NEVER_IDLE, hf.NoBadWordsLogitsProcessor) and not _depends_on_rows(processor):
+            self._acting.append(lambda length: True)
+        else:
+            raise ValueError(f"the logits processor {kind.__name__}")
+
+    def _are_words(self, sequences: Iterable[tuple[int, ...]]) -> bool:
+        return all(len(words) == 1 and words[0] < self._vocabulary for words in sequences)
+
+
+def _depends_on_rows(processor: LogitsProcessor) -> bool:
+    return isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)

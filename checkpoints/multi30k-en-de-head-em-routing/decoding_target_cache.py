@@ -1,0 +1,141 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/decoding/target_cache.py.
+"""Keys and values of the target's words so far, for all beams.
+
+They are written once, to a slot for each step and beam, and not moved when beams part: beams differ in the slots that
+they attend to, their ancestors. Once all slots are taken, those from which no beam descends any more are free again.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .decoding_rows import moved_rows
+
+_STEPS = 32
+"""Steps that there are slots for at first, and how many more there are when too few are free again."""
+_WORTHWHILE = 4
+"""Slots are freed once they are one in so many, or all that are still to come."""
+
+
+class TargetCache:
+    """Keys and values that a decoder's layers attend to.
+
+    Args:
+        num_layers: of the decoder.
+        like: keys of the source, `[sentences, heads, source, d / heads]`.
+        num_beams: of every sentence.
+
+    Attributes:
+        layers: keys and values, `[sentences or more, 2, heads, slots, d / heads]` each: rows of sentences that left are
+            kept for others to come.
+        new: the slots that the next step writes: a slice, or a tensor that is counted up where several steps are
+            reserved, so that each of them is the same operations.
+        read: the slots that the next step attends to.
+    """
+
+    def __init__(self, num_layers: int, like: Tensor, num_beams: int) -> None:
+        self.sentences, self.num_beams, self.num_layers = like.shape[0], num_beams, num_layers
+        self._heads, self._width = like.shape[1], like.shape[3]
+        self.layers: list[Tensor] = []
+        self.new: slice | Tensor = slice(0, 0)
+        self.read = slice(0, 0)
+        # Those that are written, or reserved.
+        self._slots = 0
+        # 0 where a beam attends to a slot, else -inf, `[sentences, beams, slots]`; None where it attends to all.
+        self._strangers: Tensor | None = None
+        self._itself = like.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)
+
+    def reserve(self, steps: int, left: int) -> None:
+        """Make room for so many steps; see [`Decoding.reserve`]."""
+        count = steps * self.num_beams
+        self._make_room(count, left * self.num_beams)
+        self.read = slice(0, self._slots + count)
+        if steps == 1:
+            self.new = slice(self._slots, self._slots + count)
+        else:
+            self._hide_what_is_not_written()
+            self.new = torch.arange(self._slots, self._slots + self.num_beams, device=self._itself.device)
+        self._slots += count
+
+    def begin_step(self) -> Tensor | None:
+        """Return what attention adds to the scores of the slots `read`, `[sentences, 1, beams, slots]`."""
+        if self._strangers is None:
+            return None
+        self._strangers[:, :, self.new] = self._itself
+        return self._strangers[:, None, :, self.read]
+
+    def end_step(self) -> None:
+        """Go on to the slots of the next step that is reserved."""
+        if isinstance(self.new, Tensor):
+            self.new.add_(self.num_beams)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let beams go on from others; see [`Decoding.reorder`]."""
+        strangers = self._strangers[:, :, self.read]
+        strangers.copy_(strangers.gather(1, parents.unsqueeze(-1).expand(-1, -1, strangers.shape[2])))
+
+    def select(self, rows: Tensor, moved: Tensor) -> None:
+        """Go on with some sentences; see [`Decoding.select`]."""
+        self.sentences = len(rows)
+        for layer in self.layers:
+            moved_rows(layer[:, :, :, : self._slots], rows, moved)
+        if self._strangers is not None:
+            self._strangers = self._strangers[rows]
+
+    def admit(self, count: int) -> None:
+        """Let so many sentences begin with the next slot, which attend to none before."""
+        self._hide_what_is_not_written()
+        strangers = self._strangers.new_full((count, *self._strangers.shape[1:]), -torch.inf)
+        self._strangers = torch.cat([self._strangers, strangers])
+        self.sentences += count
+        if self.sentences > len(self.layers[0]):
+            # More than are needed now, since sources that follow are often shorter, so that there will be more of them.
+            missing = self.sentences * 3 // 2 - len(self.layers[0])
+            self.layers = [torch.cat([layer, layer.new_zeros(missing, *layer.shape[1:])]) for layer in self.layers]
+
+    def _hide_what_is_not_written(self) -> None:
+        if self._strangers is None:
+            shape = self.sentences, self.num_beams, self.layers[0].shape[3]
+            self._strangers = self._itself.new_full(shape, -torch.inf)
+            self._strangers[:, :, : self._slots] = 0
+
+    def _make_room(self, count: int, left: int) -> None:
+        """Let `count` slots follow those that are taken, of `left` that are still to come."""
+        more = max(count, min(left, _STEPS * self.num_beams))
+        if not self.layers:
+            shape = self.sentences, 2, self._heads, more, self._width
+            self.layers = [self._itself.new_zeros(shape) for _ in range(self.num_layers)]
+            if self.num_beams > 1:
+                self._hide_what_is_not_written()
+        elif self._slots + count > self.layers[0].shape[3] and not self._frees(count, left):
+            for index, layer in enumerate(self.layers):
+                # One after the other, so that only one is there twice.
+                self.layers[index] = F.pad(layer, (0, 0, 0, more))
+            if self._strangers is not None:
+                self._strangers = F.pad(self._strangers, (0, more), value=-torch.inf)
+
+    def _frees(self, count: int, left: int) -> bool:
+        """Move the slots that beams attend to to the front; return False if that would free too few."""
+        if self._strangers is None:
+            return False
+        attended = self._strangers[:, :, : self._slots].amax(1) == 0
+        taken = int(attended.sum(1).max())
+        if self._slots - taken < max(count, min(left, self._slots // _WORTHWHILE)):
+            return False
+        slots = attended.int().argsort(dim=1, descending=True, stable=True)[:, :taken]
+        for layer in self.layers:
+            own = layer[: self.sentences]
+            own[:, :, :, :taken] = own.gather(
+                3, slots[:, None, None, :, None].expand(-1, *own.shape[1:3], -1, own.shape[4])
+            )
+        self._strangers[:, :, :taken] = self._strangers.gather(2, slots.unsqueeze(1).expand(-1, self.num_beams, -1))
+        self._strangers[:, :, taken:] = -torch.inf
+        self._slots = taken
+        return True

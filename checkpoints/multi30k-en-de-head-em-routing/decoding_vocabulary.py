@@ -1,0 +1,188 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/decoding/vocabulary.py.
+"""The product with the vocabulary, and the best next words by it, without log_softmax and without sorting all of them.
+
+The words are divided into groups, word w being in group w % G. The best K words are in at most K groups: those with the
+largest maxima. So only the words of these are compared one by one.
+"""
+
+from copy import copy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .decoding_finite_scores import FiniteSum
+from .decoding_products import Make, Product
+from .decoding_weights import joined
+
+_GROUP = 32
+"""Words in a group."""
+_ALIGNMENT = 16
+"""The number of groups is a multiple of it."""
+_CHUNK = 1 << 18
+"""Scores that are read several times while a core's cache holds them."""
+_LARGEST = 7 << 20
+"""Scores that are made at a time: for tensors of 32 MiB and more the C library asks for new memory every time."""
+
+
+class Candidates(NamedTuple):
+    """The best continuations of sentences, best first; all are `[sentences, K]`.
+
+    Attributes:
+        scores: sums of log-probabilities.
+        beams: which are continued.
+        words: which follow.
+    """
+
+    scores: Tensor
+    beams: Tensor
+    words: Tensor
+
+
+class Vocabulary:
+    """The output projection of a model.
+
+    Args:
+        weight: `[vocabulary, d]`.
+        bias: `[vocabulary]`, if there is one.
+        make: makes the product.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = Product) -> None:
+        self.size = weight.shape[0]
+        self._per_group = _GROUP if self.size >= _GROUP * _ALIGNMENT else 1
+        unit = self._per_group * (_ALIGNMENT if self._per_group > 1 else 1)
+        padded = -(-self.size // unit) * unit
+        self._num_groups = padded // self._per_group
+        missing = padded - self.size
+        filling = weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf)
+        self._product = joined([(weight, bias), filling], make)
+        self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
+        self.seen = FiniteSum(weight.device)
+        """Of hidden states, and of what is compared to choose words."""
+
+    def for_one_call(self) -> "Vocabulary":
+        """Return the same vocabulary that has `seen` nothing, which other threads do not share."""
+        own = copy(self)
+        own.seen = FiniteSum(self.device)
+        return own
+
+    @property
+    def device(self) -> torch.device:
+        """Where the words are scored."""
+        return self._places.device
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Return the scores `[rows, vocabulary]` of all words by hidden states `[rows, d]`."""
+        scores = self._product(hidden)[:, : self.size]
+        self._note(hidden, scores.amax(-1))
+        return scores
+
+    def best_word(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
+        """Return the best word `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`; any of them
+        where several have exactly the same score.
+        """
+        scores = self._product(hidden)
+        if suppressed is not None:
+            scores.index_fill_(1, suppressed, -torch.inf)
+        largest, groups = self._groups_of(scores).amax(1).max(-1, keepdim=True)
+        # Where all words are suppressed, that is -inf.
+        self._note(hidden, largest.clamp(min=0))
+        members = groups + self._places
+        return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
+
+    def best(
+        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool = False
+    ) -> Candidates:
+        """Return the best continuations.
+
+        Args:
+            hidden: `[sentences * beams, d]`.
+            before: scores of the beams, `[sentences, beams]`.
+            count: K.
+            suppressed: words which cannot be chosen.
+            renormalizes: whether their probability counts as 0, so that those of the others sum to 1.
+        """
+        beams = before.shape[1]
+        sentences = max(1, _LARGEST // (beams * self._places.shape[0] * self._num_groups))
+        if len(before) <= sentences or self.device.type != "cpu":
+            return self._best(hidden, before, count, suppressed, renormalizes)
+        parts = zip(hidden.split(sentences * beams), before.split(sentences))
+        found = [self._best(*part, count, suppressed, renormalizes) for part in parts]
+        return Candidates(*map(torch.cat, zip(*found)))
+
+    def _best(
+        self, hidden: Tensor, before: Tensor, count: int, suppressed: Tensor | None, renormalizes: bool
+    ) -> Candidates:
+        scores = self._product(hidden)
+        if suppressed is not None and renormalizes:
+            scores.index_fill_(1, suppressed, -torch.inf)
+        maxima, log_sums = self._reduce(scores)
+        self._note(hidden, log_sums)
+        if suppressed is not None and not renormalizes:
+            self._suppress(scores, maxima, suppressed)
+        sentences, beams = before.shape
+        # As of log-probabilities, but for rounding: the same order within a beam.
+        offsets = before - log_sums.view(sentences, beams)
+        groups = (maxima.view(sentences, beams, -1) + offsets.unsqueeze(-1)).flatten(1)
+        groups = groups.topk(min(count, groups.shape[1]), sorted=False).indices
+        rows = groups.div(self._num_groups, rounding_mode="floor")
+        words = (groups % self._num_groups).unsqueeze(-1) + self._places
+        width = scores.shape[1]
+        members = rows.unsqueeze(-1) * width + words + self._starts(sentences, beams * width)
+        values = scores.take(members) - log_sums.view(sentences, beams).gather(1, rows).unsqueeze(-1)
+        values = values + before.gather(1, rows).unsqueeze(-1)
+        best, chosen = values.flatten(1).topk(count)
+        of_group = chosen.div(self._per_group, rounding_mode="floor")
+        return Candidates(best, rows.gather(1, of_group), self._known(words.flatten(1).gather(1, chosen)))
+
+    def _known(self, words: Tensor) -> Tensor:
+        # Where scores are not finite, what fills up the groups may be chosen.
+        return words.clamp(max=self.size - 1)
+
+    def _note(self, hidden: Tensor, best: Tensor) -> None:
+        # A product in int8 makes numbers of what is none.
+        self.seen.add(hidden)
+        self.seen.add(best)
+
+    def _groups_of(self, scores: Tensor) -> Tensor:
+        return scores.view(scores.shape[0], self._per_group, self._num_groups)
+
+    def _starts(self, sentences: int, width: int) -> Tensor:
+        return torch.arange(0, sentences * width, width, device=self._places.device).view(-1, 1, 1)
+
+    def _reduce(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Maxima of the groups `[rows, groups]`, and the logarithms of the sums of exponentials `[rows, 1]`."""
+        maxima, sums = [], []
+        rows = max(1, _CHUNK // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
+        memory = torch.empty_like(scores[:rows])
+        for part in scores.split(rows):
+            of_groups = self._groups_of(part).amax(1)
+            largest = of_groups.amax(1, keepdim=True)
+            exponentials = torch.sub(part, largest, out=memory[: part.shape[0]]).exp_()
+            maxima.append(of_groups)
+            sums.append(exponentials.sum(1, keepdim=True).log_().add_(largest))
+        return (maxima[0], sums[0]) if len(maxima) == 1 else (torch.cat(maxima), torch.cat(sums))
+
+    def _suppress(self, scores: Tensor, maxima: Tensor, words: Tensor) -> None:
+        scores.index_fill_(1, words, -torch.inf)
+        groups = words % self._num_groups
+        maxima.index_copy_(1, groups, self._groups_of(scores).index_select(2, groups).amax(1))
+
+
+def best_of(log_probabilities: Tensor, before: Tensor, count: int) -> Candidates:
+    """Return the best continuations by the log-probabilities `[sentences * beams, vocabulary]` of all words.
+
+    The other arguments are those of [`Vocabulary.best`].
+    """
+    words = log_probabilities.shape[1]
+    totals = log_probabilities.view(*before.shape, words) + before.unsqueeze(-1)
+    scores, places = totals.flatten(1).topk(count)
+    return Candidates(scores, places.div(words, rounding_mode="floor"), places % words)

@@ -1,0 +1,167 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/documents.py.
+"""Documents of any length: cut into segments that a model can read, and joined again with the spacing of the source."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+Fits = Callable[[str], bool]
+
+# White space beyond ASCII, on which sentencex fails in front of a full stop.
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
+_PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
+# Where a sentence that is too long is cut, the best first: after clause marks, between words.
+_CUTS = (re.compile(r"(?<=[,;:–—,、;:،؛])\s*"), re.compile(r"(?<=\s)(?=\S)"))
+
+# Of ISO 639-1; "sh" was one once. To others sentencex applies the rules of English without a word.
+_LANGUAGES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
+    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
+    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
+    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss "
+    "st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What is translated at a time, with the white space around it.
+
+    Attributes:
+        before: white space in front of it.
+        text: the words, with single spaces; empty if there are none.
+        after: white space behind it.
+        line: of the document, from 0, on which the words begin.
+    """
+
+    before: str
+    text: str
+    after: str
+    line: int = field(default=0, compare=False)
+
+    def around(self, translation: str) -> str:
+        """Return a translation with the white space of the source."""
+        return f"{self.before}{translation}{self.after}"
+
+    def on_line(self, line: int) -> "Segment":
+        """Return the same segment so many lines further down."""
+        return replace(self, line=self.line + line)
+
+
+def check_language(language: str) -> None:
+    """Raise a ValueError if documents in a language cannot be cut: there is no such code, or sentencex is not
+    installed.
+    """
+    if language not in _LANGUAGES.split():
+        raise ValueError(
+            f"documents is {language!r}; it must be the code of a language, of two letters, such as en, and not "
+            "of a country (Czech is cs, Danish da, Greek el, Japanese ja, Ukrainian uk, Chinese zh)"
+        )
+    _segmenter()
+
+
+def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
+    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks within one become spaces."""
+    segments, line = [], 0
+    for part in cut_text(document, language, fits):
+        segments.append(whole_segment(part, line))
+        line += part.count("\n")
+    return segments
+
+
+def cut_text(text: str, language: str, fits: Fits) -> list[str]:
+    """Return the parts of a text that are translated one by one, at least one, of which it is the sum.
+
+    Blank lines end a paragraph. The library sentencex knows where sentences end. One that is too long is cut after
+    clause marks, if a clause is too long between words, and if a word is too long within it; nothing is left out.
+
+    Args:
+        text: any text.
+        language: its code of two letters, such as "en".
+        fits: whether the model can read a text.
+
+    Raises:
+        ValueError: if nothing fits, and as [`check_language`] does.
+    """
+    check_language(language)
+    parts: list[str] = []
+    for sentence in _sentences(text, language):
+        # White space alone belongs to what stands before it.
+        if parts and not sentence.strip():
+            parts[-1] += sentence
+        else:
+            parts += _shortened(sentence, fits)
+    return parts or [""]
+
+
+def whole_segment(part: str, line: int = 0) -> Segment:
+    """Return the one segment of a text that is not cut, which begins on a line."""
+    text = part.strip()
+    start = part.find(text) if text else len(part)
+    line += part.count("\n", 0, start)
+    return Segment(part[:start], " ".join(text.split()), part[start + len(text) :], line)
+
+
+def language_code(code: str | None) -> str:
+    """Return the two letters in front of a tokenizer's code, such as "en_XX" or "en-GB".
+
+    Raises:
+        ValueError: if there are none.
+    """
+    letters = re.match(r"[a-z]{2}(?![a-zA-Z])", code or "")
+    if letters is None:
+        raise ValueError(
+            f"the language of a document is needed to find its sentences, and src_lang is {code!r}; give its code of "
+            "two letters as documents='en'"
+        )
+    return letters[0]
+
+
+def _sentences(document: str, language: str) -> Iterator[str]:
+    for paragraph in _PARAGRAPHS.split(document):
+        start = 0
+        for sentence in _segmenter()(language, _WIDE_SPACE.sub(" ", paragraph)) if paragraph.strip() else [paragraph]:
+            yield paragraph[start : (start := start + len(sentence))]
+
+
+def _segmenter() -> Callable[[str, str], Iterator[str]]:
+    try:
+        from sentencex import segment
+    except ImportError as error:
+        raise ValueError('documents need sentencex; pip install "hf-capsule-mt[documents]"') from error
+    return segment
+
+
+def _shortened(text: str, fits: Fits, cuts: Sequence[re.Pattern] = _CUTS) -> list[str]:
+    """Return parts that fit, as long as can be, of a text."""
+    if fits(text.strip()):
+        return [text]
+    if not cuts:
+        return _halves(text, fits)
+    clauses = [clause for clause in _split(cuts[0], text) if clause]
+    parts: list[str] = []
+    for clause in clauses:
+        if parts and fits((parts[-1] + clause).strip()):
+            parts[-1] += clause
+        else:
+            parts += _shortened(clause, fits, cuts[1:])
+    return parts
+
+
+def _split(cut: re.Pattern, text: str) -> list[str]:
+    ends = [match.end() for match in cut.finditer(text)]
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)])]
+
+
+def _halves(word: str, fits: Fits) -> list[str]:
+    if len(word) < 2:
+        raise ValueError(f"the model cannot read {word!r}; give it a longer limit")
+    middle = len(word) // 2
+    return [part for half in (word[:middle], word[middle:]) for part in ([half] if fits(half) else _halves(half, fits))]

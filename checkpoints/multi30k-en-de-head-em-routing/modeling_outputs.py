@@ -1,0 +1,164 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/outputs.py.
+"""Model outputs: Transformers' own, with the routing and the parts of the loss."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+    SequenceClassifierOutput,
+)
+from transformers.utils import ModelOutput
+
+from .configuration_checks import check_choice
+
+OutputRouting = bool | Literal["all"]
+"""Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""
+
+
+def check_output_routing(value: OutputRouting | None) -> None:
+    """Raise a ValueError for what is no [`OutputRouting`]."""
+    check_choice("output_routing", value, (None, False, True, "all"))
+
+
+@dataclass
+class RoutedEncoderOutput(BaseModelOutput):
+    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and what guided routing reads.
+
+    Args:
+        guided_votes: `[batch, capsules, source, width]`.
+        guided_keys: `[batch, 1 or 2 or capsules, source, width]`.
+    """
+
+    layer_routing: Tensor | None = None
+    head_routing: dict[str, Tensor] | None = None
+    guided_votes: Tensor | None = None
+    guided_keys: Tensor | None = None
+
+
+@dataclass
+class SentenceEncoderOutput(ModelOutput):
+    """Output of CapsNMT's encoder.
+
+    Args:
+        last_hidden_state: states of the words, `[batch, source, d]`.
+        sentence_state: read by the decoder at every step, W_c [c_1, ..., c_M], `[batch, d]`.
+        sentence_vectors: c_1, ..., c_M, `[batch, M, d]`.
+        sentence_routing: as in [`RoutedSeq2SeqModelOutput`].
+        hidden_states: of the words before the first layer and after each, `[batch, source, d]`, if asked for.
+    """
+
+    last_hidden_state: Tensor | None = None
+    # In front of optional fields, so that a tuple has it at the same place.
+    sentence_state: Tensor | None = None
+    sentence_vectors: Tensor | None = None
+    sentence_routing: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class AttendedEncoderOutput(ModelOutput):
+    """Output of RNMT's encoder.
+
+    Args:
+        last_hidden_state: states of the words, `[batch, source, d]`.
+        attention_keys: compared with the decoder's states, `[batch, source, d]`.
+        sentence_state: as in [`SentenceEncoderOutput`], with `sentence_vectors` and `sentence_routing`, if the sentence
+            is aggregated.
+        guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`, if routing is guided.
+    """
+
+    last_hidden_state: Tensor | None = None
+    attention_keys: Tensor | None = None
+    sentence_state: Tensor | None = None
+    guided_votes: Tensor | None = None
+    guided_keys: Tensor | None = None
+    sentence_vectors: Tensor | None = None
+    sentence_routing: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """[`BaseModelOutputWithPastAndCrossAttentions`] with routing, as in [`RoutedSeq2SeqModelOutput`]."""
+
+    layer_routing: Tensor | None = None
+    head_routing: dict[str, Tensor] | None = None
+
+
+@dataclass
+class GuidedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`RoutedSeq2SeqModelOutput`]."""
+
+    guided_routing: Tensor | None = None
+    guided_states: Tensor | None = None
+    guided_capsules: Tensor | None = None
+
+
+@dataclass
+class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
+    """[`Seq2SeqModelOutput`] with the assignment of every kind of routing that the model has.
+
+    Args:
+        encoder_layer_routing: of encoder layers to output capsules, `[batch, source, L, N]`, or
+            `[batch, source, iterations, L, N]` with `output_routing="all"`.
+        decoder_layer_routing: of decoder layers to output capsules, the same with target positions.
+        head_routing: of attention heads to output capsules: by place, as "encoder_self.0" (site and layer),
+            `[batch, positions, H, N]`, or `[batch, positions, iterations, H, N]`.
+        guided_routing: of source positions to PAST, then FUTURE, then redundant capsules (with the baselines, to each
+            of these as a whole), `[batch, target, source, J]`, or `[batch, target, iterations, source, J]`.
+        sentence_routing: of source positions to sentence capsules, `[batch, source, M]`, or
+            `[batch, iterations, source, M]` with `output_routing="all"`.
+        guided_states: z, the decoder's states that guided routing, `[batch, target, d]`, with
+            `output_guided_capsules=True`.
+        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`, likewise.
+    """
+
+    encoder_layer_routing: Tensor | None = None
+    decoder_layer_routing: Tensor | None = None
+    head_routing: dict[str, Tensor] | None = None
+    guided_routing: Tensor | None = None
+    sentence_routing: Tensor | None = None
+    guided_states: Tensor | None = None
+    guided_capsules: Tensor | None = None
+
+
+@dataclass
+class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """[`Seq2SeqLMOutput`] with the parts of the loss, and the routing as in [`RoutedSeq2SeqModelOutput`].
+
+    Args:
+        lm_loss: the (label-smoothed) cross entropy of the target words.
+        bow_loss: the bag-of-words loss of guided routing.
+        bca_loss: the bilingual content agreement loss of guided routing.
+        rdrop_loss: the divergence between two passes (R-Drop). It, and `lm_loss` beside it, have no gradient.
+    """
+
+    lm_loss: Tensor | None = None
+    bow_loss: Tensor | None = None
+    bca_loss: Tensor | None = None
+    rdrop_loss: Tensor | None = None
+    encoder_layer_routing: Tensor | None = None
+    decoder_layer_routing: Tensor | None = None
+    head_routing: dict[str, Tensor] | None = None
+    guided_routing: Tensor | None = None
+    sentence_routing: Tensor | None = None
+
+
+@dataclass
+class RoutedSequenceClassifierOutput(SequenceClassifierOutput):
+    """[`SequenceClassifierOutput`] with the encoder's routing, as in [`RoutedSeq2SeqModelOutput`]."""
+
+    encoder_layer_routing: Tensor | None = None
+    head_routing: dict[str, Tensor] | None = None

@@ -1,0 +1,126 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/sequence_classification.py.
+"""A classifier of sentences on the encoder of the Marian family: what Li et al. 2019 probe (section 5.1)."""
+
+from torch import Tensor, nn
+from transformers.models.bart.modeling_bart import BartClassificationHead
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+
+from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
+from .modeling_ops_masks import mean_over_words, word_mask
+from .modeling_outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput, check_output_routing
+
+
+class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel):
+    """The encoder without a decoder: it loads the encoder of a translation model."""
+
+    _keys_to_ignore_on_load_unexpected = (
+        r"^(model\.)?decoder\.",
+        r"^(model\.)?shared\.",
+        r"^lm_head\.",
+        r"^final_logits_bias$",
+        r"^(model\.)?guided_routing\.",
+        r"^(model\.)?encoder\.guided_votes\.",
+        r"^guided_losses\.",
+    )
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        # Translation checkpoints with one embedding hold it under this name alone.
+        self._one_embedding = config.share_encoder_decoder_embeddings and config.tie_word_embeddings
+        if self._one_embedding:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+            self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
+        self.encoder = CapsuleAggregatedMarianEncoder(config)
+        # No decoder reads them.
+        self.encoder.guided_votes = None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding of the words."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the words."""
+        self.encoder.embed_tokens = value
+        if self._one_embedding:
+            self.shared = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedEncoderOutput:
+        """Encode a batch: arguments of [`CapsuleAggregatedMarianEncoder.forward`]."""
+        return self.encoder(input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs)
+
+
+class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPreTrainedModel):
+    """The encoder, the mean of its output over the real positions, and a classifier with one hidden layer.
+
+    The paper's has `encoder_layers=3`. `num_labels` and `problem_type` are those of every Transformers classifier.
+    """
+
+    # The loss is the mean over a batch, whatever the Trainer accumulates.
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleAggregatedMarianEncoderModel(config)
+        self.classification_head = BartClassificationHead(
+            config.d_model, config.d_model, config.num_labels, config.dropout
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSequenceClassifierOutput:
+        """Classify a batch of sentences; with labels, compute the loss.
+
+        Args:
+            input_ids: words `[batch, length]`; or `inputs_embeds` `[batch, length, d_model]`.
+            attention_mask: `[batch, length]`, 1 where there is a word.
+            inputs_embeds: see `input_ids`.
+            labels: classes `[batch]`.
+            output_routing: True for the assignment of the last routing iteration, "all" for every iteration's.
+            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
+        """
+        check_output_routing(output_routing)
+        outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
+        states = outputs.last_hidden_state
+        # A model that is spread over several devices has them where the last layer is.
+        mask = word_mask(None if attention_mask is None else attention_mask.to(states.device), states)
+        logits = self.classification_head(mean_over_words(states, mask))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return RoutedSequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            encoder_layer_routing=outputs.layer_routing,
+            head_routing=outputs.head_routing,
+        )
+
+
+__all__ = ["CapsuleAggregatedMarianEncoderModel", "CapsuleAggregatedMarianForSequenceClassification"]

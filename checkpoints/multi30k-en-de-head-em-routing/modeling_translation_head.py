@@ -1,0 +1,218 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+# From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/translation_head.py.
+"""The language model head of a translation model: logits, and the loss of given translations."""
+
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
+
+from .modeling_cache_name import CACHE, under_both_names
+from .modeling_ops_losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
+from .modeling_outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+
+logger = logging.get_logger(__name__)
+
+
+class TranslationHead:
+    """For a model that has an encoder-decoder as `model`, an output projection as `lm_head`, and [`GuidedLosses`] or
+    None as `guided_losses`.
+    """
+
+    @can_return_tuple
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
+        cache: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        num_items_in_batch: Tensor | int | None = None,
+        return_logits: bool = False,
+        rdrop_alpha: float = 0.0,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqLMOutput:
+        """Run the model; with labels, compute the loss.
+
+        In training with labels there are no logits, unless they are asked for: the loss is computed a few positions at
+        a time, straight from the decoder's states.
+
+        Args:
+            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
+                right, if there are no others.
+            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
+            return_logits: whether to return the logits in training with labels too.
+            rdrop_alpha: weight of the divergence ([`rdrop_cross_entropy`]), for a batch that repeats its first half.
+
+        The other arguments are those of the encoder-decoder's forward, but for `output_guided_capsules`.
+
+        Raises:
+            ValueError: if the capsules are asked for, which are for the losses here.
+        """
+        if kwargs.pop("output_guided_capsules", False):
+            raise ValueError(
+                f"output_guided_capsules is True, and {type(self).__name__} returns no capsules; ask the model in it, "
+                "its attribute `model`"
+            )
+        if labels is None and self.training and torch.is_grad_enabled():
+            self._warn_of_a_bypassed_loss()
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs: RoutedSeq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
+            cache,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing,
+            **({} if labels is None or self.guided_losses is None else {"output_guided_capsules": True}),
+            **kwargs,
+        )
+        logits = None
+        if labels is None or not self.training or return_logits or not _is_plain(self.lm_head):
+            logits = self.lm_head(outputs.last_hidden_state)
+            if self._logits_bias() is not None:
+                logits = logits + self._logits_bias()
+        losses = {} if labels is None else self._losses(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
+        read = ("last_hidden_state", "guided_states", "guided_capsules")
+        others = {name: value for name, value in outputs.items() if name not in read}
+        return RoutedSeq2SeqLMOutput(**losses, logits=logits, **others)
+
+    def _warn_of_a_bypassed_loss(self) -> None:
+        """Say what is not trained where the loss is computed elsewhere: by a Trainer with `label_smoothing_factor`."""
+        names = [] if self.guided_losses is None else self.guided_losses.names
+        lost = [f"its losses {' and '.join(names)}"] if names else []
+        lost += [f"label_smoothing={self.config.label_smoothing}"] if self.config.label_smoothing else []
+        if lost and not torch.compiler.is_compiling():
+            logger.warning_once(
+                f"{type(self).__name__} is trained without labels, so {' and '.join(lost)} have no effect. Give the "
+                "labels to the model, and set label_smoothing in its configuration instead of the Trainer's "
+                "label_smoothing_factor."
+            )
+
+    def _logits_bias(self) -> Tensor | None:
+        """Bias `[1, vocabulary]` of the logits, besides that of the output projection."""
+        return None
+
+    def _losses(
+        self,
+        logits: Tensor | None,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        rdrop_alpha: float,
+    ) -> dict[str, Tensor]:
+        """The loss and its parts: each part but that of the words has its weight in the configuration."""
+        loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
+        parts = {}
+        if self.guided_losses is not None:
+            # Hooks of accelerate would move a module that is among the arguments.
+            words = self.lm_head.weight if _is_plain(self.lm_head) else lambda states: self.lm_head(states)
+            read = outputs.guided_states, outputs.guided_capsules, labels, words
+            parts = self.guided_losses(*read, num_items_in_batch)
+        weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
+        # A model that is spread over several devices has them where they were computed.
+        return {"loss": sum((part.to(loss.device) for part in weighted), start=loss), **of_words, **parts}
+
+    def _losses_of_words(
+        self,
+        logits: Tensor | None,
+        outputs: RoutedSeq2SeqModelOutput,
+        labels: Tensor,
+        num_items_in_batch: Tensor | int | None,
+        rdrop_alpha: float,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the words, and its parts by name."""
+        smoothing = self.config.label_smoothing
+        states, bias = outputs.last_hidden_state, self._flat_bias()
+        if rdrop_alpha:
+            if not _is_plain(self.lm_head):
+                raise ValueError(
+                    "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
+                )
+            loss, apart = rdrop_cross_entropy(
+                states, self.lm_head.weight, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
+            )
+            return loss, {"lm_loss": (loss - rdrop_alpha * apart).detach(), "rdrop_loss": apart}
+        if logits is None:
+            loss = linear_cross_entropy(states, self.lm_head.weight, labels, bias, smoothing, num_items_in_batch)
+        else:
+            loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
+        return loss, {"lm_loss": loss}
+
+    def _flat_bias(self) -> Tensor | None:
+        return None if self._logits_bias() is None else self._logits_bias().flatten()
+
+    @torch.no_grad()
+    def force_decode(self, sequences: Tensor, output_routing: OutputRouting = True, **source: Tensor) -> Any:
+        """Run the model over translations, as `generate()` returns them.
+
+        Args:
+            sequences: `[batch * n, length]`, n translations of every source one after the other; each begins with what
+                decoding starts from, and is filled up at its end.
+            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
+            **source: `input_ids` and `attention_mask`, or what else the encoder takes, `[batch, ...]` each.
+
+        Returns:
+            The model's output: what it has at target position t, logits and assignments, is of the step that wrote
+            `sequences[:, t + 1]`.
+
+        Raises:
+            ValueError: if no tensor of sources is given, the model takes none of that name, the number of translations
+                is no multiple of theirs, or the model is in training mode, whose dropout no step had.
+        """
+        if self.training:
+            raise ValueError("the model is in training mode, in which dropout changes what it finds; call eval() first")
+        source = {name: value for name, value in source.items() if value is not None}
+        if not source or not all(isinstance(value, Tensor) for value in source.values()):
+            raise ValueError(f"sources are given as {', '.join(source) or 'nothing'}; give tensors, such as input_ids")
+        if unknown := source.keys() - signature(self.forward).parameters.keys():
+            raise ValueError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}; give its sources by name")
+        sources = next(iter(source.values())).shape[0]
+        if sequences.shape[0] % sources:
+            raise ValueError(
+                f"sequences has {sequences.shape[0]} rows for {sources} sources; give as many translations of each"
+            )
+        each = sequences.shape[0] // sources
+        source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
+        return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
+
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        """Check what `generate()` hands to the model, and refuse what it would leave out or pass by."""
+        if routing := model_kwargs.get("output_routing"):
+            raise ValueError(
+                f"output_routing is {routing!r}, and generate() returns no routing; leave it out, and "
+                "give what is generated to force_decode(sequences, input_ids=..., attention_mask=...)"
+            )
+        if CACHE != "cache" and model_kwargs.get("cache") is not None:
+            raise ValueError(f"cache is given, which generate() of this Transformers knows as {CACHE}; call it that")
+        super()._validate_model_kwargs(model_kwargs)
+
+
+def _is_plain(projection: nn.Module) -> bool:
+    """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook, no other forward."""
+    forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in vars(projection)
+    changed = forward or projection._backward_hooks or projection._backward_pre_hooks
+    return type(projection) is nn.Linear and projection.bias is None and not changed
