@@ -50,7 +50,10 @@ def check_names(config_class: type[PreTrainedConfig], names: Iterable[str]) -> N
     ]
     foreign = {field.name for base in bases for field in fields(base)}
     own = {field.name for field in fields(config_class)} - foreign
-    for name in set(names).difference(own):
+    # A property is an attribute, such as the number of RNMT's decoder layers.
+    for name in names:
+        if name in own or hasattr(config_class, name):
+            continue
         near = get_close_matches(name, own, cutoff=0.8)
         if near or any(word in name for word in _OF_THIS_PACKAGE):
             others = (

@@ -64,7 +64,7 @@ def test_decoding():
 def test_overrides_reach_the_config(method, tmp_path):
     overrides = {
         "encoder_layers": 5,
-        "sentence_aggregation": "pooling",
+        "sentence_aggregation": "capsule",
         "num_sentence_capsules": 8,
         "routing_iterations": 4,
         "position_aware_routing": False,
