@@ -21,13 +21,14 @@ _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
 _CUTS = (re.compile(r"(?<=[,;:–—,、;:،؛])\s*"), re.compile(r"(?<=\s)(?=\S)"))
 
 # Of ISO 639-1; "sh" was one once. To others sentencex applies the rules of English without a word.
-_LANGUAGES = (
+_CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
     "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
     "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
     "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss "
     "st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
 )
+_LANGUAGES = frozenset(_CODES.split())
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def check_language(language: str) -> None:
     """Raise a ValueError if documents in a language cannot be cut: there is no such code, or sentencex is not
     installed.
     """
-    if language not in _LANGUAGES.split():
+    if language not in _LANGUAGES:
         raise ValueError(
             f"documents is {language!r}; it must be the code of a language, of two letters, such as en, and not "
             "of a country (Czech is cs, Danish da, Greek el, Japanese ja, Ukrainian uk, Chinese zh)"

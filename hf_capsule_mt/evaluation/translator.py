@@ -17,10 +17,9 @@ from transformers import (
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
+from hf_capsule_mt.pipeline import ENGINES
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
-
-ENGINES = ("fast", "transformers")
 
 
 @dataclass(frozen=True)

@@ -39,18 +39,18 @@ def copy_weights(
     own = model.state_dict()
     # Computed, of as many positions as the configuration has.
     positions = {name for name in own.keys() & weights.keys() if name.endswith("embed_positions.weight")}
-    computed = {name for name in positions if own[name].shape != weights[name].shape}
+    left_out = elsewhere | {name for name in positions if own[name].shape != weights[name].shape}
     do_not_fit = f"the weights of the {type(trained).__name__} do not fit the configuration"
     try:
         # What one process of FSDP lacks it is sent by another, whose model has it.
-        present = {name: weight for name, weight in weights.items() if name not in elsewhere | computed}
+        present = {name: weight for name, weight in weights.items() if name not in left_out}
         report = model.load_state_dict(present, strict=False)
     except RuntimeError as error:
         first = " ".join(line.strip() for line in str(error).splitlines()[1:2])
         raise ValueError(f"{do_not_fit}: {first}") from error
     unused = {key for key in report.unexpected_keys if key in dropped}
     strange = [
-        *(key for key in report.missing_keys if not key.startswith(added) and key not in elsewhere | computed),
+        *(key for key in report.missing_keys if not key.startswith(added) and key not in left_out),
         *(key for key in report.unexpected_keys if key not in unused),
     ]
     if strange:
