@@ -12,7 +12,6 @@ The forward keeps only its inputs, the backward recomputes the rest. All but [`e
 dtype: P positions, I input capsules, N output capsules of width D.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +31,6 @@ A capsule can otherwise collapse onto a single vote, there being more capsules t
 # the votes are 16 MiB of float32.
 _CHUNK = {"cpu": 1 << 17}
 _ACCELERATOR_CHUNK = 1 << 22
-_ENTROPY_CONSTANT = 0.5 * (1 + math.log(2 * math.pi))
 
 
 def em_routing(
@@ -159,7 +157,8 @@ def _m_step(
 
 def _cost_per_assignment(variance: Tensor) -> Tensor:
     """Eq. 13 summed over the width, for one unit of assignment: `[P, N]`."""
-    return _sum_width(0.5 * variance.log()) + variance.shape[-1] * _ENTROPY_CONSTANT
+    # (1 + ln 2 pi) / 2 as a number: a float with a name torch.compile(dynamic=True) takes for an input without a value.
+    return _sum_width(0.5 * variance.log()) + variance.shape[-1] * 1.4189385332046727
 
 
 def _e_step(state: EMState) -> Tensor:

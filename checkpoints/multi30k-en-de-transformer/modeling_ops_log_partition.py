@@ -63,7 +63,7 @@ class LogPartitionFunction(torch.autograd.Function):
         for part in score_chunks(queries, factors):
             exponentials = product(queries[part], factors).to(weights.dtype)
             if bias is not None:
-                exponentials = exponentials + bias
+                exponentials += bias
             partition, log_partition = exponentiate(exponentials)
             total += weights[part] @ log_partition.squeeze(-1)
             if gradients:
@@ -91,11 +91,13 @@ class LogPartitionFunction(torch.autograd.Function):
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
     """Return slices of queries whose scores may exist at one time; one for all under compilation."""
-    positions = queries.shape[0]
-    if not torch.compiler.is_compiling():
-        positions = max(1, min(positions, _CHUNK // embedding.shape[0]))
-        positions = min(positions, _CPU_POSITIONS) if queries.device.type == "cpu" else positions
-    return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]
+    count = queries.shape[0]
+    if torch.compiler.is_compiling():
+        # Not by `range`, which would tie what is compiled to the number of queries.
+        return [slice(count)]
+    positions = max(1, min(count, _CHUNK // embedding.shape[0]))
+    positions = min(positions, _CPU_POSITIONS) if queries.device.type == "cpu" else positions
+    return [slice(start, start + positions) for start in range(0, count, positions)]
 
 
 def exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
