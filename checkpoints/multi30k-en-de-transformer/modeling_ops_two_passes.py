@@ -66,7 +66,8 @@ class TwoPassFunction(torch.autograd.Function):
             p, q = (product(states[part], factors).to(weights.dtype) for states in (one, other))
             difference = p - q
             if bias is not None:
-                p, q = p + bias, q + bias
+                p += bias
+                q += bias
             (p_sum, log_p_sum), (q_sum, log_q_sum) = exponentiate(p), exponentiate(q)
             # The means of the difference under either distribution; half of what parts them is the divergence.
             p_mean = torch.linalg.vecdot(p, difference).unsqueeze(-1) / p_sum
