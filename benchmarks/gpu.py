@@ -1,8 +1,8 @@
 """The pieces of benchmarks/gpu.sh, on a GPU: tests, speed and memory, decoders, and whether routing pays.
 
-Each piece is one command of less than ten minutes. What it prints is NAME.md in --output_dir, and marks it as done;
-what it measured is a record in its folder `records`; the study leaves translations, which its command in --list scores
-without --without_scores, on any machine. The same command goes on after a kill.
+Each piece is one command of less than ten minutes. It and what it prints are NAME.md in --output_dir, which marks it as
+done; what it measured is a record in its folder `records`; the study leaves translations, which its command in --list
+scores without --without_scores, in the root of any clone with `multi30k` in it. The same command goes on after a kill.
 """
 
 import argparse
@@ -33,6 +33,13 @@ _FAMILIES = {
     "guided": _MARIAN[8:],
     "rnmt": ("rnmt", "rnmt-gdr", "capsnmt-hybrid"),
 }
+_TESTS = (
+    "evaluation/test_speed.py",
+    "evaluation/test_memory.py",
+    "decoding/test_seldom_looks.py",
+    "devices/on_gpu.py",
+)
+"""The files with tests marked `cuda`: others import what a machine with a GPU may lack."""
 _CAPSNMT = ("transformer", "capsnmt", "capsnmt-pooling")
 _LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision {} --dynamo_backend no"
 
@@ -60,7 +67,7 @@ Run = Callable[[Piece, Path, Path, float], str]
 
 def pieces(args: argparse.Namespace) -> list[Piece]:
     """Return the pieces in their order."""
-    paths = (str(ROOT / "tests" / name) for name in ("evaluation", "decoding", "devices/on_gpu.py"))
+    paths = (str(ROOT / "tests" / name) for name in _TESTS)
     tests = ("pytest", "-q", "-m", "cuda and not exhaustive", "-p", "no:cacheprovider", *paths)
     sizes = ("tiny",) if args.quick else ("tiny", "base", "big")
     tables = [_table(args, family, size) for size in sizes for family in _FAMILIES]
@@ -126,7 +133,7 @@ def _study(args: argparse.Namespace) -> Piece:
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
     data = None if args.quick else args.data
-    needs = f"the text of Multi30k in {args.data}; datasets, accelerate; goes on when run again"
+    needs = f"the text of Multi30k in {args.data}; datasets, accelerate, sacrebleu; goes on when run again"
     return Piece("does_routing_pay", needs, words, data)
 
 
@@ -189,7 +196,7 @@ def main(argv: Sequence[str] | None = None, run: Run = run_in_a_process) -> int:
     chosen = [all_pieces[name] for name in args.pieces or all_pieces]
     if args.list:
         for piece in chosen:
-            print(f"{piece.name}: needs {piece.needs}\n    python -m {shlex.join(piece.words)}")
+            print(f"{piece.name}: needs {piece.needs}\n    {_command(piece)}")
         return 0
     _check_device(parser, args.device)
     (args.output_dir / "records").mkdir(parents=True, exist_ok=True)
@@ -198,6 +205,10 @@ def main(argv: Sequence[str] | None = None, run: Run = run_in_a_process) -> int:
     chosen.sort(key=lambda piece: _files(piece, args)[1].exists())
     results = {piece.name: _result(piece, args, run, until) for piece in chosen}
     return 0 if set(results.values()) == {"done"} else 1
+
+
+def _command(piece: Piece) -> str:
+    return f"python -m {shlex.join(piece.words)}"
 
 
 def _check_device(parser: argparse.ArgumentParser, device: str) -> None:
@@ -217,7 +228,8 @@ def _files(piece: Piece, args: argparse.Namespace) -> tuple[Path, Path]:
 def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> str:
     limit = min(_LIMIT, until - time.monotonic() - _GRACE)
     finished, partial = _files(piece, args)
-    if finished.exists():
+    heading = f"    {_command(piece)}\n\n"
+    if finished.exists() and finished.read_text(encoding="utf-8").startswith(heading):
         result = "done"
     elif piece.data is not None and not piece.data.is_dir():
         result = f"left out: it needs {piece.needs}"
@@ -226,7 +238,8 @@ def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> s
     else:
         result = run(piece, partial, _folder(args), limit)
         if result == "done":
-            partial.rename(finished)
+            finished.write_text(heading + partial.read_text(encoding="utf-8"), encoding="utf-8")
+            partial.unlink()
     print(f"{piece.name}: {result}", flush=True)
     return result
 

@@ -156,6 +156,9 @@ def run_command(
     started: Callable[[subprocess.Popen], None],
 ) -> int:
     """Run a command to its end and return its status; `output` takes what it prints, `started` the process."""
+    if words[0] == "python":
+        # Where this one lies that may be another, or none.
+        words = [sys.executable, *words[1:]]
     with subprocess.Popen(words, env=environment, stdout=output, stderr=output) as process:
         started(process)
     return process.returncode
@@ -179,7 +182,7 @@ def command_environment(at_once: int = 1) -> dict[str, str]:
         # Each would take every core.
         **({"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // at_once))} if at_once > 1 else {}),
         **os.environ,
-        # `python` and `accelerate` are those of this environment.
+        # `accelerate` is that of this environment.
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
 

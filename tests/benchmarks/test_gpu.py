@@ -49,6 +49,15 @@ def test_every_piece(tmp_path, capsys, monkeypatch):
 
     assert GPU["main"](options, never) == 0
     assert capsys.readouterr().out.count(": done\n") == len(names)
+    with pytest.raises(AssertionError, match="done already"):
+        GPU["main"]([option for option in options if option != "--quick"], never)
+
+
+def test_every_test_of_a_gpu_is_run_there():
+    tests = Path(__file__).parents[1]
+    here = Path(__file__).relative_to(tests)
+    marked = {str(path.relative_to(tests)) for path in tests.rglob("*.py") if "mark.cuda" in path.read_text("utf-8")}
+    assert marked - {str(here)} == set(GPU["_TESTS"])
 
 
 def test_what_is_missing_is_named(tmp_path, capsys):
