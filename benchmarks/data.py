@@ -4,7 +4,8 @@
 
 It makes a corpus of WMT14's shape in the folder, about 37 tokens a side, by joining sentences of two aligned texts, and
 a tokenizer of 10,000 tokens, and then reads it as `train` does, each time in a process of its own: with an empty cache,
-with a full one, and as a stream; with --times also a map of more token ids. The cache is in the folder, too.
+with a full one, and as a stream; with --times also a map of more token ids. The cache is in the folder, too, which must
+be empty or new.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from threading import Event
 
 BATCHES, WINDOWS, MAX_TOKENS = 500, 3, 4096
 LANGUAGES = ("en", "de")
@@ -34,8 +36,9 @@ def main() -> None:
         print(json.dumps((stream_costs if args.measure == "stream" else corpus_costs)(args)))
         return
     args.folder.mkdir(parents=True, exist_ok=True)
-    if not files(args.folder)[1].is_file():
-        make_corpus(args)
+    if any(args.folder.iterdir()):
+        parser.error(f"{args.folder} is not empty: the first start would find what it should make; name a new folder")
+    make_corpus(args)
     for kind in MEASURES:
         if kind == "repeated" and args.times is None:
             continue
@@ -103,7 +106,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     from hf_capsule_mt.data.rows import longest_sides
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
-    costs = {"import": imported.lap()}
+    costs = {"import": round(imported.lap(), 1)}
     if args.measure == "repeated":
         pairs = Dataset.from_file(str(args.folder / "repeated.arrow"))
     else:
@@ -113,7 +116,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     sampler = TokenBudgetBatchSampler(lengths, MAX_TOKENS)
     batches = iter(sampler)
     first = next(batches)
-    costs["until the first batch"] = imported.lap()
+    costs["until the first batch"] = round(imported.lap(), 1)
     collator, tokens = DataCollatorForSeq2Seq(tokenizer), 0
     for batch in [first, *islice(batches, BATCHES - 1)]:
         found = pairs.__getitems__(batch)
@@ -133,12 +136,12 @@ def stream_costs(args: argparse.Namespace) -> dict[str, float]:
     from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")
-    costs = {"import": imported.lap()}
+    costs = {"import": round(imported.lap(), 1)}
     rows = file_rows(find_corpora(files(args.folder), Columns()), Columns())
     stream = TokenBudgetStream(rows, tokenizer, MAX_TOKENS, limits=(256, 256))
     collator, tokens = DataCollatorForSeq2Seq(tokenizer), 0
     # Iterating over the stream would tokenise more than is counted, since it is a window ahead.
-    for window in islice(stream.windows(), WINDOWS):
+    for window in islice(stream._windows(Event()), WINDOWS):
         for batch in stream.batches(window):
             collator(batch.pairs)
             tokens += sum(len(pair[side]) for pair in batch.pairs for side in ("input_ids", "labels"))
@@ -160,7 +163,7 @@ class Costs:
     def lap(self) -> float:
         """Return the seconds since the last lap."""
         before, self._last = self._last, self._now()
-        return round(self._last - before, 1)
+        return self._last - before
 
     @staticmethod
     def _now() -> float:
