@@ -7,6 +7,7 @@ scores of these very weights, in checkpoints/NAME. The folder that the command i
 """
 
 import argparse
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,6 +51,9 @@ def main() -> None:
     parser.add_argument("name", help="of the new folder")
     args = parser.parse_args()
     run, study = args.row / "seed1", read_study(STUDY)
+    row = study.row(args.row.name)
+    if row is None:
+        parser.error(f"{args.row} is no row of {STUDY.name}")
     check_empty(FOLDER / args.name)
     with new_folder(FOLDER / args.name) as folder, TemporaryDirectory() as scores:
         AutoModelForSeq2SeqLM.from_pretrained(run, dtype=torch.bfloat16).save_pretrained(folder)
@@ -57,9 +61,10 @@ def main() -> None:
         AutoTokenizer.from_pretrained(run).save_pretrained(folder)
         evaluations = list(evaluate_all(folder, study, Path(scores)))
         given = ["--run_record", str(run / "run_record.json"), "--output_file", str(folder / "README.md")]
-        card = {**CARD, "--note": note(study.row(args.row.name)), "--repo_id": f"{FOLDER.name}/{args.name}"}
+        card = {**CARD, "--note": note(row), "--repo_id": f"{FOLDER.name}/{args.name}"}
         options = [word for option in card.items() for word in option]
         write_model_card([*given, *options, "--evaluations", *evaluations])
+        without_revision(folder / "README.md")
     print(FOLDER / args.name)
 
 
@@ -67,6 +72,16 @@ def note(row: Row) -> str:
     """Return what the card says of the weights, of their teacher, and of what the study found."""
     taught = TAUGHT.format(teacher=row.teacher) if row.teacher else ""
     return CARD["--note"] + taught + FOUND.get(row.name, "")
+
+
+def without_revision(card: Path) -> None:
+    """Leave out what a card says of revisions, which a folder does not have."""
+    text, count = re.subn(
+        r', revision="COMMIT"|, and pin the\n`revision` to the commit you read', "", card.read_text("utf-8")
+    )
+    if count != 4:
+        raise ValueError(f"{card}: revisions are named {count} times, and not 4")
+    card.write_text(text, encoding="utf-8")
 
 
 def load_in_float32(config: Path) -> None:

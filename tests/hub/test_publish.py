@@ -47,4 +47,13 @@ def test_publish(row, tmp_path, monkeypatch):
     assert "| test | BLEU |" in card
     assert "license_name: non-commercial" in card
     assert f'model="{tmp_path.name}/small"' in card
+    assert "revision" not in card
     assert str(tmp_path) not in (written / "config.json").read_text()
+
+
+def test_a_run_of_another_study(row, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(publish, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["publish.py", str(row.with_name("elsewhere")), "small"])
+    with pytest.raises(SystemExit):
+        publish.main()
+    assert "elsewhere is no row of does_routing_pay.yaml" in capsys.readouterr().err
