@@ -37,7 +37,7 @@ lint: .venv/.installed-dev
 docs: .venv/.installed-dev
 	HF_HUB_OFFLINE=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The lowest supported versions, which pyproject.toml allows and tests/oldest.txt pins.
+# The lowest supported versions of what models stand on, which pyproject.toml allows and tests/oldest.txt pins.
 test-oldest: .venv-oldest/.installed
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(OLDEST)/python -m pytest -n $(WORKERS) --dist worksteal
 

@@ -57,12 +57,3 @@ def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     ablation_report.main([f"benchmarks/ablations/{name}.yaml", "--page", str(tmp_path / "page.md")])
     assert (tmp_path / "page.md").read_bytes() == (ROOT / "benchmarks" / f"{name}.md").read_bytes()
-
-
-def test_the_readme_has_rows_of_the_study():
-    page = (ROOT / "benchmarks" / "does_routing_pay.md").read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w-]+)` (\| [\d.]+M \|.*) \|$", readme, re.MULTILINE)
-    assert len(rows) >= 5
-    for name, figures in rows:
-        assert f"\n| {name} {figures} | " in page, name

@@ -22,11 +22,21 @@ from hf_capsule_mt.cli.parser import CommandParser
 from hf_capsule_mt.files import replace_text
 
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
+SCRIPTS = MODULES.parents[1] / "scripts"
 RUN = [sys.executable, "-m", "hf_capsule_mt_command"]
 
 
 def has_main(module):
     return any(getattr(node, "name", None) == "main" for node in ast.parse(module.read_text()).body)
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda script: script.stem)
+def test_scripts_are_commands(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(script), run_name="__main__")
+    expected = importlib.import_module(f"hf_capsule_mt.cli.{script.stem}").__doc__.splitlines()[0]
+    assert expected in capsys.readouterr().out
 
 
 def test_every_command_is_listed_once():
