@@ -142,12 +142,12 @@ def test_compiled_in_one_graph(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dynamic", "count"), [(None, 2), (True, 1)])
-def test_compiled_once_for_batches_of_every_shape(dynamic, count):
+@pytest.mark.parametrize(("dynamic", "compiled_for"), [(None, 2), (True, 1)])
+def test_compiled_once_for_batches_of_every_shape(dynamic, compiled_for):
     """By default the first is compiled for its shape, and the second, of another, for all that follow."""
     torch.compiler.reset()
     few = {"routing_iterations": 2, "guided_routing_iterations": 2, "encoder_layers": 1, "decoder_layers": 1}
-    graphs = []
+    graphs, counts = [], []
 
     def keep(graph, example_inputs):
         graphs.append(graph)
@@ -157,7 +157,9 @@ def test_compiled_once_for_batches_of_every_shape(dynamic, count):
     shapes = [((4, 3, 2), (5, 4, 3)), ((5, 4), (6, 3)), ((3, 6, 2, 2), (7, 2, 4, 4)), ((2, 2), (3, 3))]
     for sources, targets in shapes:
         compiled(**source_batch(sources), labels=random_tokens(targets, seed=2, padding=-100)).loss.backward()
-    assert len(graphs) == count
+        counts.append(len(graphs))
+    assert counts[0] > 0
+    assert len({*counts}) == compiled_for
 
 
 @pytest.mark.slow
