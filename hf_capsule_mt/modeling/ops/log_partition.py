@@ -83,13 +83,12 @@ class LogPartitionFunction(torch.autograd.Function):
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
     """Return slices of queries whose scores may exist at one time; one for all under compilation."""
-    count = queries.shape[0]
     if torch.compiler.is_compiling():
         # Not by `range`, which would tie what is compiled to the number of queries.
-        return [slice(count)]
-    positions = max(1, min(count, _CHUNK // embedding.shape[0]))
+        return [slice(None)]
+    positions = max(1, _CHUNK // embedding.shape[0])
     positions = min(positions, _CPU_POSITIONS) if queries.device.type == "cpu" else positions
-    return [slice(start, start + positions) for start in range(0, count, positions)]
+    return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]
 
 
 def exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
