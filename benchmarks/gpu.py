@@ -74,7 +74,7 @@ def pieces(args: argparse.Namespace) -> list[Piece]:
     growth = [_growth(args, size) for size in sizes]
     sentences = (1,) if args.quick else (1, 32, 256)
     decoders = [_decoders(args, size, count) for size in sizes[:2] for count in sentences]
-    return [Piece("tests", "pytest and hypothesis", tests), *tables, *growth, *decoders, _study(args)]
+    return [Piece("tests", "pytest, hypothesis, sacrebleu", tests), *tables, *growth, *decoders, _study(args)]
 
 
 def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
