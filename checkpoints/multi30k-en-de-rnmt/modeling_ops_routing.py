@@ -70,7 +70,8 @@ def simple_routing(
 ) -> RoutingOutput:
     """Simple routing (Li et al. 2019, Algorithm 1, Eq. 7-8): the total input is a weighted mean of the votes.
 
-    Arguments, result and errors are those of [`dynamic_routing`].
+    Algorithm 1 names Eq. 7 alone; capsules are squashed (Eq. 8) in every iteration, as section 4.2.2 has it. Arguments,
+    result and errors are those of [`dynamic_routing`].
     """
     return _agreement_routing(votes, num_iterations, mask, return_all_coefficients, normalize=True)
 

@@ -78,7 +78,8 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
         routing_iterations (`int`, *optional*, defaults to 3):
             Iterations of the routing of layers and of heads.
         inverse_temperature (`float`, *optional*, defaults to 0.01):
-            The final inverse temperature of EM routing (Dou et al., Eq. 14).
+            What the inverse temperature of EM routing (Dou et al., Eq. 14) rises to: it is `1 - 0.95**t` of this in
+            iteration t.
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the model's own loss, in [0, 1).
 

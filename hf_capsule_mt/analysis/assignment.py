@@ -1,4 +1,4 @@
-"""Entropy of an assignment and diversity of its output capsules, by iteration (Dou et al. 2019, section 4.4).
+"""Entropy of an assignment and diversity of its output capsules, by iteration (Dou et al. 2019, Eq. 17-18).
 
 An assignment is `[R, iterations, inputs, N]`: of R routings, each of some input capsules to N output capsules. `mask`
 is `[R, inputs]` bool, True where the input capsule exists: others count for nothing. Sums are in float64.

@@ -1,4 +1,4 @@
-"""Time of training and decoding by the length of sentences (Wang et al. 2019, section 3.4)."""
+"""Time of training and decoding by the length of sentences (Wang et al. 2019, section 4.3)."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -180,8 +180,8 @@ def test_initial_parameters(kind):
     ("method", "size", "published"),
     [
         ("dynamic-combination", "base", 25.2e6),
-        ("dynamic-routing", "base", 37.7e6),
-        ("em-routing", "base", 56.6e6),
+        ("dynamic-routing", "base", 37.8e6),
+        ("em-routing", "base", 56.8e6),
         ("em-routing", "big", 226e6),
     ],
 )
