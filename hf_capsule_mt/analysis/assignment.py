@@ -9,11 +9,10 @@ from torch import Tensor
 
 
 def entropies(assignment: Tensor) -> Tensor:
-    """-sum_n C_n log C_n of every input capsule, `[R, iterations, inputs]` (Eq. 17, which is printed
-    with a factor 1 / N and without the minus).
+    """-sum_n C_n log C_n of every input capsule, `[R, iterations, inputs]` (Eq. 17).
 
-    At the first iteration, where C is uniform, it is log N: the paper reports 6.24 = log 512, which Eq. 17 as printed
-    does not give.
+    It is printed with a factor 1 / N and without the minus. At the first iteration, where C is uniform, it is log N:
+    the paper reports 6.24 = log 512, which Eq. 17 as printed does not give.
     """
     return torch.special.entr(assignment.double()).sum(-1)
 
