@@ -38,6 +38,7 @@ _TESTS = (
     "evaluation/test_memory.py",
     "decoding/test_seldom_looks.py",
     "devices/on_gpu.py",
+    "modeling/ops/test_em_routing_kernels.py",
 )
 """The files with tests marked `cuda`: others import what a machine with a GPU may lack."""
 _CAPSNMT = ("transformer", "capsnmt", "capsnmt-pooling")

@@ -20,7 +20,10 @@ from torch.autograd.function import once_differentiable
 
 from .modeling_ops_products import add_product, product
 
-_CHUNK = 7 << 20  # scores in a chunk: 28 MiB of float32, for 32 and more are given back to the system every time
+# Scores in a chunk. On a CPU 28 MiB of float32, for 32 and more are given back to the system every time; on an
+# accelerator 128 MiB, for it works through fewer faster than it is told to.
+_CHUNK = {"cpu": 7 << 20}
+_ACCELERATOR_CHUNK = 1 << 25
 _CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make too little of a product
 
 
@@ -94,8 +97,9 @@ def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
     if torch.compiler.is_compiling():
         # Not by `range`, which would tie what is compiled to the number of queries.
         return [slice(None)]
-    positions = max(1, _CHUNK // embedding.shape[0])
-    positions = min(positions, _CPU_POSITIONS) if queries.device.type == "cpu" else positions
+    device = queries.device.type
+    positions = max(1, _CHUNK.get(device, _ACCELERATOR_CHUNK) // embedding.shape[0])
+    positions = min(positions, _CPU_POSITIONS) if device == "cpu" else positions
     return [slice(start, start + positions) for start in range(0, queries.shape[0], positions)]
 
 

@@ -8,15 +8,19 @@
 # From hf-capsule-mt 0.1.0, hf_capsule_mt/modeling/ops/em_routing.py.
 """EM routing (Dou et al. 2019, Algorithm 2, Eq. 10-16; Hinton et al. 2018), with a hand-written backward pass.
 
-The forward keeps only its inputs, the backward recomputes the rest. All but [`em_routing`] work on flat tensors of one
-dtype: P positions, I input capsules, N output capsules of width D.
+The forward keeps only its inputs, the backward recomputes the rest; on a GPU both are kernels of em_routing_kernels.py,
+where they run. All but [`em_routing`] work on flat tensors of one dtype: P positions, I input capsules, N output
+capsules of width D.
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from transformers.utils import logging
 
 from .modeling_ops_routing import EPSILON, RoutingOutput, check_votes, hide_missing, in_compute_dtype
 
@@ -31,6 +35,8 @@ A capsule can otherwise collapse onto a single vote, there being more capsules t
 # the votes are 16 MiB of float32.
 _CHUNK = {"cpu": 1 << 17}
 _ACCELERATOR_CHUNK = 1 << 22
+
+logger = logging.get_logger(__name__)
 
 
 def em_routing(
@@ -190,15 +196,11 @@ class EMRoutingFunction(torch.autograd.Function):
         beta_u: Tensor,
         schedule: tuple[float, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Route chunk by chunk, keeping nothing but the result."""
+        """Keep nothing but the arguments."""
         ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
         ctx.schedule = schedule
-        results = []
-        for part in _chunks(votes):
-            state = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)[-1]
-            activations = state.activation_logits.sigmoid()
-            results.append((activations.unsqueeze(-1) * state.mean, state.coefficients, activations))
-        capsules, coefficients, activations = _concatenate(results)
+        route, _ = _implementation(votes)
+        capsules, coefficients, activations = route(votes, input_activations, floor, beta_a, beta_u, schedule)
         ctx.mark_non_differentiable(coefficients, activations)
         return capsules, coefficients, activations
 
@@ -206,13 +208,71 @@ class EMRoutingFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Differentiate every iteration, last to first."""
-        votes, input_activations, floor, beta_a, beta_u = ctx.saved_tensors
-        results = []
-        for part in _chunks(votes):
-            parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
-            results.append(_chunk_gradients(*parts, beta_a, beta_u, ctx.schedule))
-        of_chunks, of_betas = [result[:3] for result in results], [result[3:] for result in results]
-        return *_concatenate(of_chunks), *map(sum, zip(*of_betas)), None
+        arguments = ctx.saved_tensors
+        _, route_backward = _implementation(arguments[0])
+        return *route_backward(grad_capsules, *arguments, ctx.schedule), None
+
+
+def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
+    """What routes these votes, and what differentiates that."""
+    if votes.device.type == "cuda" and votes.dtype == torch.float32 and not torch.compiler.is_compiling():
+        kernels = _kernels(votes.device)
+        if kernels is not None and kernels.fit(votes):
+            return kernels.route, kernels.route_backward
+    return _route, _route_backward
+
+
+class _Kernels(NamedTuple):
+    fit: Callable[[Tensor], bool]
+    route: Callable
+    route_backward: Callable
+
+
+@cache
+def _kernels(device: torch.device) -> _Kernels | None:
+    """Triton's kernels, if they run on this device: that takes triton, and a C compiler for what calls them."""
+    try:
+        from .modeling_ops_em_routing_kernels import fit, route, route_backward
+
+        votes, betas = torch.ones(1, 1, 1, 1, device=device), torch.zeros(2, 1, device=device)
+        route(votes, votes[0], votes[0, 0, 0], *betas, (0.01,))
+    except Exception as error:  # Of Triton, of its compilers and of the driver, each has its own.
+        logger.warning(
+            f"EM routing takes several times as long on {device} as it could, for its Triton kernels do not run there: "
+            f"{type(error).__name__}: {error}"
+        )
+        return None
+    return _Kernels(fit, route, route_backward)
+
+
+def _route(
+    votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+) -> list[Tensor]:
+    """Route chunk by chunk: the capsules `[P, N, D]`, the assignment `[P, I, N]`, the activations `[P, N]`."""
+    results = []
+    for part in _chunks(votes):
+        state = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)[-1]
+        activations = state.activation_logits.sigmoid()
+        results.append((activations.unsqueeze(-1) * state.mean, state.coefficients, activations))
+    return _concatenate(results)
+
+
+def _route_backward(
+    grad_capsules: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    floor: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    schedule: tuple[float, ...],
+) -> list[Tensor]:
+    """Gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules, chunk by chunk."""
+    results = []
+    for part in _chunks(votes):
+        parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
+        results.append(_chunk_gradients(*parts, beta_a, beta_u, schedule))
+    of_chunks, of_betas = [result[:3] for result in results], [result[3:] for result in results]
+    return [*_concatenate(of_chunks), *map(sum, zip(*of_betas))]
 
 
 def _chunk_gradients(

@@ -52,6 +52,7 @@ FILES = (
     "modeling_ops_additive_scores.py",
     "modeling_ops_bag_of_words.py",
     "modeling_ops_em_routing.py",
+    "modeling_ops_em_routing_kernels.py",
     "modeling_ops_float32_attention.py",
     "modeling_ops_guided_routing.py",
     "modeling_ops_log_partition.py",
@@ -122,6 +123,7 @@ def _never_called() -> None:
     from .modeling_ops_additive_scores import __doc__ as _
     from .modeling_ops_bag_of_words import __doc__ as _
     from .modeling_ops_em_routing import __doc__ as _
+    from .modeling_ops_em_routing_kernels import __doc__ as _
     from .modeling_ops_float32_attention import __doc__ as _
     from .modeling_ops_guided_routing import __doc__ as _
     from .modeling_ops_log_partition import __doc__ as _

@@ -120,8 +120,9 @@ def _by_iteration(routing: Mapping[str, Any]) -> Table:
         rows.append([name, str(one["capsules"]), *cells, *empty])
     note = (
         "By iteration. Entropy in nats, of how an input is dealt to the output capsules: the lower, the surer (Dou et "
-        "al. 2019, Eq. 17). Diversity is 1 - the mean cosine between what two output capsules get: the higher, the "
-        "more they differ (Eq. 18)."
+        "al. 2019, Eq. 17, as the paper's figures are: its print lacks the minus and divides by the capsules too). "
+        "Diversity is 1 - the mean cosine between what two output capsules get: the higher, the more they differ (Eq. "
+        "18, whose print lacks the 1 -)."
     )
     return Table("Entropy and diversity", rows, note)
 

@@ -19,7 +19,7 @@ _PIPELINE = "pipeline.py"
 _ENGINE = "decoding/generation.py"
 _FAMILIES = "decoding/families.py"
 _THIS = "configuration/source.py"
-_RELATIVE_IMPORT = re.compile(r"^from (\.+)([\w.]*) import", flags=re.MULTILINE)
+_RELATIVE_IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import", flags=re.MULTILINE)
 _LICENCE = """\
 # Copyright 2026 The hf-capsule-mt authors.
 #
@@ -91,7 +91,7 @@ def _closure(roots: list[str], adapter: str) -> set[str]:
 
 def _imported(path: str) -> Iterator[str]:
     for match in _RELATIVE_IMPORT.finditer(_read(path)):
-        yield _target(path, *match.groups())
+        yield _target(path, *match.group(2, 3))
 
 
 def _target(path: str, dots: str, name: str) -> str:
@@ -111,10 +111,10 @@ def _path(module: str) -> str:
 
 def _flatten(path: str, adapter: str) -> str:
     def flat(match: re.Match) -> str:
-        target = _target(path, *match.groups())
+        target = _target(path, *match.group(2, 3))
         # In the place of all adapters.
         target = adapter if target == _FAMILIES else target
-        return f"from .{_flat_name(target).removesuffix('.py')} import"
+        return f"{match.group(1)}from .{_flat_name(target).removesuffix('.py')} import"
 
     return _header(path) + _RELATIVE_IMPORT.sub(flat, _read(path).removeprefix(_LICENCE))
 

@@ -20,7 +20,7 @@ from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.cli import analyze, train, translate
 from hf_capsule_mt.decoding import generate, search
-from hf_capsule_mt.modeling.ops import additive_scores, em_routing
+from hf_capsule_mt.modeling.ops import additive_scores, em_routing, log_partition
 
 HAS_CUDA = torch.cuda.is_available()
 if HAS_CUDA:
@@ -136,8 +136,8 @@ def test_an_update(name, device):
 
 
 def test_an_update_in_pieces(device, monkeypatch):
-    """Of layers' votes and of additive scores; these models are far smaller than a piece."""
-    for module in (em_routing, additive_scores):
+    """Of layers' votes, additive scores and the vocabulary's scores; these models are far smaller than a piece."""
+    for module in (em_routing, additive_scores, log_partition):
         monkeypatch.setattr(module, "_ACCELERATOR_CHUNK", 64)
     expected, of_cpu = _update("marian-everything", torch.device("cpu"), torch.float32)
     loss, gradients = _update("marian-everything", device, torch.float32)

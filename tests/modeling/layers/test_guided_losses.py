@@ -40,7 +40,7 @@ def assert_same_gradients(losses, tensors):
 @pytest.mark.parametrize("chunk", [1, 3 * VOCABULARY, 1 << 20])
 @every_label
 def test_match_the_loops(labels, chunk, monkeypatch):
-    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", chunk)
     module, states, capsules, embedding = make(labels)
     losses = module(states, capsules, labels, embedding)
     past, future = capsules[:, :, :1], capsules[:, :, 1:]
@@ -92,7 +92,7 @@ def test_a_loss_that_is_not_asked_for_has_no_parameters(wanted):
 
 
 def test_the_probabilities_of_all_positions_never_exist(monkeypatch):
-    monkeypatch.setattr(log_partition, "_CHUNK", 4 * VOCABULARY)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", 4 * VOCABULARY)
     sizes, exp = [], torch.Tensor.exp_
     monkeypatch.setattr(torch.Tensor, "exp_", lambda x: sizes.append(x.numel()) or exp(x))
     labels = torch.randint(VOCABULARY, (3, 10))
@@ -125,7 +125,7 @@ def test_half_precision(dtype, autocast):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_bag_of_words_loss_adds_up_in_float32(dtype, monkeypatch):
     """With logits near zero, nothing else could be far from what float64 makes of the same inputs."""
-    monkeypatch.setattr(log_partition, "_CHUNK", 50)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", 50)
     torch.manual_seed(0)
     queries, embedding = (torch.randn(size).to(dtype).requires_grad_() for size in ((2, 40, 8), (50, 8)))
     words = torch.randint(50, (2, 40))

@@ -77,7 +77,7 @@ def vocabulary(*shape, positions=6, width=4, words=9):
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 20])
 def test_log_partition_gradients(chunk, monkeypatch):
-    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", chunk)
     weights = torch.tensor([0.5, 0.0, 1.0, 2.0, 0.0, -1.0], dtype=torch.float64)
 
     def total(queries, embedding, bias):
@@ -102,7 +102,7 @@ def divergence(one, other):
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize(("num_items", "label_smoothing", "alpha"), [(None, 0.0, 1.0), (5, 0.1, 3.0)])
 def test_rdrop(chunk, has_bias, num_items, label_smoothing, alpha, monkeypatch):
-    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", chunk)
     states, embedding, bias = vocabulary(positions=12)
     bias = bias if has_bias else None
     labels = torch.tensor([[1, -100, 3], [8, 8, -100]]).repeat(2, 1)
@@ -131,7 +131,7 @@ def test_rdrop(chunk, has_bias, num_items, label_smoothing, alpha, monkeypatch):
 @pytest.mark.parametrize("num_items", [None, 5])
 def test_without_logits(chunk, label_smoothing, has_bias, num_items, monkeypatch):
     """The same loss and the same gradients as from logits, word by word."""
-    monkeypatch.setattr(log_partition, "_CHUNK", chunk)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", chunk)
     states, embedding, bias = vocabulary()
     tensors = [states, embedding, bias] if has_bias else [states, embedding]
     labels = torch.tensor([[1, -100, 3], [8, 8, -100]])
@@ -154,7 +154,7 @@ def test_without_logits(chunk, label_smoothing, has_bias, num_items, monkeypatch
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_without_logits_sums_are_float32(dtype, monkeypatch):
     """Against float64 from the same inputs, with logits near zero, where only the sums could lose digits."""
-    monkeypatch.setattr(log_partition, "_CHUNK", 50)
+    monkeypatch.setitem(log_partition._CHUNK, "cpu", 50)
     torch.manual_seed(0)
     states, embedding = torch.randn(2, 40, 8).to(dtype) / 8, torch.randn(50, 8).to(dtype)
     labels = torch.randint(50, (2, 40))

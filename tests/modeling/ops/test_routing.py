@@ -1,6 +1,7 @@
 """The routing algorithms against their loops, in outputs, coefficients, activations and gradients."""
 
 import math
+import sys
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from reference import routing as reference
 
 from hf_capsule_mt import modeling as routing
+from hf_capsule_mt.modeling.ops import em_routing
 
 ALGORITHMS = ["dynamic_routing", "simple_routing", "em_routing"]
 
@@ -274,6 +276,15 @@ def test_positions_are_independent(algorithm):
         expected = torch.stack([part[name] for _, part in parts])
         expected = expected.sum(0) if name.startswith("beta") else expected
         torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-14, msg=name)
+
+
+def test_a_device_without_kernels_is_told_of(monkeypatch):
+    told = []
+    monkeypatch.setattr(em_routing.logger, "warning", told.append)
+    monkeypatch.setitem(sys.modules, "hf_capsule_mt.modeling.ops.em_routing_kernels", None)
+    assert em_routing._kernels.__wrapped__(torch.device("cpu")) is None
+    assert len(told) == 1
+    assert "takes several times as long on cpu as it could" in told[0]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
