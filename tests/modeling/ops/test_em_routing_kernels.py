@@ -105,4 +105,4 @@ def test_a_gpu_has_them(monkeypatch, routed):
     kernels = em_routing._kernels(DEVICE)
     assert em_routing._implementation(votes) == (kernels.route, kernels.route_backward)
     assert em_routing._implementation(votes.double()) == (em_routing._route, em_routing._route_backward)
-    assert em_routing._implementation(votes.expand(1, 200, 200, 2))[0] is em_routing._route
+    assert em_routing._implementation(torch.empty(1, 200, 200, 2, device=DEVICE))[0] is em_routing._route

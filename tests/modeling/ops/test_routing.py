@@ -52,7 +52,7 @@ def assert_near(name, actual, expected, size):
     assert expected.isfinite().all(), name
     tolerance, dtype = TOLERANCE[actual.dtype], torch.finfo(actual.dtype)
     torch.testing.assert_close(
-        actual.double(),
+        actual.cpu().double(),
         expected,
         rtol=tolerance + dtype.eps / 2,
         # Below the smallest normal number a dtype's steps no longer shrink.
@@ -61,17 +61,29 @@ def assert_near(name, actual, expected, size):
     )
 
 
+def _for_loops(value):
+    """A tensor, or all in a dictionary, on the CPU and in float64 unless it is a mask."""
+    if isinstance(value, dict):
+        return {name: _for_loops(each) for name, each in value.items()}
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.cpu() if value.dtype == torch.bool else value.cpu().double()
+
+
 def assert_matches_loops(algorithm, arguments, **options):
-    """Compare everything returned and every gradient with the float64 loops on the same rounded arguments."""
+    """Compare everything returned and every gradient with the float64 loops on the same rounded arguments.
+
+    The loops run on the CPU, wherever the arguments are.
+    """
     votes = arguments["votes"]
     *leading, _, num_outputs, width = votes.shape
     torch.manual_seed(1)
-    cotangent = torch.randn(*leading, num_outputs, width).to(votes.dtype)
+    cotangent = torch.randn(*leading, num_outputs, width).to(votes)
     fast, fast_gradients = differentiate(
         getattr(routing, algorithm), arguments, options | {"return_all_coefficients": True}, cotangent
     )
     slow, slow_gradients = differentiate(
-        getattr(reference, algorithm), to(arguments, torch.float64), options, cotangent.double()
+        getattr(reference, algorithm), *(_for_loops(each) for each in (arguments, options, cotangent))
     )
     for name, expected in slow._asdict().items():
         actual = getattr(fast, name)
