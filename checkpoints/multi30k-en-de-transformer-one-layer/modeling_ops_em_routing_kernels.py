@@ -31,13 +31,17 @@ except ImportError as error:
     raise ImportError("the kernels of EM routing need triton, which comes with torch for GPUs") from error
 
 _LARGEST_BLOCK = 1 << 14  # votes; the registers of a multiprocessor hold four times as many numbers
+_MOST_ITERATIONS = 6  # the time that it takes to compile them grows with their square
 _VOTES_OF_A_WARP = 256
 _OF_A_NUMBER = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2: of Eq. 13, for each number of a vote
 
 
-def fit(votes: Tensor) -> bool:
-    """Return whether the kernels can route votes `[P, I, N, D]`: there are some, and a position's are not too many."""
-    return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK
+def fit(votes: Tensor, num_iterations: int) -> bool:
+    """Return whether the kernels can route votes `[P, I, N, D]`.
+
+    There must be some, not too many of a position, and not too many iterations.
+    """
+    return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK and num_iterations <= _MOST_ITERATIONS
 
 
 def _block(votes: Tensor) -> list[int]:

@@ -191,7 +191,7 @@ class EMRoutingFunction(torch.autograd.Function):
         """Keep nothing but the arguments."""
         ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
         ctx.schedule = schedule
-        route, _ = _implementation(votes)
+        route, _ = _implementation(votes, len(schedule))
         capsules, coefficients, activations = route(votes, input_activations, floor, beta_a, beta_u, schedule)
         ctx.mark_non_differentiable(coefficients, activations)
         return capsules, coefficients, activations
@@ -201,21 +201,21 @@ class EMRoutingFunction(torch.autograd.Function):
     def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Differentiate every iteration, last to first."""
         arguments = ctx.saved_tensors
-        _, route_backward = _implementation(arguments[0])
+        _, route_backward = _implementation(arguments[0], len(ctx.schedule))
         return *route_backward(grad_capsules, *arguments, ctx.schedule), None
 
 
-def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
+def _implementation(votes: Tensor, num_iterations: int) -> tuple[Callable, Callable]:
     """What routes these votes, and what differentiates that."""
     if votes.device.type == "cuda" and votes.dtype == torch.float32 and not torch.compiler.is_compiling():
         kernels = _kernels(votes.device)
-        if kernels is not None and kernels.fit(votes):
+        if kernels is not None and kernels.fit(votes, num_iterations):
             return kernels.route, kernels.route_backward
     return _route, _route_backward
 
 
 class _Kernels(NamedTuple):
-    fit: Callable[[Tensor], bool]
+    fit: Callable[[Tensor, int], bool]
     route: Callable
     route_backward: Callable
 

@@ -28,7 +28,7 @@ def routed(monkeypatch):
         shapes.append(votes.shape)
         return em_routing_kernels.route(votes, *others)
 
-    monkeypatch.setattr(em_routing, "_implementation", lambda votes: (route, em_routing_kernels.route_backward))
+    monkeypatch.setattr(em_routing, "_implementation", lambda *given: (route, em_routing_kernels.route_backward))
     return shapes
 
 
@@ -93,9 +93,10 @@ def test_the_same_every_time():
 def test_what_they_can_route():
     from hf_capsule_mt.modeling.ops.em_routing_kernels import fit
 
-    assert fit(torch.empty(1, 16, 1024, 1, device="meta"))
-    assert not fit(torch.empty(1, 17, 1024, 1, device="meta"))
-    assert not fit(torch.empty(0, 2, 2, 2, device="meta"))
+    assert fit(torch.empty(1, 16, 1024, 1, device="meta"), 6)
+    assert not fit(torch.empty(1, 16, 1024, 1, device="meta"), 7)
+    assert not fit(torch.empty(1, 17, 1024, 1, device="meta"), 1)
+    assert not fit(torch.empty(0, 2, 2, 2, device="meta"), 1)
 
 
 @pytest.mark.skipif(not HAS_CUDA, reason="needs a CUDA device")
@@ -103,6 +104,6 @@ def test_a_gpu_has_them(monkeypatch, routed):
     monkeypatch.undo()
     votes = torch.empty(1, 2, 2, 2, device=DEVICE)
     kernels = em_routing._kernels(DEVICE)
-    assert em_routing._implementation(votes) == (kernels.route, kernels.route_backward)
-    assert em_routing._implementation(votes.double()) == (em_routing._route, em_routing._route_backward)
-    assert em_routing._implementation(torch.empty(1, 200, 200, 2, device=DEVICE))[0] is em_routing._route
+    assert em_routing._implementation(votes, 3) == (kernels.route, kernels.route_backward)
+    assert em_routing._implementation(votes.double(), 3) == (em_routing._route, em_routing._route_backward)
+    assert em_routing._implementation(torch.empty(1, 200, 200, 2, device=DEVICE), 3)[0] is em_routing._route
