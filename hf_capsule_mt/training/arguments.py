@@ -15,6 +15,7 @@ from transformers.hf_argparser import HfArg
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.parallel_text import check_corpus
+from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.json_fields import parse_override
 
@@ -166,6 +167,11 @@ class _TranslationArguments:
         default=4096,
         help="Tokens in a training batch on one device: pairs times the longest side of any, padding included. "
         "0: batches of per_device_train_batch_size pairs.",
+    )
+    bleu_tokenize: str = HfArg(
+        default="13a",
+        help="BLEU's tokenizer in evaluation, as --tokenize of evaluate: zh, ja-mecab, ko-mecab, char, ... for targets "
+        "without spaces, of which the default makes a word of each sentence.",
     )
     save_minutes: float | None = HfArg(
         default=None, help="Minutes after which a checkpoint is saved, beside those of save_strategy."
@@ -367,6 +373,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         """Raise a ValueError for an option that scores of translations do not follow."""
         if not self.predict_with_generate:
             return
+        make_metrics(["bleu"], self.bleu_tokenize)
         if self.prediction_loss_only:
             raise ValueError(
                 "prediction_loss_only is true, and predict_with_generate too; for the loss alone set "

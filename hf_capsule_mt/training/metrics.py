@@ -5,16 +5,22 @@ from collections.abc import Callable
 import numpy as np
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
-def bleu_metric(tokenizer: PreTrainedTokenizerBase) -> Callable[[EvalPrediction], dict[str, float]]:
-    """Return a `compute_metrics`: {"bleu": ...} of the decoded text, with sacreBLEU's default tokenizer.
+def bleu_metric(
+    tokenizer: PreTrainedTokenizerBase, bleu_tokenize: str = "13a"
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Return a `compute_metrics`: {"bleu": ...} of the decoded text, cut into words by sacreBLEU's `bleu_tokenize`.
 
     What a reference has of unknown words stays in it, as words that no translation has.
+
+    Raises:
+        ValueError: if sacreBLEU has no such tokenizer, or it needs a package that is not there.
     """
+    make_metrics(["bleu"], bleu_tokenize)
     unknown = _unknown_ids(tokenizer)
     special = set(tokenizer.all_special_ids) - set(unknown)
 
@@ -30,7 +36,7 @@ def bleu_metric(tokenizer: PreTrainedTokenizerBase) -> Callable[[EvalPrediction]
 
     def compute(prediction: EvalPrediction) -> dict[str, float]:
         streams = [references(prediction.label_ids)]
-        scores = score_translations(decode(prediction.predictions), streams, metrics=("bleu",))
+        scores = score_translations(decode(prediction.predictions), streams, metrics=("bleu",), tokenize=bleu_tokenize)
         return {"bleu": scores["bleu"]["score"]}
 
     return compute

@@ -74,7 +74,7 @@ class RunRecorder:
             best_checkpoint=trainer.state.best_model_checkpoint,
             best_metric=trainer.state.best_metric,
             metrics=dict(metrics),
-            bleu_signature=_bleu_signature() if "eval_bleu" in metrics else None,
+            bleu_signature=_bleu_signature(trainer.args.bleu_tokenize) if "eval_bleu" in metrics else None,
             weights_sha256=read_hashes(Path(trainer.args.output_dir)),
             seconds_of_this_call=round(time.time() - self.started, 1),
             environment=self.environment,
@@ -85,15 +85,15 @@ class RunRecorder:
         evaluated = [entry for entry in trainer.state.log_history if "eval_bleu" in entry]
         evaluations = []
         if evaluated and evaluated[-1]["step"] == trainer.state.global_step:
-            evaluations = [self._evaluation(evaluated[-1]["eval_bleu"])]
+            evaluations = [self._evaluation(evaluated[-1]["eval_bleu"], trainer.args.bleu_tokenize)]
         repository = getattr(trainer, "hub_model_id", None)
         details = CardDetails() if repository is None else CardDetails(repo_id=repository)
         return make_model_card(self.record(trainer, {}), evaluations, details=details)
 
-    def _evaluation(self, bleu: float) -> EvaluationRecord:
+    def _evaluation(self, bleu: float, tokenize: str) -> EvaluationRecord:
         return EvaluationRecord(
-            scores={"bleu": Score(bleu, _bleu_signature())},
-            settings=ScoreSettings(tokenize="13a", lowercase=False, metrics=["bleu"]),
+            scores={"bleu": Score(bleu, _bleu_signature(tokenize))},
+            settings=ScoreSettings(tokenize=tokenize, lowercase=False, metrics=["bleu"]),
             references=[DataFile(VALIDATION)],
             environment=self.environment,
         )
@@ -112,6 +112,6 @@ class RunRecorder:
         return None if name is None or Path(name).is_dir() else BaseModel(name, self.model_args.model_revision)
 
 
-def _bleu_signature() -> str:
+def _bleu_signature(tokenize: str) -> str:
     # A signature names settings and version, and does not depend on the text.
-    return score_translations(["-"], [["-"]], metrics=("bleu",))["bleu"]["signature"]
+    return score_translations(["-"], [["-"]], metrics=("bleu",), tokenize=tokenize)["bleu"]["signature"]

@@ -127,7 +127,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             check_padding_side(tokenizer)
             data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
         if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
-            kwargs["compute_metrics"] = bleu_metric(tokenizer)
+            kwargs["compute_metrics"] = bleu_metric(tokenizer, args.bleu_tokenize)
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
         self._leave_to_generation_config()
         self._check_model()

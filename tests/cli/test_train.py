@@ -106,6 +106,14 @@ def test_the_model_card(run):
     assert card.data.language is None
 
 
+def test_record_and_card_name_the_tokenizer_of_validation_bleu(corpus, tmp_path):
+    validation = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 1}
+    main(arguments(corpus, tmp_path, **validation, bleu_tokenize="char"))
+    signature = json.loads((tmp_path / "run_record.json").read_text())["bleu_signature"]
+    assert "|tok:char|" in signature
+    assert signature.replace("|", " ") in ModelCard.load(tmp_path / "README.md").text
+
+
 def test_the_record_names_the_commit_the_run_was_started_from(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "_commit", lambda: "before")
     train = TranslationTrainer.train

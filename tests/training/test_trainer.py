@@ -255,6 +255,20 @@ def test_validation_bleu_where_unknown_words_have_no_token_of_their_own(unk_toke
     assert validation_bleu(tokenizer, translations, references) == bleu_of_texts(translations, references)
 
 
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_validation_bleu_of_words_that_another_tokenizer_cuts(tmp_path, evaluated):
+    tokenizer, texts = marian_tokenizer(tmp_path, False), ("das alte Haus ist", "das alte Haus")
+    prediction = EvalPrediction(*(tokenizer([text], return_tensors="np")["input_ids"] for text in texts))
+    by_words, by_characters = (
+        score_translations(texts[:1], [texts[1:]], metrics=("bleu",), tokenize=name)["bleu"]["score"]
+        for name in ("13a", "char")
+    )
+    assert bleu_metric(tokenizer)(prediction)["bleu"] == by_words < by_characters
+    assert bleu_metric(tokenizer, "char")(prediction)["bleu"] == by_characters
+    with pytest.raises(ValueError, match="unknown tokenizer 'han'; sacreBLEU has none, zh, 13a, "):
+        evaluated(bleu_tokenize="han")
+
+
 def test_validation_bleu_of_byte_level_bpe():
     translations, references = (
         ["das ist, wie gesagt, <gut>", "ein Café."],
