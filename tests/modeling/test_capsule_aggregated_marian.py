@@ -24,6 +24,7 @@ from aggregated_models import (
 from families import MARIAN
 from peft import LoraConfig, get_peft_model
 from recurrent_models import recurrent
+from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import MarianModel, MarianMTModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
@@ -152,6 +153,23 @@ def test_warm_start_from_a_folder(tmp_path):
     kept = model.generation_config
     assert (kept.num_beams, kept.bad_words_ids, kept.max_length) == (6, [[0]], 12)
     assert torch.equal(model.generate(**source_batch()), parent.generate(**source_batch()))
+
+
+def test_warm_start_from_a_shared_embedding_beside_an_output_of_its_own(tmp_path):
+    parent = marian(tie_word_embeddings=False)
+    for side in (parent.model.encoder, parent.model.decoder):
+        side.embed_tokens.weight = parent.model.shared.weight
+    parent.save_pretrained(tmp_path)
+    assert "model.encoder.embed_tokens.weight" not in load_file(tmp_path / "model.safetensors")
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path, layer_aggregation="em_routing")
+    assert_equal_outputs(run(model), run(parent))
+
+
+def test_warm_start_leaves_out_what_marian_does_not_read(tmp_path):
+    marian(label_smoothing=0.1, label_smoothing_factor=0.1, routing=1, dropout=0.25).save_pretrained(tmp_path)
+    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path)
+    assert (model.config.label_smoothing, model.config.dropout) == (0.0, 0.25)
+    assert not {"label_smoothing_factor", "routing"} & model.config.to_dict().keys()
 
 
 def test_warm_start_leaves_its_parent_alone():
