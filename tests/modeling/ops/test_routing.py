@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import routing as reference
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hf_capsule_mt import modeling as routing
 from hf_capsule_mt.modeling.ops import em_routing
@@ -288,6 +289,13 @@ def test_positions_are_independent(algorithm):
         expected = torch.stack([part[name] for _, part in parts])
         expected = expected.sum(0) if name.startswith("beta") else expected
         torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-14, msg=name)
+
+
+def test_votes_without_memory_are_routed_without_kernels(monkeypatch):
+    monkeypatch.setattr(em_routing, "_kernels", lambda device: pytest.fail("there is no memory that they could read"))
+    with FakeTensorMode():
+        votes = torch.empty(2, 2, 2, 2, device="cuda")
+    assert em_routing._implementation(votes) == (em_routing._route, em_routing._route_backward)
 
 
 def test_a_device_without_kernels_is_told_of(monkeypatch):
