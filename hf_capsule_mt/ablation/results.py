@@ -170,7 +170,13 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
     `data` is that of the study, on which a row with a teacher is not trained.
     """
     overrides = dict(text.partition("=")[::2] for text in run.model.config_overrides)
-    options = {name: value for name, value in row.train.items() if not name.startswith(_OF_NO_WEIGHT)}
+    said = _options(run.command)
+    # What the command was given as the row says it is the row's, whatever the training arguments make of it.
+    options = {
+        name: value
+        for name, value in row.train.items()
+        if not name.startswith(_OF_NO_WEIGHT) and _words(value) != _words(said.get(name))
+    }
     wanted = {"method": row.method, "size": row.size, "seed": seed, **options}
     given = run.data.by_name()
     found = {**given, **run.training.by_name(), **run.model.by_name(), "size": run.model.size or "base"}
@@ -186,7 +192,7 @@ def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path
         pairs["teacher"] = distilled_name(row.teacher), _teacher(given.get("train_file"), row, data)
     if row.mixed_precision is not None:
         pairs["mixed_precision"] = row.mixed_precision, run.mixed_precision
-    unset = _set_by(run.command) - _OF_LAUNCHERS - row.train.keys() - data.keys() - SET_HERE["train"]
+    unset = said.keys() - _OF_LAUNCHERS - row.train.keys() - data.keys() - SET_HERE["train"]
     # What only looks at the weights; and the precision, which the launcher sets too.
     free = (*_OF_NO_WEIGHT, "eval_", "save_", "per_device_eval_", "generation_", "bf16", "fp16")
     pairs |= {name: ("the default", found.get(name)) for name in unset if not name.startswith(free)}
@@ -211,9 +217,23 @@ def _teacher(train_file: Sequence[str] | None, row: Row, data: Mapping[str, Any]
     return file.stem if file.parent.name == DISTILLED else distilled_name(row.teacher)
 
 
-def _set_by(command: str) -> set[str]:
-    """Return the names of the options in a command line."""
-    return {word[2:].partition("=")[0] for word in shlex.split(command) if word.startswith("--")}
+def _options(command: str) -> dict[str, list[str]]:
+    """Return the options in a command line, each with its words."""
+    found: dict[str, list[str]] = {}
+    # What stands before the first option is of none.
+    values: list[str] = []
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            name, sign, value = word[2:].partition("=")
+            values = found[name] = [value] if sign else []
+        else:
+            values.append(word)
+    return found
+
+
+def _words(value: Any) -> list[Any]:
+    """Return what an option is given, in the form of `_plain`."""
+    return [_plain(item) for item in (value if isinstance(value, list | tuple) else [value])]
 
 
 def _plain(value: Any) -> Any:

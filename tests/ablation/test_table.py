@@ -1,6 +1,7 @@
 """Tables are made from records alone: their numbers are those that one gets by hand."""
 
 import json
+import shlex
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,26 @@ def test_records_of_another_run(study, records, changes, message):
     write_record(records, "two_plain", 20, **{"method": "transformer", "config": SMALL, **changes})
     with pytest.raises(ValueError, match=f"two_plain_run_record.json is the record of another run: {message}"):
         read_results(study, records)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word", "recorded"),
+    [
+        ("metric_for_best_model", "eval_bleu", "eval_bleu", "bleu"),
+        ("lr_scheduler_kwargs", {"factor": 0.5}, '{"factor": 0.5}', {"mode": "max", "factor": 0.5}),
+        ("include_num_input_tokens_seen", True, "true", "all"),
+        ("label_names", ["labels"], "labels", ["Labels", "more"]),
+    ],
+)
+def test_an_option_is_recorded_as_what_became_of_it(study, records, name, value, word, recorded):
+    """The command of the record says as what it was given."""
+    asked = replace(study, rows=(replace(study.rows[0], train={**study.rows[0].train, name: value}, seeds=(1,)),))
+    for said, fits in ((word, True), ("other", False)):
+        command = shlex.join(["-m", "cli.train", f"--{name}", said, "--seed", "1"])
+        options = {"method": "transformer", "config": SMALL, "training": {name: recorded}}
+        write_record(records, "two_plain", 20, **options, command=command)
+        with nullcontext() if fits else pytest.raises(ValueError, match=f"its {name} is "):
+            assert len(read_results(asked, records)) == 1
 
 
 def test_records_of_another_precision(study, records):
