@@ -1,5 +1,6 @@
 """YAML with checks: a double key, an unknown key, a missing one or a value of another type is an error."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ _MOST_NODES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, except that a key that comes twice in a mapping is an error, and that aliases are bounded."""
+    """The safe loader, but a key that comes twice in a mapping is an error, aliases are bounded, 1e-2 is a number."""
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
@@ -29,6 +30,12 @@ class _Loader(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r:.80} comes twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+
+# As in YAML 1.2: by itself PyYAML, which reads 1.1, wants a point in the number and a sign in the exponent.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
 
 
 def _count_nodes(node: yaml.Node, counted: dict[yaml.Node, int | None]) -> int:

@@ -48,7 +48,7 @@ def test_rows_inherit(tmp_path, study):
     found = read(tmp_path, study | {"seeds": [1, 2]})
     plain, student = found.rows
     assert (found.name, plain.size, plain.seeds, plain.train["max_steps"]) == ("two", "tiny", (1, 2), 8)
-    assert (student.train["max_steps"], student.train["learning_rate"], student.teacher) == (20, "1e-3", "plain")
+    assert (student.train["max_steps"], student.train["learning_rate"], student.teacher) == (20, 0.001, "plain")
     step = next(step for step in Plan(found, tmp_path, tmp_path).jobs()[1].steps if step.command == "train")
     assert "--save_steps" not in step.words()
     assert step.words()[-4:] == ["--seed", "1", "--output_dir", f"{tmp_path}/student/seed1"]
@@ -175,6 +175,13 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
     assert [file.name for file in train.options["validation_file"]] == ["validation.en", "validation.de"]
     assert "dataset_name" not in train.options
     assert train.options["source_lang"] == "en"
+
+
+def test_numbers_with_an_exponent(tmp_path):
+    """They need no point and no sign, as in YAML 1.2; nothing else becomes a number."""
+    path = tmp_path / "numbers.yaml"
+    path.write_text("a: [1e-2, 5E3, -1.e+2, .5e1, 1.0e-2, 12, 08, e5, 1e, 1e5x, '1e-2']\n")
+    assert load_yaml(path)["a"] == [0.01, 5000.0, -100.0, 5.0, 0.01, 12, "08", "e5", "1e", "1e5x", "1e-2"]
 
 
 def test_mappings_are_merged_and_null_is_no_option(tmp_path, study):

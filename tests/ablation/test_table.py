@@ -134,7 +134,7 @@ def test_caption(study, records):
             "its rdrop_alpha is None, that of the row 'plain' is 'the default'",
         ),
         ({"training": {"seed": 2}}, "its seed is 2, that of the row 'plain' is 1"),
-        ({"training": {"learning_rate": 0.002}}, "its learning_rate is 0.002, that of the row 'plain' is '1e-3'"),
+        ({"training": {"learning_rate": 0.002}}, "its learning_rate is 0.002, that of the row 'plain' is 0.001"),
     ],
 )
 def test_records_of_another_run(study, records, changes, message):
