@@ -36,12 +36,17 @@ class Step:
         """Return the words of the command line; options that are None are left out."""
         words = []
         for name, value in self.options.items():
-            if value is True:
+            # Options of train take a value, and some, which may be undecided, need it; those of others are switches.
+            if value is True and self.command != "train":
                 words.append(f"--{name}")
             elif value is not None:
                 values = value if isinstance(value, list | tuple) else [value]
-                words += [f"--{name}", *(json.dumps(item) if isinstance(item, dict) else str(item) for item in values)]
+                words += [f"--{name}", *map(_word, values)]
         return words
+
+
+def _word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)
 
 
 @dataclass(frozen=True)

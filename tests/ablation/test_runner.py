@@ -246,7 +246,8 @@ def test_commands():
     step = Step("train", {"use_cpu": True, "seed": None, "config_overrides": ["a=1", "b=2"]}, Path("run"))
     words = runner.command_line(step, "accelerate launch --num_processes 8")
     assert words[:6] == ["accelerate", "launch", "--num_processes", "8", "-m", "hf_capsule_mt.cli.train"]
-    assert words[6:] == ["--use_cpu", "--config_overrides", "a=1", "b=2"]
+    assert words[6:] == ["--use_cpu", "true", "--config_overrides", "a=1", "b=2"]
+    assert Step("evaluate", {"lowercase": True}, Path("x")).words() == ["--lowercase"]
     exact = Step("train", {}, Path("run", "run_record.json"), "no")
     launcher = "accelerate launch --mixed_precision bf16 --dynamo_backend no"
     assert runner.command_line(exact, launcher)[2:6] == ["--mixed_precision", "no", "--dynamo_backend", "no"]

@@ -184,6 +184,15 @@ def test_numbers_with_an_exponent(tmp_path):
     assert load_yaml(path)["a"] == [0.01, 5000.0, -100.0, 5.0, 0.01, 12, "08", "e5", "1e", "1e5x", "1e-2"]
 
 
+def test_options_that_are_true_false_or_undecided(tmp_path, study, parsers):
+    study["train"] |= {"greater_is_better": True, "disable_tqdm": True, "predict_with_generate": False}
+    found = read(tmp_path, study)
+    check_study(found, parsers)
+    step = next(step for step in Plan(found, tmp_path, tmp_path).jobs()[0].steps if step.command == "train")
+    said = vars(parsers["train"].parse_args(step.words()))
+    assert (said["greater_is_better"], said["disable_tqdm"], said["predict_with_generate"]) == (True, True, False)
+
+
 def test_mappings_are_merged_and_null_is_no_option(tmp_path, study):
     path = tmp_path / "merged.yaml"
     path.write_text("a: &a {b: 1, c: 2}\nd: {<<: *a, c: 3}\n")
