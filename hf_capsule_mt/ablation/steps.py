@@ -212,16 +212,20 @@ class Plan:
         model = row.teacher if teacher is None else self.model(teacher, teacher.seeds[0])
         options = {"model": model, **self._corpus(), **self.study.sections["distill"], "output_file": files}
         yield Step("distill", options, manifest)
-        if "dataset_name" in self.study.data and row.train.get("eval_strategy", "no") != "no":
+        if self._exports_validation(row):
             yield self._export("validation")
 
     def _student_data(self, row: Row) -> dict[str, Any]:
         data = self.study.data
-        validation = data.get("validation_file")
-        if "dataset_name" in data and row.train.get("eval_strategy", "no") != "no":
-            validation = self._exported("validation")
+        validation = self._exported("validation") if self._exports_validation(row) else data.get("validation_file")
         languages = {name: data[name] for name in ("source_lang", "target_lang") if name in data}
         return {"train_file": self._distilled(row), "validation_file": validation, **languages}
+
+    def _exports_validation(self, row: Row) -> bool:
+        """Return whether a student, which is trained on files, validates with the data set's own validation split."""
+        data = self.study.data
+        evaluated = row.train.get("eval_strategy", "no") != "no"
+        return evaluated and "dataset_name" in data and "validation_file" not in data
 
     def _distilled(self, row: Row) -> tuple[Path, ...]:
         name = distilled_name(row.teacher)

@@ -175,6 +175,11 @@ def test_a_data_set_of_the_hub(tmp_path, study, parsers):
     assert [file.name for file in train.options["validation_file"]] == ["validation.en", "validation.de"]
     assert "dataset_name" not in train.options
     assert train.options["source_lang"] == "en"
+    study["data"]["validation_file"] = ["val.en", "val.de"]
+    student = Plan(read(tmp_path, study), tmp_path, tmp_path).jobs()[1]
+    train = next(step for step in student.steps if step.command == "train")
+    assert train.options["validation_file"] == ["val.en", "val.de"]
+    assert not any("validation" in step.words() for step in student.steps if step.command == "export_text")
 
 
 def test_numbers_with_an_exponent(tmp_path):
