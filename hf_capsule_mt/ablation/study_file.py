@@ -82,7 +82,7 @@ def read_study(path: Path) -> Study:
     by_name = {row.name: row for row in rows}
     rows = [replace(row, size=_size(row, by_name)) for row in rows]
     baseline = found.get("baseline", rows[0].name)
-    tests = tuple(_test(name, item, f"{where}: tests") for name, item in found["tests"].items())
+    tests = tuple(_test(name, item, f"{where}: tests", found["data"]) for name, item in found["tests"].items())
     if not tests:
         raise ValueError(f"{where}: tests is empty")
     # An option without a value is one that is not given.
@@ -139,9 +139,14 @@ def _data(data: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return data
 
 
-def _test(name: str, value: Any, where: str) -> Test:
+def _test(name: str, value: Any, where: str, data: Mapping[str, Any]) -> Test:
     _check_name(name, where)
     if isinstance(value, str):
+        if "dataset_name" not in data:
+            raise ValueError(
+                f"{where}.{name} is {value!r:.80}, the name of a split, but data has no dataset_name; name a source "
+                "file and its references: [test.en, test.de]"
+            )
         return Test(name, split=value)
     files = check_list(value, f"{where}.{name}", str)
     if len(files) < 2:

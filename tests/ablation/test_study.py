@@ -262,6 +262,11 @@ def test_mappings_are_merged_and_null_is_no_option(tmp_path, study):
         ("data.dataset_name", "wmt/wmt14", "must have either train_file or dataset_name"),
         ("data", {"dataset_name": "x", "source_lang": "en"}, "needs target_lang"),
         ("tests", {}, "tests is empty"),
+        (
+            "tests.test",
+            "test.en",
+            "tests.test is 'test.en', the name of a split, but data has no dataset_name; name",
+        ),
         ("tests.test", ["one"], r"is \['one'\]; it must be a split, or a source file and its references"),
         ("figures", {"f": {"rows": ["*"], "x": "y"}}, "figures.f lacks 'test', which must be text"),
         ("figures", {"f": {"rows": ["*"], "x": "y", "test": "t"}}, "figures.f.test is 't'; allowed are 'test'"),
