@@ -9,29 +9,35 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from transformers import HfArgumentParser
+from transformers import HfArgumentParser, PreTrainedConfig
 from transformers.utils import CONFIG_NAME
 
-from hf_capsule_mt.checkpoints import load_config
-from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.checkpoints import load_config, load_tokenizer
+from hf_capsule_mt.configuration import CapsuleAggregatedMarianConfig, method_config_class, preset_config
 from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.evaluation.length import check_edges
 from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.evaluation.translator import check_precision
+from hf_capsule_mt.modeling.warm_start import is_plain
 from hf_capsule_mt.records import RunRecord, read
+from hf_capsule_mt.training.averaging import check_selection
 
 from .results import OF_TRAINING, check_run
 from .steps import Job, Plan, Step, needs_eflomal
 from .study import SECTIONS, SET_HERE, Figure, Row, Study, line_of, value_of
+
+# Fields by which a row's weights would be of other shapes than those that it starts from.
+_SHAPES = ("d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim")
 
 
 def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) -> None:
     """Check methods, configurations and options, by the `parsers` of the commands; [`check_files`] checks files.
 
     Raises:
-        ValueError: if a method, a size, a field or an option is unknown, a value is not allowed, or no row is distilled
-            where a section says how; the message names the row or the section, the key, its value and what is allowed.
+        ValueError: if a method, a size, a field or an option is unknown, a value is not allowed or contradicts another,
+            a row cannot begin with the row that it starts from, or no row is distilled where a section says how; the
+            message names the row or the section, the key, its value and what is allowed.
     """
     for name in SECTIONS:
         _check_options(study.sections.get(name, {}), f"{study.name}: {name}", parsers[name], SET_HERE[name])
@@ -44,6 +50,8 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
         where = f"{study.name}: the row {row.name!r:.80}"
         _check_options(row.train, where, parsers["train"], SET_HERE["train"])
         _check_config(row, where)
+    for row in study.rows:
+        _check_beginning(study, row, f"{study.name}: the row {row.name!r:.80}")
     for name, figure in study.figures.items():
         _check_figure(study, figure, f"{study.name}: figures.{name}")
     jobs = Plan(study, Path("runs"), Path("records")).jobs()
@@ -53,13 +61,30 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
         found = {
             step.command: _check_step(step, f"{where}: {step.command}", parsers[step.command]) for step in job.steps
         }
+        of_row = f"{study.name}: the row {job.row.name!r:.80}"
+        _check_precision(job.row, found["train"], of_row)
         if "average_checkpoints" in found:
-            _check_averaged(found["average_checkpoints"], found["train"], f"{study.name}: the row {job.row.name!r:.80}")
+            _check_averaged(found["average_checkpoints"], found["train"], of_row)
+
+
+def _check_precision(row: Row, train: Mapping[str, Any], where: str) -> None:
+    """Check that no option of training overrules a row's own precision."""
+    for name in ("bf16", "fp16"):
+        if row.mixed_precision is not None and train[name]:
+            raise ValueError(
+                f"{where}: mixed_precision is {row.mixed_precision!r}, but {name} is true in train, which would "
+                f"decide; leave out one of them, or give the row {name}: false in its own train"
+            )
 
 
 def _check_averaged(options: Mapping[str, Any], train: Mapping[str, Any], where: str) -> None:
     """Check that a training with the options `train` leaves as many checkpoints as are averaged."""
     asked = options["last"] or options["best"] or 0
+    if options["best"] and train["eval_strategy"] == "no":
+        raise ValueError(
+            f"{where}: average_checkpoints has best {options['best']}, but without eval_strategy in train nothing "
+            "tells which are; add that, or ask for the last"
+        )
     strategy, limit, step = (train[name] for name in ("save_strategy", "save_total_limit", "save_steps"))
     # The last update is saved too.
     saved = -(-train["max_steps"] // int(step)) if strategy == "steps" and step >= 1 else 0
@@ -78,8 +103,8 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
 
     Raises:
         OSError: if a file or a model that they read does not exist; the message names the key.
-        ValueError: if the record of a run, in the folder of runs, is of other settings than its row, or adequacy has no
-            aligner.
+        ValueError: if there is no such tokenizer, a row cannot begin with the model that it starts from, the record of
+            a run, in the folder of runs, is of other settings than its row, or adequacy has no aligner.
     """
     study = plan.study
     for name in ("train_file", "validation_file"):
@@ -89,6 +114,8 @@ def check_files(plan: Plan, jobs: Sequence[Job]) -> None:
     for test in study.tests:
         for file in plan.test_files(test) if test.split is None else ():
             _check_file(file, f"{study.name}: tests.{test.name}")
+    if study.tokenizer is not None and not all(_has_made(job, "train") for job in jobs):
+        load_tokenizer(study.tokenizer, option=f"{study.name}: tokenizer")
     for job in jobs:
         _check_aligner(study, job)
         _check_teacher(plan, job, jobs)
@@ -108,9 +135,14 @@ def _check_aligner(study: Study, job: Job) -> None:
         raise ValueError(f"{study.name}: evaluate.adequacy needs an aligner, and {NO_EFLOMAL}; or leave out adequacy")
 
 
+def _has_made(job: Job, command: str) -> bool:
+    """Return whether what a command makes for a job is there."""
+    return any(step.command == command and step.product.exists() for step in job.steps)
+
+
 def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     teacher = plan.study.row(job.row.teacher)
-    distilled = any(step.command == "distill" and step.product.exists() for step in job.steps)
+    distilled = _has_made(job, "distill")
     if teacher is None and job.row.teacher is not None and not distilled:
         _check_model(job.row.teacher, f"the row {job.row.name!r:.80} has the teacher")
     if teacher is not None and not distilled and not _will_be_there(plan, teacher, teacher.seeds[0], jobs):
@@ -122,20 +154,20 @@ def _check_teacher(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
 
 def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     start = plan.study.row(job.row.start)
-    trained = any(step.command == "train" and step.product.exists() for step in job.steps)
-    if start is None and job.row.start is not None and not trained:
-        _check_model(job.row.start, f"the row {job.row.name!r:.80} starts from")
+    where = f"the row {job.row.name!r:.80}"
+    if start is None and job.row.start is not None and not _has_made(job, "train"):
+        _check_becomes(job.row, _check_model(job.row.start, f"{where} starts from"), f"{plan.study.name}: {where}")
     if start is not None and not _will_be_there(plan, start, job.seed, jobs):
         raise FileNotFoundError(
-            f"the row {job.row.name!r:.80} starts from {start.name!r:.80}, whose model is not in "
+            f"{where} starts from {start.name!r:.80}, whose model is not in "
             f"{plan.model(start, job.seed)}; put it there, train that row too, or name a model to start from"
         )
 
 
-def _check_model(name: str, where: str) -> None:
-    """Look for a model that is no row of the study."""
+def _check_model(name: str, where: str) -> PreTrainedConfig:
+    """Look for a model that is no row of the study; return its configuration."""
     try:
-        load_config(name)
+        return load_config(name)
     except (ValueError, OSError) as error:
         raise type(error)(f"{where} {error}") from error
 
@@ -173,6 +205,46 @@ def _check_config(row: Row, where: str) -> None:
         preset_config(row.method, row.size, **row.config)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _check_beginning(study: Study, row: Row, where: str) -> None:
+    """Check that a row can begin with the weights of the row that it starts from."""
+    start = study.row(row.start)
+    if start is None:
+        return
+    line = _line(study, start)
+    overrides = {name: value for each in line for name, value in each.config.items()}
+    config = preset_config(start.method, start.size, **overrides)
+    if start.method != row.method:
+        _check_becomes(row, config, where)
+    # Of what begins with a model of elsewhere, the shapes are not known.
+    for name in _SHAPES if line[0].start is None else ():
+        if name in row.config and row.config[name] != getattr(config, name):
+            raise ValueError(
+                f"{where}: {name} is {row.config[name]!r:.80}, but start is {start.name!r:.80}, whose weights are of "
+                f"{name} {getattr(config, name)}; leave out one of them"
+            )
+
+
+def _line(study: Study, row: Row) -> list[Row]:
+    """Return a row behind those that it comes from by `start`."""
+    start = study.row(row.start)
+    return [row] if start is None else [*_line(study, start), row]
+
+
+def _check_becomes(row: Row, config: PreTrainedConfig, where: str) -> None:
+    """Check that a model with this configuration can become one of the row's method."""
+    if not is_plain(config):
+        raise ValueError(
+            f"{where}: method is {row.method!r}, but start is {row.start!r:.80}, whose model has one already; start "
+            "from a plain one"
+        )
+    kind = CapsuleAggregatedMarianConfig if config.model_type == "marian" else type(config)
+    if method_config_class(row.method) is not kind:
+        raise ValueError(
+            f"{where}: method is {row.method!r}, which no model of type {config.model_type!r} can become, but start is "
+            f"{row.start!r:.80}; start from one of its family, or leave out start"
+        )
 
 
 def _check_figure(study: Study, figure: Figure, where: str) -> None:
@@ -222,6 +294,9 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> dict
             check_precision(found["engine"], found["dtype"])
         if step.command == "evaluate":
             _check_evaluation(found)
+        if step.command == "average_checkpoints":
+            names = ("run_dir", "last", "best", "metric", "greater_is_better")
+            check_selection(**{name: found[name] for name in names})
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return found

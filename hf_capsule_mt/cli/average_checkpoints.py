@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
+from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, check_selection, last_checkpoints
 
 from .errors import report_user_errors
 from .output import check_output_folder
@@ -39,10 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Average the chosen checkpoints into a new folder."""
     args = build_parser().parse_args(argv)
-    if (args.run_dir is None) != (args.last is None and args.best is None):
-        raise ValueError("--run_dir needs --last N or --best N, and --checkpoints takes neither")
-    if args.best is None and (args.metric is not None or args.greater_is_better is not None):
-        raise ValueError("--metric and --greater_is_better belong to --best N")
+    check_selection(args.run_dir, args.last, args.best, args.metric, args.greater_is_better)
     check_output_folder(args.output_dir)
     checkpoints = args.checkpoints
     if args.last is not None:

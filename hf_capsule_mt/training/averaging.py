@@ -86,6 +86,25 @@ def averaged_checkpoints(folder: Path) -> tuple[str, ...]:
     return tuple(Path(name).name for name in found)
 
 
+def check_selection(
+    run_dir: str | Path | None,
+    last: int | None,
+    best: int | None,
+    metric: str | None = None,
+    greater_is_better: bool | None = None,
+) -> None:
+    """Check the options that choose the checkpoints of a run.
+
+    Raises:
+        ValueError: if a run is named without a number of its checkpoints or the reverse, or the last are asked for by
+            a metric.
+    """
+    if (run_dir is None) != (last is None and best is None):
+        raise ValueError("--run_dir needs --last N or --best N, and --checkpoints takes neither")
+    if best is None and (metric is not None or greater_is_better is not None):
+        raise ValueError("--metric and --greater_is_better belong to --best N")
+
+
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
     """Return the `count` newest checkpoints of a run that were saved to their end, the oldest of them first.
 

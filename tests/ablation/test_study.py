@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+from contextlib import nullcontext
 
 import pytest
 from tiny_study import study_of_two, write_study
 
+from hf_capsule_mt import preset_config
 from hf_capsule_mt.ablation import study_file
 from hf_capsule_mt.ablation.checks import check_files, check_study
 from hf_capsule_mt.ablation.steps import Plan
@@ -374,6 +376,14 @@ def test_files_that_are_none(tmp_path, text, message):
         ),
         ("evaluate.metrics", ["chrf"], r"two: evaluate.metrics is \['chrf'\]; the tables need bleu among them"),
         ("average_checkpoints.best", 2, "not allowed with argument"),
+        ("average_checkpoints", {"best": 2}, "'plain': average_checkpoints has best 2, but without eval_strategy in"),
+        ("average_checkpoints", {}, "two: plain, seed 1: average_checkpoints: --run_dir needs --last N or --best N"),
+        ("average_checkpoints.metric", "bleu", "average_checkpoints: --metric and --greater_is_better belong to --be"),
+        (
+            "rows.0",
+            {"name": "plain", "method": "gdr", "mixed_precision": "no", "train": {"bf16": True}},
+            "two: the row 'plain': mixed_precision is 'no', but bf16 is true in train, which would decide; leave out",
+        ),
         (
             "average_checkpoints.last",
             5,
@@ -405,6 +415,54 @@ def test_files_that_are_none(tmp_path, text, message):
 def test_mistakes_of_values(tmp_path, study, parsers, key, value, message):
     with pytest.raises(ValueError, match=message):
         check_study(read(tmp_path, changed(study, key, value)), parsers)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"method": "gdr"}, None),
+        ({"method": "transformer", "config": {"d_model": 16, "dropout": 0.2}}, None),
+        ({"method": "em-routing", "start": "guided"}, "method is 'em-routing', but start is 'guided', whose model has"),
+        ({"method": "gdr", "start": "guided"}, None),
+        ({"method": "rnmt-gdr"}, "method is 'rnmt-gdr', which no model of type 'capsule_aggregated_marian' can become"),
+        ({"method": "gdr", "config": {"d_model": 32}}, "d_model is 32, but start is 'plain', whose weights are of d"),
+        (
+            {"method": "gdr", "start": "guided", "config": {"encoder_layers": 2}},
+            "of encoder_layers 4; leave out one of",
+        ),
+        ({"method": "gdr", "start": "other", "config": {"d_model": 32}}, None),
+    ],
+)
+def test_what_a_row_can_begin_with(tmp_path, study, parsers, row, message):
+    """It is known before the row that it starts from is trained, as far as that does not start from elsewhere."""
+    study["rows"][1:] = [
+        {"name": "on", "start": "plain", **row},
+        {"name": "guided", "method": "gdr", "start": "plain"},
+        {"name": "other", "method": "transformer", "start": "company/model"},
+    ]
+    del study["distill"]
+    found = read(tmp_path, study)
+    with nullcontext() if message is None else pytest.raises(ValueError, match=f"two: the row 'on': .*{message}"):
+        check_study(found, parsers)
+
+
+def test_a_model_that_a_row_cannot_begin_with(tmp_path, study):
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        (tmp_path / name).touch()
+    preset_config("gdr", "tiny").save_pretrained(tmp_path / "guided")
+    study["rows"] = [{"name": "on", "method": "em-routing", "start": str(tmp_path / "guided")}]
+    plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
+    with pytest.raises(ValueError, match=r"two: the row 'on': method is 'em-routing', but start is .*guided', whose"):
+        check_files(plan, plan.jobs())
+
+
+def test_a_tokenizer_that_is_none(tmp_path, study):
+    for name in ("train.en", "train.de", "test.en", "test.de"):
+        (tmp_path / name).touch()
+    del study["train_tokenizer"]
+    plan = Plan(read(tmp_path, study | {"tokenizer": "nowhere"}), tmp_path / "runs", tmp_path)
+    with pytest.raises(ValueError, match="two: tokenizer is 'nowhere', which is neither a folder with a tokenizer"):
+        check_files(plan, plan.jobs())
 
 
 def test_a_row_that_answers_needs_seeds_of_the_baseline(tmp_path, study):
