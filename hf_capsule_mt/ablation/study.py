@@ -45,7 +45,7 @@ class Row:
     teacher: str | None = None
     """A row of the study or a model, whose translations of the training sources replace the targets."""
     start: str | None = None
-    """A row of the study, by the same seed, or a model, whose weights training starts from."""
+    """A row of the study, by the same seed, or a model, whose weights and configuration training starts from."""
     against: tuple[str, ...] = ()
     """The rows that it is tested against for significance; else the study's baseline."""
     published: Mapping[str, float] = field(default_factory=dict)

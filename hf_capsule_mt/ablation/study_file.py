@@ -4,7 +4,7 @@ title: Multi30k English-German
 data: {train_file: [train.en, train.de], validation_file: [val.en, val.de]}
 tests: {test_2016: [test.en, test.de]}       # source and references; or a split of the data set
 train_tokenizer: {vocab_size: 10000}         # sections named for commands have their options
-train: {max_steps: 3000, learning_rate: 5e-3, save_steps: 200}
+train: {max_steps: 3000, learning_rate: 5e-3, warmup_steps: 2000, save_steps: 200}
 average_checkpoints: {last: 10}
 translate: {num_beams: 5}
 evaluate: {tokenize: none}
