@@ -49,7 +49,7 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     for row in study.rows:
         where = f"{study.name}: the row {row.name!r:.80}"
         _check_options(row.train, where, parsers["train"], SET_HERE["train"])
-        _check_config(row, where)
+        _config(row, row.config, where)
     for row in study.rows:
         _check_beginning(study, row, f"{study.name}: the row {row.name!r:.80}")
     for name, figure in study.figures.items():
@@ -200,9 +200,9 @@ def _check_options(options: Mapping[str, Any], where: str, parser: argparse.Argu
             raise ValueError(f"{where} has {name}: false, which no option can say; leave {name} out")
 
 
-def _check_config(row: Row, where: str) -> None:
+def _config(row: Row, overrides: Mapping[str, Any], where: str) -> PreTrainedConfig:
     try:
-        preset_config(row.method, row.size, **row.config)
+        return preset_config(row.method, row.size, **overrides)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -214,7 +214,7 @@ def _check_beginning(study: Study, row: Row, where: str) -> None:
         return
     line = _line(study, start)
     overrides = {name: value for each in line for name, value in each.config.items()}
-    config = preset_config(start.method, start.size, **overrides)
+    config = _config(start, overrides, f"{study.name}: the row {start.name!r:.80}")
     if start.method != row.method:
         _check_becomes(row, config, where)
     # Of what begins with a model of elsewhere, the shapes are not known.
@@ -222,7 +222,7 @@ def _check_beginning(study: Study, row: Row, where: str) -> None:
         if name in row.config and row.config[name] != getattr(config, name):
             raise ValueError(
                 f"{where}: {name} is {row.config[name]!r:.80}, but start is {start.name!r:.80}, whose weights are of "
-                f"{name} {getattr(config, name)}; leave out one of them"
+                f"{name} {getattr(config, name)}; leave out {name}, or start"
             )
 
 

@@ -428,7 +428,7 @@ def test_mistakes_of_values(tmp_path, study, parsers, key, value, message):
         ({"method": "gdr", "config": {"d_model": 32}}, "d_model is 32, but start is 'plain', whose weights are of d"),
         (
             {"method": "gdr", "start": "guided", "config": {"encoder_layers": 2}},
-            "of encoder_layers 4; leave out one of",
+            "of encoder_layers 4; leave out enc",
         ),
         ({"method": "gdr", "start": "other", "config": {"d_model": 32}}, None),
     ],
