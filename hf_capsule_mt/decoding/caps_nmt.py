@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
-from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel
+from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel, read_by_decoder
 from ..modeling.layers.recurrent import LSTM, RecurrentLayer
 from .products import Make, Map
 from .rows import reordered, together
@@ -38,8 +38,8 @@ class CapsNMTAdapter:
         self.vocabulary = Vocabulary(model.lm_head.weight, model.lm_head.bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "CapsNMTDecoding":
-        """Return the decoding of sentences from its start."""
-        return CapsNMTDecoding(self, encoded.sentence_state, num_beams)
+        """Return the decoding of sentences from its start; a ValueError tells that `encoded` is another model's."""
+        return CapsNMTDecoding(self, read_by_decoder(encoded).sentence_state, num_beams)
 
 
 def _gates(lstm: LSTM, make: Make) -> Map:

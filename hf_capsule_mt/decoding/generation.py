@@ -67,7 +67,8 @@ def generate(
 
     Raises:
         ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation,
-            there are more or fewer limits in [`NewTokenLimits`] than sentences, or the scores of words are not finite.
+            there are more or fewer limits in [`NewTokenLimits`] than sentences, `encoder_outputs` is not what the
+            encoder of the model returns, or the scores of words are not finite.
     """
     _check_limits(input_ids, stopping_criteria, generation_config)
     try:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -182,9 +182,7 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
             )
-        encoder_outputs = named_encoder_outputs(
-            encoder_outputs, SentenceEncoderOutput, ("last_hidden_state", "sentence_state")
-        )
+        encoder_outputs = read_by_decoder(encoder_outputs)
         decoder_outputs = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -202,6 +200,15 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
             encoder_hidden_states=encoder_outputs.hidden_states,
             sentence_routing=encoder_outputs.sentence_routing,
         )
+
+
+def read_by_decoder(outputs: ModelOutput | tuple[Tensor, ...]) -> ModelOutput:
+    """Return the output of an encoder by name.
+
+    Raises:
+        ValueError: if it lacks what the decoder reads.
+    """
+    return named_encoder_outputs(outputs, SentenceEncoderOutput, ("last_hidden_state", "sentence_state"))
 
 
 class CapsNMTForConditionalGeneration(TranslationHead, RecurrentHead, CapsNMTPreTrainedModel, GenerationMixin):

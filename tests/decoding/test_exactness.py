@@ -242,6 +242,31 @@ def test_an_encoders_output_that_is_a_tuple(models, engine_calls):
     assert not engine_calls
 
 
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "other", "lost", "message"),
+    [
+        ("recurrent/hybrid", "recurrent/hybrid", "sentence_state", "encoder_outputs has no sentence_state; give what"),
+        ("recurrent/hybrid", "recurrent/rnmt", None, "encoder_outputs has no sentence_state; give what"),
+        ("recurrent/rnmt", "recurrent/hybrid", None, "sentence_state is given, but sentence_aggregation is None"),
+        ("recurrent/rnmt", "recurrent/guided", None, "guided_votes is given, but guided_routing is None"),
+        ("recurrent/rnmt", "marian", None, "encoder_outputs has no attention_keys; give what"),
+        ("recurrent/guided", "recurrent/guided", "guided_keys", "encoder_outputs has no guided_keys; give what"),
+        ("recurrent/capsule", "recurrent/rnmt", None, "encoder_outputs has no sentence_state; give what"),
+    ],
+)
+def test_an_encoders_output_that_does_not_fit_ends_in_the_error_of_the_model(
+    name, other, lost, message, num_beams, models
+):
+    source = sources(4)
+    encoded = models(other).get_encoder()(**source)
+    for custom in ({}, {"custom_generate": generate}):
+        given = type(encoded)(**{field: value for field, value in encoded.items() if field != lost})
+        options = {"num_beams": num_beams, "max_new_tokens": 5, **custom}
+        with pytest.raises(ValueError, match=message):
+            models(name).generate(encoder_outputs=given, attention_mask=source["attention_mask"], **options)
+
+
 def test_processors_of_the_caller_that_are_known(models, engine_calls):
     from transformers import NoRepeatNGramLogitsProcessor
 
