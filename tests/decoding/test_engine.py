@@ -7,6 +7,7 @@ import re
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from transformers import (
     MaxTimeCriteria,
     StoppingCriteriaList,
 )
-from transformers.generation import EosTokenCriteria, StopStringCriteria
+from transformers.generation import BaseStreamer, EosTokenCriteria, StopStringCriteria
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
@@ -365,6 +366,16 @@ def test_other_models_are_refused():
 def test_other_modes_are_refused():
     with pytest.raises(ValueError, match="assisted"):
         ending("marian").generate(**sources(1), max_new_tokens=5, prompt_lookup_num_tokens=2, custom_generate=generate)
+
+
+@pytest.mark.parametrize("name", ["marian/none", "recurrent/rnmt", "recurrent/capsule"])
+@pytest.mark.parametrize("custom", [generate, partial(generate, dtype="bfloat16")], ids=["plain", "partial"])
+def test_what_would_not_be_heard_is_refused(name, custom):
+    """Transformers hands neither on; of plain Marian's it cannot be told."""
+    model = ending(name)
+    for option in ({"streamer": BaseStreamer()}, {"assistant_model": model}):
+        with pytest.raises(ValueError, match=f"{next(iter(option))} is given beside a custom_generate.*leave one of"):
+            model.generate(**sources(1), max_new_tokens=5, **option, custom_generate=custom)
 
 
 def test_stop_strings_as_a_criterion():
