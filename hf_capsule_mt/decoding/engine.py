@@ -1,6 +1,7 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 
 import torch
@@ -83,14 +84,15 @@ class Engine:
 
     @torch.no_grad()
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
-        """Return the encoder's output for sources `[sentences, source]`."""
+        """Return the encoder's output for sources `[sentences, source]`, in the engine's precision: autocast is off."""
         self._check()
-        return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        with self._without_autocast():
+            return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
         self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Sequence[int]
     ) -> list[Translation]:
-        """Translate sentences.
+        """Translate sentences, in the engine's precision: autocast is off.
 
         Args:
             encoded: output of the encoder.
@@ -107,7 +109,7 @@ class Engine:
         """
         self._check()
         vocabulary = self._adapter.vocabulary.for_one_call()
-        with torch.inference_mode():
+        with torch.inference_mode(), self._without_autocast():
             decoding = self._begin(encoded, attention_mask, settings, vocabulary)
             translations = finish(begin_search(decoding, vocabulary, settings, limits))
         vocabulary.seen.check(self._name, self._dtype)
@@ -116,7 +118,7 @@ class Engine:
     def stream(self, sources: Iterable[Source], settings: Settings, room: int) -> Iterator[tuple[int, Translation]]:
         """Translate sentences as they come: those that are finished leave the batch, and others take their places.
 
-        Sentences of similar length should follow each other.
+        Sentences of similar length should follow each other. Autocast is off, as in [`Engine.translate`].
 
         Args:
             sources: sentences with the limits of their translations. They are read when there are places for them.
@@ -138,7 +140,7 @@ class Engine:
                 search = self._admitted(search, taken, settings, index, vocabulary)
             if not search:
                 return
-            with torch.inference_mode():
+            with torch.inference_mode(), self._without_autocast():
                 finished = search.advance()
             if finished:
                 vocabulary.seen.check(self._name, self._dtype)
@@ -174,7 +176,7 @@ class Engine:
         words = pad_sequence(rows, batch_first=True, padding_value=self._padding)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
-        with torch.inference_mode():
+        with torch.inference_mode(), self._without_autocast():
             decoding = self._begin(encoded, mask, settings, vocabulary)
             new = begin_search(decoding, vocabulary, settings, limits, index)
             if not search:
@@ -187,6 +189,13 @@ class Engine:
             if isinstance(tensor, Tensor) and tensor.is_floating_point():
                 vocabulary.seen.add(tensor)
         return self._adapter.begin(encoded, mask, settings.num_beams)
+
+    @contextmanager
+    def _without_autocast(self) -> Iterator[None]:
+        # Products of the engine take no inputs of another precision.
+        device = self.device.type
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
+            yield
 
     def _check(self) -> None:
         if not self._fingerprint.is_unchanged():

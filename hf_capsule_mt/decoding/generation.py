@@ -54,7 +54,7 @@ def generate(
     such as sampling, is done by Transformers, and a log line at level info says why; a warning, if it is the model
     that the engine cannot decode, or a `dtype` was asked for. Of words or translations with exactly the same score
     either may be chosen. Transformers gives no streamer and no `assistant_model` to what is called in this way: the
-    models of this package refuse them, and beside it a [`MarianMTModel`] never tells a streamer that the text has ended.
+    models of this package refuse them, and a [`MarianMTModel`] never tells a streamer that the text has ended.
 
     Args:
         model: the model that decodes.

@@ -209,10 +209,13 @@ def _check_one_translation(options: Mapping[str, Any]) -> None:
 
 
 def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:
-    """Return the arguments of `generate()` for sources; with a `dtype` they have been read by the engine, if it can."""
+    """Return the arguments of `generate()` for sources; with a `dtype` they have been read by the engine, if it can.
+
+    Under autocast all is left to `generate()`.
+    """
     input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
     source = {"input_ids": input_ids, "attention_mask": mask.long()}
-    if dtype is None:
+    if dtype is None or torch.is_autocast_enabled(model.device.type):
         return source
     try:
         return {**source, "encoder_outputs": engine_of(model, dtype).encode(**source)}

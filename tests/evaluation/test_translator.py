@@ -210,6 +210,14 @@ def test_a_model_in_training_translates_without_dropout_and_goes_on_training(tok
     assert model.training
 
 
+def test_autocast_is_left_to_transformers(model, tokenizer, monkeypatch):
+    lines = make_lines(5)
+    monkeypatch.setattr(translator, "engine_of", lambda *_: pytest.fail("the engine reads the source"))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = translate_lines(model, tokenizer, lines, engine="transformers", num_beams=2)
+        assert translate_lines(model, tokenizer, lines, num_beams=2) == expected
+
+
 def test_line_breaks_do_not_split_a_translation(model, tokenizer, monkeypatch):
     monkeypatch.setattr(type(tokenizer), "batch_decode", lambda self, ids, **_: ["one\r\ntwo\nthree"] * len(ids))
     assert translate_lines(model, tokenizer, ["a", "b"]) == ["one two three"] * 2
