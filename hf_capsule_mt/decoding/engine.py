@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 
 from ..source_limits import positions
 from .families import ADAPTERS
-from .products import PRECISIONS, precisions_on
+from .products import PRECISIONS, check_precision, precisions_on
 from .search import Decoding, Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
 from .vocabulary import Vocabulary
@@ -36,8 +36,7 @@ class Engine:
     """
 
     def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
-        if dtype not in PRECISIONS:
-            raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(PRECISIONS)}")
+        check_precision(dtype)
         if type(model) not in ADAPTERS:
             known = ", ".join(kind.__name__ for kind in ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")

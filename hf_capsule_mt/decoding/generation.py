@@ -18,6 +18,7 @@ from ..modeling.cache_name import CACHE
 from .constraints import Constraints
 from .engine import Engine
 from .finite_scores import FiniteScores
+from .products import check_precision
 from .search import NewTokenLimits, Settings, Translation, stacked
 from .stream import Source
 from .weights import UnsupportedError, UnsupportedModelError
@@ -67,9 +68,10 @@ def generate(
 
     Raises:
         ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation,
-            there are more or fewer limits in [`NewTokenLimits`] than sentences, `encoder_outputs` is not what the
-            encoder of the model returns, or the scores of words are not finite.
+            there is no such `dtype`, there are more or fewer limits in [`NewTokenLimits`] than sentences,
+            `encoder_outputs` is not what the encoder of the model returns, or the scores of words are not finite.
     """
+    check_precision(dtype)
     _check_limits(input_ids, stopping_criteria, generation_config)
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
