@@ -165,10 +165,10 @@ class Engine:
                     f"a {text} {longest} tokens, and {self._name or 'the model'} has {self.positions} positions; "
                     f"{remedy}"
                 )
-        largest = int(max(row.max() for row in rows))
-        if largest >= self._num_source_words:
+        unknown = [word for word in map(int, torch.cat(rows).aminmax()) if not 0 <= word < self._num_source_words]
+        if unknown:
             raise ValueError(
-                f"a source has a word {largest}, and {self._name or 'the model'} has {self._num_source_words}; make "
+                f"a source has a word {unknown[0]}, and {self._name or 'the model'} has {self._num_source_words}; make "
                 "sources with its tokenizer"
             )
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)

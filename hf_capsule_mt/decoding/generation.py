@@ -114,9 +114,15 @@ def translate_stream(
     Raises:
         UnsupportedError: before the first sentence is read, if the engine cannot do this.
         TypeError: where a sentence is read that is no [`Source`].
-        ValueError: where one is read that has no words, words or positions that the model lacks, or a limit below 1.
+        ValueError: before that, if the options have a limit or there is no such `dtype`; where one is read that has no
+            words, words or positions that the model lacks, or a limit that is no whole number or below 1.
     """
     engine, prepared = engine_of(model, dtype), []
+    # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
+    limits = {"max_length": _LONGEST, "max_new_tokens": None}
+    for name in limits:
+        if generate_options.pop(name, None) is not None:
+            raise ValueError(f"{name} is given, and each Source has a limit of its own; leave it out")
 
     def prepare(
         model: PreTrainedModel,
@@ -132,8 +138,6 @@ def translate_stream(
         prepared.append(_settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0])
         return input_ids
 
-    # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
-    limits = {"max_length": _LONGEST, "max_new_tokens": None}
     word = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
     [settings] = prepared

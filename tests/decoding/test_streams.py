@@ -82,9 +82,12 @@ def test_what_is_no_sentence_is_refused(text):
     ("source", "message"),
     [
         (Source([4, EOS], 0), "one of 2 words whose translation has the limit 0; both must be at least 1"),
+        (Source([4, EOS], 4.5), "one whose translation has the limit 4.5; give a whole number of tokens"),
+        (Source([4, EOS], None), "one whose translation has the limit None; give a whole number of tokens"),
         (Source([], 3), "one of 0 words whose translation has the limit 3; both must be at least 1"),
         (Source([4] * 999, 3), "a source has 999 tokens, and the model has .* positions; cut it"),
         (Source([4, EOS], 999), "a translation may have 999 tokens, and the model has .* positions; lower the limit"),
+        (Source([-3, EOS], 3), "a source has a word -3, and the model has .*; make sources with its tokenizer"),
         (Source([999, EOS], 3), "a source has a word 999, and the model has .*; make sources with its tokenizer"),
     ],
 )
@@ -139,6 +142,13 @@ def test_what_it_cannot_do_is_refused_before_a_sentence_is_read(options):
     with pytest.raises(UnsupportedError, match=r"sample|never|length_penalty is (nan|-20\.0)|each Source has a limit"):
         translate_stream(ending("marian"), sources, **options)
     assert next(sources)
+
+
+@pytest.mark.parametrize("name", ["max_new_tokens", "max_length"])
+def test_a_limit_for_all_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} is given, and each Source has a limit of its own; leave it out"):
+        translate_stream(ending("marian"), [], **{name: 3})
+    assert not list(translate_stream(ending("marian"), [], **{name: None}))
 
 
 def test_greedy_search_knows_no_early_stopping():
