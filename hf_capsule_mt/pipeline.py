@@ -199,7 +199,7 @@ class TranslationPipeline(ChunkPipeline):
     def _check_together(self, options: Mapping[str, Any]) -> None:
         """Raise a ValueError if what is asked for cannot be had together of any text."""
         as_ids = options.get("return_tensors")
-        if options.get("documents") and (as_ids or (self._generation_config(options).num_return_sequences or 1) > 1):
+        if options.get("documents") and (as_ids or (settings_of(self.model, options).num_return_sequences or 1) > 1):
             raise ValueError(_ONE_TRANSLATION)
         if as_ids and (options.get("tags") or options.get("keep") is not None):
             raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
@@ -345,7 +345,7 @@ class TranslationPipeline(ChunkPipeline):
         if "generation_config" in generate_kwargs:
             settings = {name: value for name, value in settings.items() if name == "forced_bos_token_id"}
         options = {**settings, **generate_kwargs}
-        if self._generation_config(options).stop_strings is not None:
+        if settings_of(self.model, options).stop_strings is not None:
             options.setdefault("tokenizer", self.tokenizer)
         checks = self._choose_decoder(options, engine)
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
@@ -370,29 +370,12 @@ class TranslationPipeline(ChunkPipeline):
         decoding = _decoding_of(self.model)
         if decoding is None or options.get("custom_generate") is not None:
             return []
-        if engine == "fast" and self._engine_takes(options):
+        if engine == "fast" and engine_takes(self.model, options):
             options["custom_generate"] = decoding.generate
             return []
         scores = decoding.FiniteScores(self.model)
         options["logits_processor"] = LogitsProcessorList([scores, *(options.get("logits_processor") or ())])
         return [scores]
-
-    def _engine_takes(self, options: Mapping[str, Any]) -> bool:
-        """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
-        if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
-            return False
-        mode = self._generation_config(options).get_generation_mode()
-        return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
-
-    def _generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
-        """Return what `generate()` would decode with, given these options."""
-        config = copy.copy(self.model.generation_config)
-        given = options.get("generation_config")
-        for fields in ({} if given is None else vars(given), options):
-            for name, value in fields.items():
-                if value is not None and hasattr(config, name):
-                    setattr(config, name, value)
-        return config
 
     def postprocess(
         self,
@@ -440,6 +423,25 @@ class TranslationPipeline(ChunkPipeline):
         ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
         attention = output["attention"][0, number]
         return segment.put_back(text, aligner(attention, self.tokenizer, segment.text, ids, words, clean_up))
+
+
+def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
+    """Return whether `generate()` would search greedily or by beams, and hand over all that it is given."""
+    if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
+        return False
+    mode = settings_of(model, options).get_generation_mode()
+    return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+
+
+def settings_of(model: PreTrainedModel, options: Mapping[str, Any]) -> GenerationConfig:
+    """Return what `generate()` would decode with, given these options, of which None is a value too."""
+    config = copy.copy(model.generation_config)
+    given = options.get("generation_config")
+    fields = {} if given is None else {name: value for name, value in vars(given).items() if value is not None}
+    for name, value in {**fields, **options}.items():
+        if hasattr(config, name):
+            setattr(config, name, value)
+    return config
 
 
 def _needs_alignment(segment: Segment) -> bool:

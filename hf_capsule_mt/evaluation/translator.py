@@ -13,13 +13,24 @@ from transformers import (
     PreTrainedTokenizerBase,
     StoppingCriteriaList,
 )
+from transformers.utils import logging
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.pipeline import ENGINES
+from hf_capsule_mt.pipeline import ENGINES, engine_takes, settings_of
 from hf_capsule_mt.source_limits import check_words, positions, source_limit
 from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
+
+logger = logging.get_logger(__name__)
+
+_EVERY_LINE = {
+    # One translation a line, whatever the settings of the checkpoint say.
+    "num_return_sequences": 1,
+    "return_dict_in_generate": False,
+    # Of one sentence at a time alone, and for speed alone.
+    "prompt_lookup_num_tokens": None,
+}
 
 
 @dataclass(frozen=True)
@@ -87,13 +98,15 @@ def translate_batches(
     """Translate encoded lines, yielding after each batch its translations by index.
 
     Args:
-        tokenizer: decodes the translations, without special tokens.
+        tokenizer: decodes the translations, without special tokens, and reads `stop_strings`.
         finish: makes what is yielded in the place of the texts, of the indices of a batch, its token ids, what was
             written and the texts.
 
     The other arguments, and what is raised, are those of [`generate_batches`].
     """
     options = {"max_new_tokens": max_new_tokens, **generate_options}
+    if settings_of(model, generate_options).stop_strings is not None:
+        options.setdefault("tokenizer", tokenizer)
     for batch, generated, written in generate_batches(model, encoded, batches, **options):
         texts = decode_words(tokenizer, written)
         yield dict(zip(batch, texts if finish is None else finish(batch, generated, written, texts), strict=True))
@@ -160,14 +173,15 @@ def generate_batches(
     limit = _new_tokens_limit(model, max_new_tokens, generate_options.get("generation_config"))
     _check_ends(model, generate_options)
     _check_one_translation(generate_options)
-    fast = {"custom_generate": partial(generate, dtype=dtype)} if engine == "fast" else {}
+    options = {**_EVERY_LINE, **generate_options}
+    fast = {"custom_generate": partial(generate, dtype=dtype)} if _is_fast(model, engine, dtype, options) else {}
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]
             check_words(max(map(max, sources)), model, "put the right one beside the weights")
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
             source = _source(model, sources, dtype if fast else None)
-            generated = _generate(model, source, torch.tensor(limits), **generate_options, **fast)
+            generated = _generate(model, source, torch.tensor(limits), **options, **fast)
             yield batch, generated, words_before_end(generated, model.generation_config, limits)
 
 
@@ -184,6 +198,17 @@ def _check_engine(engine: str, dtype: str) -> None:
         raise ValueError(
             f"dtype {dtype} is for engine fast alone; engine {engine} decodes in that of the weights: load them in it"
         )
+
+
+def _is_fast(model: PreTrainedModel, engine: str, dtype: str, options: Mapping[str, Any]) -> bool:
+    """Return whether the engine decodes; warn who asked for a precision that is its alone, if it does not."""
+    is_fast = engine == "fast" and engine_takes(model, options)
+    if dtype != "float32" and not is_fast:
+        logger.warning_once(
+            f"dtype is {dtype}, of which engine fast makes use alone; with these options Transformers decodes, in that "
+            "of the weights"
+        )
+    return is_fast
 
 
 def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:
@@ -235,8 +260,7 @@ def _generate(
         # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
         max_length=int(limits.max()) + 2,
         max_new_tokens=None,
-        # One translation a line, whatever the settings of the checkpoint say.
-        **{"num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": checks, **generate_options},
+        **{"logits_processor": checks, **generate_options},
     )
     for check in checks:
         check.check()

@@ -6,9 +6,10 @@ import random
 import pytest
 import torch
 from tiny_marian import WORDS, marian_tokenizer, tiny_model, tiny_tokenizer
-from transformers import GenerationConfig
+from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
 from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.evaluation import translator
 from hf_capsule_mt.evaluation.translator import Written, generate_batches, translate_lines, words_before_end
 from hf_capsule_mt.source_limits import source_limit
@@ -216,6 +217,38 @@ def test_autocast_is_left_to_transformers(model, tokenizer, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         expected = translate_lines(model, tokenizer, lines, engine="transformers", num_beams=2)
         assert translate_lines(model, tokenizer, lines, num_beams=2) == expected
+
+
+def test_saved_settings_that_the_engine_cannot_do(tokenizer):
+    model, lines = tiny_model(), make_lines(5)
+    expected = translate_lines(model, tokenizer, lines)
+    # Which writes the same words, of one sentence at a time.
+    model.generation_config.prompt_lookup_num_tokens = 2
+    assert translate_lines(model, tokenizer, lines) == expected
+    assert translate_lines(model, tokenizer, lines, engine="transformers") == expected
+    assert translate_lines(model, tokenizer, lines[:1], prompt_lookup_num_tokens=3) == expected[:1]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_stop_strings(saved):
+    tokenizer = train_joint_bpe(["a b c", "d", "e f g h i j", "k l"], 300)
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{**tiny_model().config.to_dict(), "vocab_size": len(tokenizer)})).eval()
+    [free] = translate_lines(model, tokenizer, ["a b c"], max_new_tokens=8)
+    options = {} if saved else {"stop_strings": [free[1]]}
+    model.generation_config.stop_strings = [free[1]] if saved else None
+    [found] = translate_lines(model, tokenizer, ["a b c"], max_new_tokens=8, **options)
+    assert found
+    assert len(found) < len(free)
+    assert free.startswith(found)
+
+
+def test_who_gets_another_precision_than_asked_for_is_warned(model, tokenizer, caplog):
+    for _ in range(2):
+        translate_lines(model, tokenizer, ["a b"], dtype="bfloat16", do_sample=True, max_new_tokens=4)
+    assert (
+        len([message for message in caplog.messages if "Transformers decodes, in that of the weights" in message]) == 1
+    )
 
 
 def test_line_breaks_do_not_split_a_translation(model, tokenizer, monkeypatch):
