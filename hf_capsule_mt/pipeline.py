@@ -83,6 +83,7 @@ class TranslationPipeline(ChunkPipeline):
 
     Raises:
         ValueError: if the weights are not those of the model, the input is not text or longer than the model can read,
+            a translation grows longer than it can write,
             the languages or words are not those of the tokenizer and the model, the tokenizer pads on the left of
             positions that are counted, there is no such engine, of a document
             more than one text is asked for, sentencex is missing, tags are not well-formed, `keep` is no expression or
@@ -350,7 +351,8 @@ class TranslationPipeline(ChunkPipeline):
         checks = self._choose_decoder(options, engine)
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         with evaluating(self.model):
-            words = self.model.generate(**model_inputs, **options)
+            with self._naming_positions(options):
+                words = self.model.generate(**model_inputs, **options)
             for check in checks:
                 check.check()
             words = getattr(words, "sequences", words)
@@ -358,6 +360,24 @@ class TranslationPipeline(ChunkPipeline):
             if any(_needs_alignment(segment) for segment in segments):
                 found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
         return found
+
+    @contextmanager
+    def _naming_positions(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Raise a ValueError in the place of the IndexError of a translation that grows beyond the positions."""
+        try:
+            yield
+        except IndexError as error:
+            settings, most = settings_of(self.model, options), positions(self.model.config)
+            name = "max_length" if settings.max_new_tokens is None else "max_new_tokens"
+            limit = getattr(settings, name)
+            # The start token takes a position too.
+            longest = (limit or 0) + (name == "max_new_tokens")
+            if most is None or longest <= most:
+                raise
+            raise ValueError(
+                f"{name} is {limit}, and a translation grows longer than the {most} positions of "
+                f"{type(self.model).__name__}; give max_new_tokens={most - 1} at most"
+            ) from error
 
     def _attention(self, words: Tensor, source: Mapping[str, Tensor]) -> Tensor:
         """Return the attention of all sequences `[batch * sequences, length]`, `[batch, sequences, steps, source]`."""

@@ -112,6 +112,19 @@ def test_stop_strings(saved):
     assert len(by_hand) < len(free["translation_text"])
 
 
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+@pytest.mark.parametrize("limit", [{"max_new_tokens": 60}, {"max_length": 61, "max_new_tokens": None}], ids=str)
+def test_a_translation_that_grows_longer_than_the_positions(engine, limit):
+    model = tiny_model(max_position_embeddings=16)
+    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu", engine=engine)
+    model.final_logits_bias[:, model.config.eos_token_id] = 100
+    assert translator("a b c", **limit), "it ends before"
+    model.final_logits_bias[:, model.config.eos_token_id] = -100
+    with pytest.raises(ValueError, match=r"max_\w+ is 6[01], and .* the 16 positions .*; give max_new_tokens=15 at"):
+        translator("a b c", **limit)
+    assert translator("a b c", max_new_tokens=15)
+
+
 def test_an_unknown_engine_is_refused(translator):
     with pytest.raises(ValueError, match="engine is 'slow'; it must be one of fast, transformers"):
         translator("a", engine="slow")
