@@ -1,4 +1,7 @@
-"""How far training has switched on the routing that a model began without, as one made from a Marian model does."""
+"""How far training has switched on the aggregation of layers or heads, routed or not, that a model began without.
+
+A model made from a Marian model does: gamma, the vector that what is added is multiplied by, starts at zero.
+"""
 
 from collections.abc import Iterator
 
