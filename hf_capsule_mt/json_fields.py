@@ -13,6 +13,8 @@ _JSON_NAMES = {
     **{str: "text", int: "a whole number", float: "a number", bool: "true or false"},
     **{list: "a list", dict: "an object"},
 }
+_LITERALS = {"True": True, "False": False, "None": None}
+"""What Python writes for JSON's true, false and null. No field means a text by one of them."""
 T = TypeVar("T")
 
 
@@ -67,11 +69,20 @@ def _decode_fields(kind: type, values: Mapping[str, Any], name: str) -> dict[str
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Split `name=value`, where the value is JSON or plain text; raise a ValueError without an equals sign."""
+    """Split `name=value`, where the value is JSON, one of Python's True, False and None, or plain text.
+
+    Raises:
+        ValueError: if there is no equals sign, or the value begins as a list or an object and is not JSON.
+    """
     name, separator, value = text.partition("=")
     if not separator:
         raise ValueError(f"config_overrides has {text!r}; write name=value")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    except json.JSONDecodeError as error:
+        if value.lstrip().startswith(("[", "{")):
+            raise ValueError(
+                f"config_overrides has {text!r}, whose value is not JSON; write texts in double quotes, and for the "
+                f"""shell all in single ones: '{name}=["a", "b"]' or '{name}={{"a": 1}}'"""
+            ) from error
+        return name, _LITERALS.get(value, value)

@@ -43,7 +43,8 @@ class ModelArguments:
         default=None, help="Name or folder of the tokenizer; that of the checkpoint by default."
     )
     config_overrides: list[str] = HfArg(
-        default_factory=list, help="Fields of the model's configuration, as name=value with a JSON value or plain text."
+        default_factory=list,
+        help="Fields of the model's configuration, as name=value; a value is JSON, as true and [0, 1], or plain text.",
     )
     label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
     lora_rank: int | None = HfArg(

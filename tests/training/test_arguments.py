@@ -138,6 +138,7 @@ def test_model_arguments_that_miss_something(options, message):
 
 def test_config_overrides_are_json_or_plain_text():
     texts = ["dropout=0.1", 'layer_aggregation_sides=["encoder"]', "activation_function=relu", "name=a=b", "none=null"]
+    texts += ["yes=True", "no=False", "nothing=None", 'text="None"']
     assert ModelArguments(model_name_or_path="folder", config_overrides=texts).config_fields() == {
         "label_smoothing": 0.1,
         "dropout": 0.1,
@@ -145,7 +146,18 @@ def test_config_overrides_are_json_or_plain_text():
         "activation_function": "relu",
         "name": "a=b",
         "none": None,
+        "yes": True,
+        "no": False,
+        "nothing": None,
+        "text": "None",
     }
+
+
+@pytest.mark.parametrize("value", ["[decoder]", "['decoder']", "[True]", "{a: 1}"])
+def test_config_overrides_that_are_almost_json(value):
+    arguments = ModelArguments(model_name_or_path="folder", config_overrides=[f"sides={value}"])
+    with pytest.raises(ValueError, match=r"has .*sides=.*, whose value is not JSON; .*'sides=\[\"a\", \"b\"\]'"):
+        arguments.config_fields()
 
 
 @pytest.mark.parametrize(
