@@ -86,18 +86,11 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
             do not end in eos.
     """
     check_padding_side(tokenizer)
+    check_special_tokens(tokenizer)
     for name in _SPECIAL:
         token_id, config_id = getattr(tokenizer, name), getattr(config, name)
-        if token_id is None:
-            raise ValueError(f"The tokenizer has no {name.removesuffix('_id')}. Give it one, or use another.")
         if token_id != config_id:
             raise _other_id(name, token_id, config_id)
-    if tokenizer.pad_token_id == tokenizer.eos_token_id:
-        # Embeddings of padding get no gradient, and generate() starts from that word, and never chooses it.
-        raise ValueError(
-            f"The tokenizer's pad token and its eos token are both {tokenizer.eos_token!r}, with which a model hardly "
-            "learns. Give it a pad token of its own."
-        )
     _check_fits(tokenizer.get_vocab(), config, "vocab_size")
     if getattr(tokenizer, "separate_vocabs", False):
         if not hasattr(config, "decoder_vocab_size"):
@@ -111,6 +104,19 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig
         raise ValueError(
             f"The tokenizer does not end a target with its eos token {tokenizer.eos_token!r}, so the model "
             "would never learn to stop. Give it a post-processor that does."
+        )
+
+
+def check_special_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a ValueError for a tokenizer without a pad or an eos token, or with one token for both."""
+    for name in _SPECIAL:
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f"The tokenizer has no {name.removesuffix('_id')}. Give it one, or use another.")
+    if tokenizer.pad_token_id == tokenizer.eos_token_id:
+        # Embeddings of padding get no gradient, and generate() starts from that word, and never chooses it.
+        raise ValueError(
+            f"The tokenizer's pad token and its eos token are both {tokenizer.eos_token!r}, with which a model hardly "
+            "learns. Give it a pad token of its own."
         )
 
 

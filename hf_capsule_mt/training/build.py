@@ -18,7 +18,7 @@ from hf_capsule_mt.configuration import (
     preset_config,
 )
 from hf_capsule_mt.configuration.checks import check_overrides, check_read
-from hf_capsule_mt.data.tokenizer import forbid_pad
+from hf_capsule_mt.data.tokenizer import check_special_tokens, forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
 from hf_capsule_mt.modeling.checkpoint_files import explained_weights
 from hf_capsule_mt.modeling.warm_start import is_plain, load_marian
@@ -37,7 +37,8 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
     Raises:
         ValueError: if the method, the size or a field is unknown, a field's value is impossible or does not fit the
             checkpoint, the checkpoint is of another type or, being one of this package, is to become another method
-            though it has one, or an adapter is to be trained for a model with weights that it lacks.
+            though it has one, an adapter is to be trained for a model with weights that it lacks, or the tokenizer of a
+            model from scratch lacks a pad or an eos token, or has one for both.
         OSError: if there is no such checkpoint, or its weights are missing, damaged or of another shape.
     """
     if args.model_name_or_path is None:
@@ -61,6 +62,8 @@ def _explained_overrides(overrides: Sequence[str]) -> Iterator[None]:
 
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    # Before the configuration is told their ids, whose messages would name its own fields.
+    check_special_tokens(tokenizer)
     fields: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,

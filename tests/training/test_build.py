@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
 from tiny_run import SMALL, small
-from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianConfig, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, BartConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from hf_capsule_mt import (
     METHODS,
@@ -76,6 +76,16 @@ def test_tokenizers_that_train_another_model():
     config.pad_token_id = config.eos_token_id
     with pytest.raises(ValueError, match="pad token and its eos token are both '</s>'"):
         check_tokenizer(tokenizer, config)
+
+
+def test_a_tokenizer_without_a_special_token_is_named_before_a_model_is_made_for_it():
+    for given, message in (
+        ({"eos_token": "</s>"}, "The tokenizer has no pad_token. Give it one"),
+        ({"pad_token": "<pad>"}, "The tokenizer has no eos_token. Give it one"),
+    ):
+        bare = PreTrainedTokenizerFast(tokenizer_object=tiny_tokenizer().backend_tokenizer, **given)
+        with pytest.raises(ValueError, match=message):
+            from_scratch(tokenizer=bare)
 
 
 @pytest.mark.parametrize("method", METHODS)
