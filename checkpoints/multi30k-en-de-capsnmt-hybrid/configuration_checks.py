@@ -73,7 +73,10 @@ def check_names(config_class: type[PreTrainedConfig], names: Iterable[str]) -> N
 def check_read(config: PreTrainedConfig, given: Iterable[str]) -> None:
     """Raise ValueError if a field in `given` is not as it is by default, and no part of the model reads it."""
     unread = config.unread_fields()
-    switches = [f"{name}={getattr(config, name)!r}" for name in _SWITCHES if hasattr(config, name)]
+    # One iteration reads less than several.
+    once = ("routing_iterations",) if getattr(config, "routing_iterations", None) == 1 else ()
+    settings = [name for name in (*_SWITCHES, *once) if hasattr(config, name) and name not in unread]
+    switches = [f"{name}={getattr(config, name)!r}" for name in settings]
     known = {field.name: field for field in fields(config)}
     for name in unread.intersection(given):
         if getattr(config, name) != _default(known[name]):

@@ -19,6 +19,8 @@ _OF_CAPSULES = (
     *("num_sentence_capsules", "routing_iterations", "position_aware_routing", "share_routing_weights"),
     "separable_scoring",
 )
+# What follows the last iteration has no effect: one compares nothing, and has one map.
+_OF_SEVERAL_ITERATIONS = ("share_routing_weights", "separable_scoring")
 
 
 class RecurrentConfig(PortableConfig, PreTrainedConfig):
@@ -90,7 +92,9 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
 
     def unread_fields(self) -> set[str]:
         """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
-        return set() if self.sentence_aggregation == "capsule" else set(_OF_CAPSULES)
+        if self.sentence_aggregation != "capsule":
+            return set(_OF_CAPSULES)
+        return set(_OF_SEVERAL_ITERATIONS) if self.routing_iterations == 1 else set()
 
     @property
     def num_sentence_vectors(self) -> int:

@@ -38,9 +38,11 @@ class CapsNMTConfig(RecurrentConfig):
         position_aware_routing (`bool`, *optional*, defaults to `True`):
             Whether sinusoidal positions are added to the states and, where they are compared, to the output capsules.
         share_routing_weights (`bool`, *optional*, defaults to `False`):
-            Whether one W_j (Eq. 8) serves all iterations; each has its own otherwise.
+            Whether one W_j (Eq. 8) serves all iterations; each has its own otherwise. One iteration does not
+            read it.
         separable_scoring (`bool`, *optional*, defaults to `True`):
-            Whether a network g compares states and capsules (Eq. 14), rather than the message itself (Eq. 12).
+            Whether a network g compares states and capsules (Eq. 14), rather than the message itself (Eq. 12). One
+            iteration does not read it.
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the model's own loss, in [0, 1).
         tie_word_embeddings (`bool`, *optional*, defaults to `True`):

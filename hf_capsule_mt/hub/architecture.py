@@ -50,7 +50,7 @@ def _routing_strategies(config: PreTrainedConfig) -> list[str]:
         return []
     strategies = {
         "position-aware routing": config.position_aware_routing,
-        "weights of their own for every iteration": not config.share_routing_weights,
-        "separable scoring": config.separable_scoring,
+        "weights of their own for every iteration": not config.share_routing_weights and config.routing_iterations > 1,
+        "separable scoring": config.separable_scoring and config.routing_iterations > 1,
     }
     return [name for name, used in strategies.items() if used]

@@ -146,6 +146,15 @@ def test_what_only_one_family_rejects(method, field, value, message):
         preset_config(method, "tiny", **{field: value})
 
 
+@pytest.mark.parametrize("method", ["capsnmt", "capsnmt-hybrid"])
+@pytest.mark.parametrize(("field", "value"), [("share_routing_weights", True), ("separable_scoring", False)])
+def test_what_one_iteration_does_not_read(method, field, value):
+    with pytest.raises(ValueError, match=f"{field} is {value}, which .*='capsule', routing_iterations=1 does not read"):
+        preset_config(method, "tiny", routing_iterations=1, **{field: value})
+    preset_config(method, "tiny", routing_iterations=1, **{field: not value}, position_aware_routing=False)
+    preset_config(method, "tiny", routing_iterations=2, **{field: value})
+
+
 def test_an_unknown_name_is_told_those_that_are_near_or_all():
     with pytest.raises(ValueError, match=r"no field 'xyz'; it has .*d_model, .*layer_aggregation, "):
         preset_config("em-routing", "tiny", xyz=1)

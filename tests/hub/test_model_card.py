@@ -164,6 +164,9 @@ def test_capsnmt_is_described(record):
     assert "vaswani2017attention" not in text
     record.config.update(share_routing_weights=True, position_aware_routing=False, separable_scoring=False)
     assert "3 iterations to 6 capsules." in make_model_card(record).text
+    record.config.update(share_routing_weights=False, position_aware_routing=True, separable_scoring=True)
+    record.config["routing_iterations"] = 1
+    assert "1 iterations to 6 capsules (position-aware routing)." in make_model_card(record).text
     record.config["sentence_aggregation"] = "pooling"
     assert "pooled: the largest, the mean, the first and the last." in make_model_card(record).text
 
