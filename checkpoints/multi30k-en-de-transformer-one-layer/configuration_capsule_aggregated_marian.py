@@ -28,7 +28,9 @@ from .configuration_checks import (
 from .configuration_guided_routing import GuidedRoutingFields
 from .configuration_portable import PortableConfig
 
-LAYER_AGGREGATIONS = ("linear", "dynamic", "dynamic_routing", "em_routing")
+ROUTED_LAYER_AGGREGATIONS = ("dynamic_routing", "em_routing")
+"""Aggregations of layers that route, by the algorithms of [`CapsuleRouting`]."""
+LAYER_AGGREGATIONS = ("linear", "dynamic", *ROUTED_LAYER_AGGREGATIONS)
 HEAD_AGGREGATIONS = ("simple_routing", "em_routing")
 SIDES = ("encoder", "decoder")
 _HEAD_SITES = {
@@ -137,17 +139,23 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, PortableConfig, MarianC
 
     def unread_fields(self) -> set[str]:
         """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
-        algorithms = {self.layer_aggregation, self.head_aggregation}
         unread = self._unread_guided_fields()
         if self.layer_aggregation is None:
             unread |= {"layer_aggregation_sides", "layer_aggregation_output"}
-        if self.layer_aggregation not in ("dynamic_routing", "em_routing"):
+        if not self.routes_layers:
             unread |= {"layer_aggregation_context", "layer_aggregation_parameterization"}
         if self.head_aggregation is None:
             unread |= {"head_aggregation_output"}
-        if algorithms <= {None, "linear", "dynamic"}:
+        if not self.routes_layers and self.head_aggregation is None:
             unread |= {"num_output_capsules", "routing_iterations"}
-        return unread if "em_routing" in algorithms else unread | {"inverse_temperature"}
+        if "em_routing" not in (self.layer_aggregation, self.head_aggregation):
+            unread |= {"inverse_temperature"}
+        return unread
+
+    @property
+    def routes_layers(self) -> bool:
+        """Whether what aggregates layers routes."""
+        return self.layer_aggregation in ROUTED_LAYER_AGGREGATIONS
 
     def aggregates_layers(self, side: str) -> bool:
         """Whether the layers of `side` ("encoder" or "decoder") are aggregated."""

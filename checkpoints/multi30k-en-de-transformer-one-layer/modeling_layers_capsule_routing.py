@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
+from .configuration_checks import check_choice
 from .modeling_ops_em_routing import em_routing
 from .modeling_ops_routing import dynamic_routing, simple_routing
 
 _AGREEMENT_ROUTINGS = {"dynamic_routing": dynamic_routing, "simple_routing": simple_routing}
+"""Routings without parameters of their own, which take and give what [`dynamic_routing`] does."""
 
 
 class CapsuleRouting(nn.Module):
@@ -26,12 +28,16 @@ class CapsuleRouting(nn.Module):
         num_capsules: N, a divisor of the width of the votes.
         num_iterations: iterations, at least 1.
         inverse_temperature: that of EM routing, as in [`em_routing`].
+
+    Raises:
+        ValueError: if the algorithm is unknown.
     """
 
     def __init__(
         self, algorithm: str, num_capsules: int, num_iterations: int = 3, inverse_temperature: float = 0.01
     ) -> None:
         super().__init__()
+        check_choice("algorithm", algorithm, (*_AGREEMENT_ROUTINGS, "em_routing"))
         self.algorithm = algorithm
         self.num_capsules = num_capsules
         self.num_iterations = num_iterations

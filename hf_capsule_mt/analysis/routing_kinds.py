@@ -2,8 +2,6 @@
 
 from transformers import PreTrainedConfig
 
-_LAYER_ROUTINGS = ("dynamic_routing", "em_routing")
-
 
 def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
     """Return what a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
@@ -11,7 +9,7 @@ def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
     It is empty for a model without routing, of this package or another.
     """
     kinds = {
-        "layers": getattr(config, "layer_aggregation", None) in _LAYER_ROUTINGS,
+        "layers": getattr(config, "routes_layers", False),
         "heads": getattr(config, "head_aggregation", None) is not None,
         "guided": getattr(config, "guided_routing", None) is not None,
         "sentence": getattr(config, "sentence_aggregation", None) == "capsule",

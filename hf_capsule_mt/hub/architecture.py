@@ -7,11 +7,11 @@ from transformers import PreTrainedConfig
 from hf_capsule_mt.templates import render
 
 _TEMPLATE = Path(__file__).with_name("architecture.txt")
-_ROUTINGS = {
+# Those that are not called by their own names.
+_AGGREGATIONS = {
     "linear": "linear combination",
     "dynamic": "dynamic combination",
     "simple_routing": "simple routing-by-agreement",
-    "dynamic_routing": "dynamic routing",
     "em_routing": "EM routing",
 }
 _SITES = {
@@ -26,11 +26,15 @@ def describe_architecture(config: PreTrainedConfig) -> str:
     text = render(
         _TEMPLATE,
         config=config,
-        routings=_ROUTINGS,
+        called=_called,
         heads=_aggregated_heads(config),
         strategies=_routing_strategies(config),
     )
     return " ".join(text.split())
+
+
+def _called(aggregation: str) -> str:
+    return _AGGREGATIONS.get(aggregation, aggregation.replace("_", " "))
 
 
 def _aggregated_heads(config: PreTrainedConfig) -> dict[str, list[int]]:

@@ -127,6 +127,10 @@ def _positions(count: int, width: int) -> Tensor:
     return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
 
 
+_COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination}
+"""Aggregations of layers that do not route."""
+
+
 def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
     """Arguments of [`CapsuleRouting`] that layers and heads share."""
     return {
@@ -137,16 +141,23 @@ def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
 
 
 def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
-    """Build the aggregation that the configuration describes, for a stack of `num_layers`."""
+    """Build the aggregation that the configuration describes, for a stack of `num_layers`.
+
+    Raises:
+        ValueError: if nothing here builds it.
+    """
     size = num_layers, config.d_model
-    if config.layer_aggregation == "linear":
-        aggregator = LinearCombination(*size)
-    elif config.layer_aggregation == "dynamic":
-        aggregator = DynamicCombination(*size)
-    else:
+    if config.routes_layers:
         routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
         how = config.layer_aggregation_context, config.layer_aggregation_parameterization
         aggregator = RoutedAggregation(*size, routing, *how)
+    elif config.layer_aggregation in _COMBINATIONS:
+        aggregator = _COMBINATIONS[config.layer_aggregation](*size)
+    else:
+        raise ValueError(
+            f"layer_aggregation is {config.layer_aggregation!r}, which nothing builds; give its module to "
+            "_COMBINATIONS or, if it routes, its name to ROUTED_LAYER_AGGREGATIONS"
+        )
     return LayerAggregation(aggregator, config.d_model, config.layer_aggregation_output)
 
 
