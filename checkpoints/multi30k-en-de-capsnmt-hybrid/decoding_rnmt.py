@@ -17,7 +17,7 @@ from .modeling_layers_conditional_gru import AdditiveAttention, ConditionalGRU, 
 from .modeling_layers_linear import GateLinear, UnitGainLinear
 from .modeling_ops_additive_scores import additive_scores
 from .modeling_ops_masks import mean_over_words, word_mask
-from .modeling_rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel
+from .modeling_rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel, read_by_decoder
 from .decoding_guided_routing import Guide
 from .decoding_products import Make, Map
 from .decoding_rows import masks_together, reordered, together
@@ -48,7 +48,7 @@ class RNMTAdapter:
         check_plain(step, kind=ConditionalGRUStep)
         check_plain(step.first, step.second, kind=GRUStep)
         check_plain(step.attention, kind=AdditiveAttention)
-        self.encoder = model.model.encoder
+        self.encoder, self.config = model.model.encoder, model.config
         self.words, self.scale = decoder.embed_tokens.weight.detach(), model.config.d_model**0.5
         self.start = product(decoder.start, make=make, kind=UnitGainLinear)
         self.from_words = product(decoder.recurrence.from_words, make=make, kind=GateLinear)
@@ -64,8 +64,12 @@ class RNMTAdapter:
         self.vocabulary = Vocabulary(model.lm_head.weight, model.lm_head.bias, make)
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "RNMTDecoding":
-        """Return the decoding of sentences `[sentences, source]` from its start."""
-        return RNMTDecoding(self, encoded, mask, num_beams)
+        """Return the decoding of sentences `[sentences, source]` from its start.
+
+        Raises:
+            ValueError: if `encoded` is not what the encoder of this model returns.
+        """
+        return RNMTDecoding(self, read_by_decoder(encoded, self.config), mask, num_beams)
 
 
 class RNMTDecoding:

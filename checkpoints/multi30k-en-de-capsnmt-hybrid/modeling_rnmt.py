@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -179,9 +179,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         if encoder_hidden_states is None or attention_keys is None:
             name = "attention_keys" if attention_keys is None else "encoder_hidden_states"
             raise ValueError(f"{name} is missing; the decoder reads that of the encoder's output")
-        self._check_fits("sentence_state", sentence_state, "sentence_aggregation")
-        self._check_fits("guided_votes", guided_votes, "guided_routing")
-        self._check_fits("guided_keys", guided_keys, "guided_routing")
+        _check_fits(self.config, sentence_state, guided_votes, guided_keys)
         cache = self._cache(cache, 1, use_cache)
         if sentence_state is not None:
             words = sentence_state.unsqueeze(1) + words
@@ -211,15 +209,6 @@ class RNMTDecoder(RNMTPreTrainedModel):
     def first_state(self, encoder_hidden_states: Tensor, mask: Tensor | None) -> Tensor:
         """Return the state before the first word, `[batch, d_model]`, of a source and its mask, bool."""
         return self.start(mean_over_words(encoder_hidden_states, mask)).tanh()
-
-    def _check_fits(self, name: str, value: Tensor | None, field: str) -> None:
-        """Raise ValueError if the encoder's output has what the configuration does not ask for, or lacks it."""
-        if (value is None) != (getattr(self.config, field) is None):
-            state = "missing" if value is None else "given"
-            raise ValueError(
-                f"{name} is {state}, but {field} is {getattr(self.config, field)!r}; "
-                "give what the encoder of this model returns"
-            )
 
 
 class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
@@ -270,7 +259,7 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
             )
-        encoder_outputs = named_encoder_outputs(encoder_outputs, AttendedEncoderOutput, self._read_of_encoder())
+        encoder_outputs = read_by_decoder(encoder_outputs, self.config)
         decoder_outputs = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -300,11 +289,36 @@ class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
             guided_capsules=decoder_outputs.guided_capsules,
         )
 
-    def _read_of_encoder(self) -> tuple[str, ...]:
-        """Fields of the encoder's output that the decoder cannot do without."""
-        sentence = () if self.config.sentence_aggregation is None else ("sentence_state",)
-        guided = () if self.config.guided_routing is None else ("guided_votes", "guided_keys")
-        return "last_hidden_state", "attention_keys", *sentence, *guided
+
+def read_by_decoder(outputs: ModelOutput | tuple[Tensor, ...], config: RNMTConfig) -> ModelOutput:
+    """Return the output of an encoder by name.
+
+    Raises:
+        ValueError: if it lacks what the decoder of this configuration reads, or has more of that.
+    """
+    sentence = () if config.sentence_aggregation is None else ("sentence_state",)
+    guided = () if config.guided_routing is None else ("guided_votes", "guided_keys")
+    needed = ("last_hidden_state", "attention_keys", *sentence, *guided)
+    outputs = named_encoder_outputs(outputs, AttendedEncoderOutput, needed)
+    _check_fits(config, outputs.sentence_state, outputs.guided_votes, outputs.guided_keys)
+    return outputs
+
+
+def _check_fits(
+    config: RNMTConfig, sentence_state: Tensor | None, guided_votes: Tensor | None, guided_keys: Tensor | None
+) -> None:
+    """Raise ValueError if the encoder's output has what the configuration does not ask for, or lacks it."""
+    for name, value, field in (
+        ("sentence_state", sentence_state, "sentence_aggregation"),
+        ("guided_votes", guided_votes, "guided_routing"),
+        ("guided_keys", guided_keys, "guided_routing"),
+    ):
+        if (value is None) != (getattr(config, field) is None):
+            state = "missing" if value is None else "given"
+            raise ValueError(
+                f"{name} is {state}, but {field} is {getattr(config, field)!r}; "
+                "give what the encoder of this model returns"
+            )
 
 
 class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):

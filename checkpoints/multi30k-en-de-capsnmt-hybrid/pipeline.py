@@ -84,6 +84,7 @@ class TranslationPipeline(ChunkPipeline):
 
     Raises:
         ValueError: if the weights are not those of the model, the input is not text or longer than the model can read,
+            a translation grows longer than it can write,
             the languages or words are not those of the tokenizer and the model, the tokenizer pads on the left of
             positions that are counted, there is no such engine, of a document
             more than one text is asked for, sentencex is missing, tags are not well-formed, `keep` is no expression or
@@ -200,7 +201,7 @@ class TranslationPipeline(ChunkPipeline):
     def _check_together(self, options: Mapping[str, Any]) -> None:
         """Raise a ValueError if what is asked for cannot be had together of any text."""
         as_ids = options.get("return_tensors")
-        if options.get("documents") and (as_ids or (self._generation_config(options).num_return_sequences or 1) > 1):
+        if options.get("documents") and (as_ids or (settings_of(self.model, options).num_return_sequences or 1) > 1):
             raise ValueError(_ONE_TRANSLATION)
         if as_ids and (options.get("tags") or options.get("keep") is not None):
             raise ValueError("ids of words have no place for tags and for what is kept; leave out return_tensors")
@@ -346,12 +347,13 @@ class TranslationPipeline(ChunkPipeline):
         if "generation_config" in generate_kwargs:
             settings = {name: value for name, value in settings.items() if name == "forced_bos_token_id"}
         options = {**settings, **generate_kwargs}
-        if self._generation_config(options).stop_strings is not None:
+        if settings_of(self.model, options).stop_strings is not None:
             options.setdefault("tokenizer", self.tokenizer)
         checks = self._choose_decoder(options, engine)
         segments = chunk["segment"] if isinstance(chunk["segment"], list) else [chunk["segment"]]
         with evaluating(self.model):
-            words = self.model.generate(**model_inputs, **options)
+            with self._naming_positions(options):
+                words = self.model.generate(**model_inputs, **options)
             for check in checks:
                 check.check()
             words = getattr(words, "sequences", words)
@@ -359,6 +361,24 @@ class TranslationPipeline(ChunkPipeline):
             if any(_needs_alignment(segment) for segment in segments):
                 found |= {"attention": self._attention(words, model_inputs), "input_ids": model_inputs["input_ids"]}
         return found
+
+    @contextmanager
+    def _naming_positions(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Raise a ValueError in the place of the IndexError of a translation that grows beyond the positions."""
+        try:
+            yield
+        except IndexError as error:
+            settings, most = settings_of(self.model, options), positions(self.model.config)
+            name = "max_length" if settings.max_new_tokens is None else "max_new_tokens"
+            limit = getattr(settings, name)
+            # The start token takes a position too.
+            longest = (limit or 0) + (name == "max_new_tokens")
+            if most is None or longest <= most:
+                raise
+            raise ValueError(
+                f"{name} is {limit}, and a translation grows longer than the {most} positions of "
+                f"{type(self.model).__name__}; give max_new_tokens={most - 1} at most"
+            ) from error
 
     def _attention(self, words: Tensor, source: Mapping[str, Tensor]) -> Tensor:
         """Return the attention of all sequences `[batch * sequences, length]`, `[batch, sequences, steps, source]`."""
@@ -371,29 +391,12 @@ class TranslationPipeline(ChunkPipeline):
         decoding = _decoding_of(self.model)
         if decoding is None or options.get("custom_generate") is not None:
             return []
-        if engine == "fast" and self._engine_takes(options):
+        if engine == "fast" and engine_takes(self.model, options):
             options["custom_generate"] = decoding.generate
             return []
         scores = decoding.FiniteScores(self.model)
         options["logits_processor"] = LogitsProcessorList([scores, *(options.get("logits_processor") or ())])
         return [scores]
-
-    def _engine_takes(self, options: Mapping[str, Any]) -> bool:
-        """Whether `generate()` would search greedily or by beams, and hand over all that it is given."""
-        if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
-            return False
-        mode = self._generation_config(options).get_generation_mode()
-        return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
-
-    def _generation_config(self, options: Mapping[str, Any]) -> GenerationConfig:
-        """Return what `generate()` would decode with, given these options."""
-        config = copy.copy(self.model.generation_config)
-        given = options.get("generation_config")
-        for fields in ({} if given is None else vars(given), options):
-            for name, value in fields.items():
-                if value is not None and hasattr(config, name):
-                    setattr(config, name, value)
-        return config
 
     def postprocess(
         self,
@@ -441,6 +444,25 @@ class TranslationPipeline(ChunkPipeline):
         ids, words = output["input_ids"][0].tolist(), output["output_ids"][0, number, 1:].tolist()
         attention = output["attention"][0, number]
         return segment.put_back(text, aligner(attention, self.tokenizer, segment.text, ids, words, clean_up))
+
+
+def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
+    """Return whether `generate()` would search greedily or by beams, and hand over all that it is given."""
+    if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
+        return False
+    mode = settings_of(model, options).get_generation_mode()
+    return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+
+
+def settings_of(model: PreTrainedModel, options: Mapping[str, Any]) -> GenerationConfig:
+    """Return what `generate()` would decode with, given these options, of which None is a value too."""
+    config = copy.copy(model.generation_config)
+    given = options.get("generation_config")
+    fields = {} if given is None else {name: value for name, value in vars(given).items() if value is not None}
+    for name, value in {**fields, **options}.items():
+        if hasattr(config, name):
+            setattr(config, name, value)
+    return config
 
 
 def _needs_alignment(segment: Segment) -> bool:

@@ -26,6 +26,7 @@ from .modeling_cache_name import CACHE
 from .decoding_constraints import Constraints
 from .decoding_engine import Engine
 from .decoding_finite_scores import FiniteScores
+from .decoding_products import check_precision
 from .decoding_search import NewTokenLimits, Settings, Translation, stacked
 from .decoding_stream import Source
 from .decoding_weights import UnsupportedError, UnsupportedModelError
@@ -61,8 +62,8 @@ def generate(
     Give it as `custom_generate`: Transformers calls it with what it has prepared. What the engine cannot do exactly,
     such as sampling, is done by Transformers, and a log line at level info says why; a warning, if it is the model
     that the engine cannot decode, or a `dtype` was asked for. Of words or translations with exactly the same score
-    either may be chosen. Transformers gives no streamer to what is called in this way: it is never told that the text
-    has ended.
+    either may be chosen. Transformers gives no streamer and no `assistant_model` to what is called in this way: the
+    models of this package refuse them, and a [`MarianMTModel`] never tells a streamer that the text has ended.
 
     Args:
         model: the model that decodes.
@@ -75,8 +76,10 @@ def generate(
 
     Raises:
         ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation,
-            there are more or fewer limits in [`NewTokenLimits`] than sentences, or the scores of words are not finite.
+            there is no such `dtype`, there are more or fewer limits in [`NewTokenLimits`] than sentences,
+            `encoder_outputs` is not what the encoder of the model returns, or the scores of words are not finite.
     """
+    check_precision(dtype)
     _check_limits(input_ids, stopping_criteria, generation_config)
     try:
         _check_asked_for(input_ids, generation_config, model_kwargs)
@@ -119,9 +122,15 @@ def translate_stream(
     Raises:
         UnsupportedError: before the first sentence is read, if the engine cannot do this.
         TypeError: where a sentence is read that is no [`Source`].
-        ValueError: where one is read that has no words, words or positions that the model lacks, or a limit below 1.
+        ValueError: before that, if the options have a limit or there is no such `dtype`; where one is read that has no
+            words, words or positions that the model lacks, or a limit that is no whole number or below 1.
     """
     engine, prepared = engine_of(model, dtype), []
+    # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
+    limits = {"max_length": _LONGEST, "max_new_tokens": None}
+    for name in limits:
+        if generate_options.pop(name, None) is not None:
+            raise ValueError(f"{name} is given, and each Source has a limit of its own; leave it out")
 
     def prepare(
         model: PreTrainedModel,
@@ -137,8 +146,6 @@ def translate_stream(
         prepared.append(_settings(engine, input_ids, logits_processor, stopping_criteria, generation_config)[0])
         return input_ids
 
-    # Longer than any translation, or `forced_eos_token_id` would act on those that end there.
-    limits = {"max_length": _LONGEST, "max_new_tokens": None}
     word = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     model.generate(input_ids=word, **limits, **generate_options, custom_generate=prepare)
     [settings] = prepared

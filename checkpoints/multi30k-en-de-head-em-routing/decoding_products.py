@@ -75,6 +75,12 @@ PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "in
 """How products are made for an engine of a `dtype`."""
 
 
+def check_precision(dtype: str) -> None:
+    """Raise a ValueError if an engine has no such precision."""
+    if dtype not in PRECISIONS:
+        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(PRECISIONS)}")
+
+
 def precisions_on(device: torch.device) -> list[str]:
     """Return the precisions of engines on a device; none where there are no engines."""
     return [name for name in PRECISIONS if device.type == "cpu" or (device.type == "cuda" and name != "int8")]

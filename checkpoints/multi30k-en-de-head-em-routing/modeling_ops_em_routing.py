@@ -199,7 +199,7 @@ class EMRoutingFunction(torch.autograd.Function):
         """Keep nothing but the arguments."""
         ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
         ctx.schedule = schedule
-        route, _ = _implementation(votes, len(schedule))
+        route, _ = _implementation(votes)
         capsules, coefficients, activations = route(votes, input_activations, floor, beta_a, beta_u, schedule)
         ctx.mark_non_differentiable(coefficients, activations)
         return capsules, coefficients, activations
@@ -209,21 +209,23 @@ class EMRoutingFunction(torch.autograd.Function):
     def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Differentiate every iteration, last to first."""
         arguments = ctx.saved_tensors
-        _, route_backward = _implementation(arguments[0], len(ctx.schedule))
+        _, route_backward = _implementation(arguments[0])
         return *route_backward(grad_capsules, *arguments, ctx.schedule), None
 
 
-def _implementation(votes: Tensor, num_iterations: int) -> tuple[Callable, Callable]:
+def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
     """What routes these votes, and what differentiates that."""
-    if votes.device.type == "cuda" and votes.dtype == torch.float32 and not torch.compiler.is_compiling():
+    # A subclass may have no memory of its own, as in tracing.
+    traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if votes.device.type == "cuda" and votes.dtype == torch.float32 and not traced:
         kernels = _kernels(votes.device)
-        if kernels is not None and kernels.fit(votes, num_iterations):
+        if kernels is not None and kernels.fit(votes):
             return kernels.route, kernels.route_backward
     return _route, _route_backward
 
 
 class _Kernels(NamedTuple):
-    fit: Callable[[Tensor, int], bool]
+    fit: Callable[[Tensor], bool]
     route: Callable
     route_backward: Callable
 
@@ -234,8 +236,12 @@ def _kernels(device: torch.device) -> _Kernels | None:
     try:
         from .modeling_ops_em_routing_kernels import fit, route, route_backward
 
-        votes, betas = torch.ones(1, 1, 1, 1, device=device), torch.zeros(2, 1, device=device)
-        route(votes, votes[0], votes[0, 0, 0], *betas, (0.01,))
+        votes = torch.ones(2, 2, 64, 2, device=device, dtype=torch.float32)
+        arguments = votes, votes[..., :1, 0], votes[:, 0, 0, 0], *votes.new_zeros(2, 64), (0.01, 0.01)
+        route_backward(*route(*arguments)[:1], *arguments)
+    # Memory that others have taken may be free when it is asked for again.
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # Of Triton, of its compilers and of the driver, each has its own.
         logger.warning(
             f"EM routing takes several times as long on {device} as it could, for its Triton kernels do not run there: "

@@ -30,18 +30,14 @@ try:  # In a `try` block, for Transformers asks for what else a checkpoint's sou
 except ImportError as error:
     raise ImportError("the kernels of EM routing need triton, which comes with torch for GPUs") from error
 
-_LARGEST_BLOCK = 1 << 14  # votes; the registers of a multiprocessor hold four times as many numbers
-_MOST_ITERATIONS = 6  # the time that it takes to compile them grows with their square
+_LARGEST_BLOCK = 1 << 13  # votes; of more, what the backward pass computes goes to memory and back
 _VOTES_OF_A_WARP = 256
 _OF_A_NUMBER = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2: of Eq. 13, for each number of a vote
 
 
-def fit(votes: Tensor, num_iterations: int) -> bool:
-    """Return whether the kernels can route votes `[P, I, N, D]`.
-
-    There must be some, not too many of a position, and not too many iterations.
-    """
-    return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK and num_iterations <= _MOST_ITERATIONS
+def fit(votes: Tensor) -> bool:
+    """Return whether the kernels can route votes `[P, I, N, D]`: there must be some, not too many of a position."""
+    return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK
 
 
 def _block(votes: Tensor) -> list[int]:
@@ -78,7 +74,7 @@ def route_backward(
     grad_votes, grad_floor = votes.new_empty(votes.shape), votes.new_empty(positions)
     grad_activations = votes.new_empty(input_activations.shape)
     # A row for each position: to add them up in the programs would add in another order every time.
-    grad_beta_a, grad_beta_u = votes.new_empty(2, positions, outputs)
+    grad_beta_a, grad_beta_u = (votes.new_empty(positions, outputs) for _ in range(2))
     inputs = _inputs(votes, input_activations, floor, beta_a, beta_u, schedule)
     gradients = grad_votes, grad_activations, grad_floor, grad_beta_a, grad_beta_u
     settings = _settings(votes, input_activations, schedule)
@@ -98,7 +94,7 @@ def _inputs(
 @cache
 def _schedule_on(device: torch.device, schedule: tuple[float, ...]) -> Tensor:
     """The inverse temperatures, copied once: each copy to a device waits for it."""
-    return torch.tensor(schedule, device=device)
+    return torch.tensor(schedule, device=device, dtype=torch.float32)
 
 
 def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, ...]) -> dict[str, int | bool | float]:
@@ -210,7 +206,7 @@ def _route(
     _, _, mean, variance, log_deviation, logits = _m_step(
         coefficients, votes, activations, floor, beta_a, beta_u, schedule_at, width, EPSILON
     )
-    for iteration in tl.static_range(1, ITERATIONS):
+    for iteration in tl.range(1, ITERATIONS):
         coefficients = _e_step(votes, mean, variance, log_deviation, logits, outputs)
         _, _, mean, variance, log_deviation, logits = _m_step(
             coefficients, votes, activations, floor, beta_a, beta_u, schedule_at + iteration, width, EPSILON
@@ -234,7 +230,8 @@ def _route_backward(
 ):  # fmt: skip
     """Differentiate every iteration of one position, last to first, as `_chunk_gradients` of em_routing.py.
 
-    What an iteration found is computed again: to keep all of it takes more registers than there are.
+    What an iteration found is computed again: to keep all of it takes more registers than there are. The loops are
+    loops of the device too, for of unrolled ones the compiler would compute nothing twice, and keep all.
     """
     votes, activations, floor, beta_a, beta_u, uniform = _load(
         votes_at, activations_at, floor_at, beta_a_at, beta_u_at, inputs, outputs, width, INPUTS, OUTPUTS, WIDTH, JOINT
@@ -243,24 +240,26 @@ def _route_backward(
     place, exist = _of_capsules(outputs, width, OUTPUTS, WIDTH)
     grad_capsules = tl.load(grad_capsules_at + position * outputs * width + place, mask=exist, other=0.0)
     grad_votes, grad_activations = tl.zeros_like(votes), tl.zeros_like(uniform)
-    grad_variance, grad_floor = tl.zeros_like(grad_capsules), 0.0
+    grad_variance, grad_floor = tl.zeros_like(grad_capsules), tl.sum(tl.zeros_like(beta_a), 0)
     grad_beta_a, grad_beta_u = tl.zeros_like(beta_a), tl.zeros_like(beta_a)
-    for back in tl.static_range(ITERATIONS):
+    grad_mean, grad_logits = tl.zeros_like(grad_capsules), tl.zeros_like(beta_a)
+    for back in tl.range(0, ITERATIONS):
         coefficients = uniform
         assigned, assigned_sum, mean, variance, log_deviation, logits = _m_step(
             coefficients, votes, activations, floor, beta_a, beta_u, schedule_at, width, EPSILON
         )
-        for iteration in tl.static_range(1, ITERATIONS - back):
+        last_mean, last_variance, last_logits = mean, variance, logits
+        for iteration in tl.range(1, ITERATIONS - back):
             last_mean, last_variance, last_logits = mean, variance, logits
             coefficients = _e_step(votes, mean, variance, log_deviation, logits, outputs)
             assigned, assigned_sum, mean, variance, log_deviation, logits = _m_step(
                 coefficients, votes, activations, floor, beta_a, beta_u, schedule_at + iteration, width, EPSILON
             )
-        if back == 0:
-            # The output is A * mean.
-            probability = tl.sigmoid(logits)
-            grad_mean = probability[:, None] * grad_capsules
-            grad_logits = tl.sum(grad_capsules * mean, 1) * probability * (1.0 - probability)
+        # The output is A * mean, of the last iteration.
+        probability = tl.sigmoid(logits)
+        grad_mean = tl.where(back == 0, probability[:, None] * grad_capsules, grad_mean)
+        of_output = tl.sum(grad_capsules * mean, 1) * probability * (1.0 - probability)
+        grad_logits = tl.where(back == 0, of_output, grad_logits)
         # The M-step, as `_m_step_backward`.
         scaled = grad_logits * tl.load(schedule_at + ITERATIONS - 1 - back)
         grad_beta_a += scaled
@@ -279,20 +278,19 @@ def _route_backward(
         grad_assigned = tl.sum(slope * deviation, 2) + constant[None, :]
         grad_votes += (bend + slope) * assigned[:, :, None]
         grad_activations += grad_assigned * coefficients
-        if back < ITERATIONS - 1:
-            # The E-step, as `_e_step_backward`.
-            grad_coefficients = grad_assigned * activations
-            inner = tl.sum(grad_coefficients * coefficients, 1)[:, None]
-            grad_scores = (grad_coefficients - inner) * coefficients
-            summed = tl.sum(grad_scores, 0)
-            precision = 1.0 / last_variance
-            deviation = votes - last_mean[None, :, :]
-            weighted = grad_scores[:, :, None] * deviation
-            grad_mean = tl.sum(weighted, 0) * precision
-            squares = tl.sum(weighted * deviation, 0)
-            grad_variance = tl.where(exist, 0.5 * precision * (squares * precision - summed[:, None]), 0.0)
-            grad_votes -= weighted * precision[None, :, :]
-            grad_logits = summed * tl.sigmoid(-last_logits)
+        # The E-step before it, as `_e_step_backward`; there is none before the first iteration.
+        grad_coefficients = grad_assigned * activations
+        inner = tl.sum(grad_coefficients * coefficients, 1)[:, None]
+        grad_scores = tl.where(back < ITERATIONS - 1, (grad_coefficients - inner) * coefficients, 0.0)
+        summed = tl.sum(grad_scores, 0)
+        precision = 1.0 / last_variance
+        deviation = votes - last_mean[None, :, :]
+        weighted = grad_scores[:, :, None] * deviation
+        grad_mean = tl.sum(weighted, 0) * precision
+        squares = tl.sum(weighted * deviation, 0)
+        grad_variance = tl.where(exist, 0.5 * precision * (squares * precision - summed[:, None]), 0.0)
+        grad_votes -= weighted * precision[None, :, :]
+        grad_logits = summed * tl.sigmoid(-last_logits)
     place, exist = _of_votes(inputs, outputs, width, INPUTS, OUTPUTS, WIDTH)
     tl.store(grad_votes_at + position * inputs * outputs * width + place, grad_votes, mask=exist)
     place, exist = _of_activations(inputs, outputs, JOINT, INPUTS, OUTPUTS)

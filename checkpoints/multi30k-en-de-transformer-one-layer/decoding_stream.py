@@ -34,7 +34,7 @@ class Arrivals:
 
     Raises:
         TypeError: where a sentence is read that is no [`Source`].
-        ValueError: where one is read that has no words, or a limit below 1.
+        ValueError: where one is read that has no words, or a limit that is no whole number or below 1.
     """
 
     _ENOUGH = 4
@@ -79,6 +79,10 @@ def _checked(sources: Iterable[Source]) -> Iterator[Source]:
             raise TypeError(
                 f"sources holds a {type(source).__name__}, {source!r:.80}; give "
                 'Source(tokenizer(line)["input_ids"], limit=64)'
+            )
+        if not hasattr(source.limit, "__index__"):
+            raise ValueError(
+                f"sources holds one whose translation has the limit {source.limit!r}; give a whole number of tokens"
             )
         if not len(source.ids) or source.limit < 1:
             raise ValueError(

@@ -10,6 +10,7 @@
 
 import os
 from collections.abc import Collection
+from dataclasses import fields as fields_of
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ from .modeling_guided_parts import GUIDED_PARTS
 from .modeling_layers_head_aggregation import ResidualRoutedHeads, RoutedHeads
 
 _ADDED = ("model.encoder.aggregation.", "model.decoder.aggregation.", *GUIDED_PARTS)
+
+_EMBEDDINGS = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
 
 logger = logging.get_logger(__name__)
 
@@ -97,9 +100,21 @@ def load_marian(name_or_path: str, revision: str = "main", **kwargs: Any) -> Mar
             )
         except OSError as error:
             raise OSError(_without_safetensors(name_or_path, revision, error)) from error
-    _check_whole(name_or_path, report["missing_keys"])
+    _check_whole(name_or_path, _share_embedding(marian, set(report["missing_keys"])))
     check_finite(name_or_path, marian.named_parameters())
     return marian
+
+
+def _share_embedding(marian: MarianMTModel, missing: set[str]) -> set[str]:
+    """Give both sides the embedding that they share, where the file has it under one name; return what else is missing.
+
+    Safetensors name a tensor once, and a model whose output has weights of its own does not tie these when it loads.
+    """
+    if not marian.config.share_encoder_decoder_embeddings or "model.shared.weight" in missing:
+        return missing
+    for name in missing & _EMBEDDINGS:
+        marian.get_parameter(name).data.copy_(marian.model.shared.weight.data)
+    return missing - _EMBEDDINGS
 
 
 def _without_safetensors(name_or_path: str, revision: str, error: OSError) -> str:
@@ -158,12 +173,16 @@ def is_plain(config: PreTrainedConfig) -> bool:
 def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> CapsuleAggregatedMarianConfig:
     """The configuration of a Marian model, with `overrides`, and its aggregations beside what they would replace.
 
+    What else the file of a plain one holds, which Marian does not read, is left out.
+
     Raises:
         ValueError: if an override is not allowed, or the model does not read it.
     """
     fields = config.to_dict()
     for name in ("model_type", "architectures"):
         fields.pop(name)
+    if not isinstance(config, CapsuleAggregatedMarianConfig):
+        fields = {field.name: fields[field.name] for field in fields_of(MarianConfig) if field.name in fields}
     residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
     aggregated = CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
     check_read(aggregated, overrides)

@@ -9,6 +9,7 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import torch
@@ -19,7 +20,7 @@ from transformers.utils import ModelOutput
 
 from .source_limits import positions
 from .decoding_marian import ADAPTERS
-from .decoding_products import PRECISIONS, precisions_on
+from .decoding_products import PRECISIONS, check_precision, precisions_on
 from .decoding_search import Decoding, Search, Settings, Translation, begin_search, finish
 from .decoding_stream import Arrivals, Source
 from .decoding_vocabulary import Vocabulary
@@ -43,8 +44,7 @@ class Engine:
     """
 
     def __init__(self, model: PreTrainedModel, dtype: str = "float32") -> None:
-        if dtype not in PRECISIONS:
-            raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(PRECISIONS)}")
+        check_precision(dtype)
         if type(model) not in ADAPTERS:
             known = ", ".join(kind.__name__ for kind in ADAPTERS)
             raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
@@ -68,7 +68,7 @@ class Engine:
         self.positions: float = positions(model.config) or float("inf")
         """The most tokens that a source, and a translation, can have."""
         # Copies that are made in inference mode could not be written to outside of it.
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), _without_autocast(model.device):
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
@@ -91,14 +91,15 @@ class Engine:
 
     @torch.no_grad()
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
-        """Return the encoder's output for sources `[sentences, source]`."""
+        """Return the encoder's output for sources `[sentences, source]`, in the engine's precision: autocast is off."""
         self._check()
-        return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        with _without_autocast(self.device):
+            return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
         self, encoded: ModelOutput, attention_mask: Tensor | None, settings: Settings, limits: Sequence[int]
     ) -> list[Translation]:
-        """Translate sentences.
+        """Translate sentences, in the engine's precision: autocast is off.
 
         Args:
             encoded: output of the encoder.
@@ -115,7 +116,7 @@ class Engine:
         """
         self._check()
         vocabulary = self._adapter.vocabulary.for_one_call()
-        with torch.inference_mode():
+        with torch.inference_mode(), _without_autocast(self.device):
             decoding = self._begin(encoded, attention_mask, settings, vocabulary)
             translations = finish(begin_search(decoding, vocabulary, settings, limits))
         vocabulary.seen.check(self._name, self._dtype)
@@ -124,7 +125,7 @@ class Engine:
     def stream(self, sources: Iterable[Source], settings: Settings, room: int) -> Iterator[tuple[int, Translation]]:
         """Translate sentences as they come: those that are finished leave the batch, and others take their places.
 
-        Sentences of similar length should follow each other.
+        Sentences of similar length should follow each other. Autocast is off, as in [`Engine.translate`].
 
         Args:
             sources: sentences with the limits of their translations. They are read when there are places for them.
@@ -146,7 +147,7 @@ class Engine:
                 search = self._admitted(search, taken, settings, index, vocabulary)
             if not search:
                 return
-            with torch.inference_mode():
+            with torch.inference_mode(), _without_autocast(self.device):
                 finished = search.advance()
             if finished:
                 vocabulary.seen.check(self._name, self._dtype)
@@ -172,17 +173,17 @@ class Engine:
                     f"a {text} {longest} tokens, and {self._name or 'the model'} has {self.positions} positions; "
                     f"{remedy}"
                 )
-        largest = int(max(row.max() for row in rows))
-        if largest >= self._num_source_words:
+        unknown = [word for word in map(int, torch.cat(rows).aminmax()) if not 0 <= word < self._num_source_words]
+        if unknown:
             raise ValueError(
-                f"a source has a word {largest}, and {self._name or 'the model'} has {self._num_source_words}; make "
+                f"a source has a word {unknown[0]}, and {self._name or 'the model'} has {self._num_source_words}; make "
                 "sources with its tokenizer"
             )
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         words = pad_sequence(rows, batch_first=True, padding_value=self._padding)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
-        with torch.inference_mode():
+        with torch.inference_mode(), _without_autocast(self.device):
             decoding = self._begin(encoded, mask, settings, vocabulary)
             new = begin_search(decoding, vocabulary, settings, limits, index)
             if not search:
@@ -201,6 +202,12 @@ class Engine:
             raise RuntimeError("the model's weights or settings changed since this engine was made; make a new one")
         if self._adapter.encoder.training:
             raise ValueError("the model is in training mode, in which it drops units; call eval() first")
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    # Products of the engine take no inputs of another precision.
+    is_on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
 
 
 def _copied(translation: Translation) -> Translation:

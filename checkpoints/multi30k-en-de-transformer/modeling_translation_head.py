@@ -199,6 +199,18 @@ class TranslationHead:
         source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
         return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
 
+    def _extract_generation_mode_kwargs(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Refuse what `generate()` would keep from a callable `custom_generate`, and leave out silently."""
+        extract = super()._extract_generation_mode_kwargs
+        given = signature(extract).bind(*args, **kwargs).arguments
+        for name in ("streamer", "assistant_model"):
+            if callable(given.get("custom_generate")) and given.get(name) is not None:
+                raise ValueError(
+                    f"{name} is given beside a custom_generate, to which generate() does not hand it on; leave one of "
+                    "them out"
+                )
+        return extract(*args, **kwargs)
+
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
         """Check what `generate()` hands to the model, and refuse what it would leave out or pass by."""
         if routing := model_kwargs.get("output_routing"):

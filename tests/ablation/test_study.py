@@ -446,6 +446,17 @@ def test_what_a_row_can_begin_with(tmp_path, study, parsers, row, message):
         check_study(found, parsers)
 
 
+def test_a_configuration_that_cannot_be_made_of_what_is_taken_over(tmp_path, study, parsers):
+    """Of the row that has it, whoever starts from it: of the preset's width it would do."""
+    study["rows"][1:] = [
+        {"name": "on", "method": "gdr", "start": "guided"},
+        {"name": "guided", "method": "gdr", "start": "plain", "config": {"encoder_attention_heads": 32}},
+    ]
+    del study["distill"]
+    with pytest.raises(ValueError, match="two: the row 'guided': encoder_attention_heads is 32; allowed are"):
+        check_study(read(tmp_path, study), parsers)
+
+
 def test_a_model_that_a_row_cannot_begin_with(tmp_path, study):
     for name in ("train.en", "train.de", "test.en", "test.de"):
         (tmp_path / name).touch()
