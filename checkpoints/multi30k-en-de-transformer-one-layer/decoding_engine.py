@@ -9,7 +9,6 @@
 """The engine: a snapshot of a model that decodes as the model's `generate()` does, sooner."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
 import torch
@@ -68,7 +67,7 @@ class Engine:
         self.positions: float = positions(model.config) or float("inf")
         """The most tokens that a source, and a translation, can have."""
         # Copies that are made in inference mode could not be written to outside of it.
-        with torch.inference_mode(False), torch.no_grad(), _without_autocast(model.device):
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(model.device.type, enabled=False):
             self._adapter = ADAPTERS[type(model)](model, self._make)
 
     @property
@@ -93,7 +92,7 @@ class Engine:
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> ModelOutput:
         """Return the encoder's output for sources `[sentences, source]`, in the engine's precision: autocast is off."""
         self._check()
-        with _without_autocast(self.device):
+        with torch.autocast(self.device.type, enabled=False):
             return self._encoder(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
 
     def translate(
@@ -116,7 +115,7 @@ class Engine:
         """
         self._check()
         vocabulary = self._adapter.vocabulary.for_one_call()
-        with torch.inference_mode(), _without_autocast(self.device):
+        with torch.inference_mode(), torch.autocast(self.device.type, enabled=False):
             decoding = self._begin(encoded, attention_mask, settings, vocabulary)
             translations = finish(begin_search(decoding, vocabulary, settings, limits))
         vocabulary.seen.check(self._name, self._dtype)
@@ -147,7 +146,7 @@ class Engine:
                 search = self._admitted(search, taken, settings, index, vocabulary)
             if not search:
                 return
-            with torch.inference_mode(), _without_autocast(self.device):
+            with torch.inference_mode(), torch.autocast(self.device.type, enabled=False):
                 finished = search.advance()
             if finished:
                 vocabulary.seen.check(self._name, self._dtype)
@@ -183,7 +182,7 @@ class Engine:
         words = pad_sequence(rows, batch_first=True, padding_value=self._padding)
         mask = mask.to(self.device)
         encoded = self.encode(words.to(self.device), mask)
-        with torch.inference_mode(), _without_autocast(self.device):
+        with torch.inference_mode(), torch.autocast(self.device.type, enabled=False):
             decoding = self._begin(encoded, mask, settings, vocabulary)
             new = begin_search(decoding, vocabulary, settings, limits, index)
             if not search:
@@ -202,12 +201,6 @@ class Engine:
             raise RuntimeError("the model's weights or settings changed since this engine was made; make a new one")
         if self._adapter.encoder.training:
             raise ValueError("the model is in training mode, in which it drops units; call eval() first")
-
-
-def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
-    # Products of the engine take no inputs of another precision.
-    is_on = torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
 
 
 def _copied(translation: Translation) -> Translation:
