@@ -47,11 +47,11 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
     if "bleu" not in (metrics if isinstance(metrics, list) else [metrics]):
         raise ValueError(f"{study.name}: evaluate.metrics is {metrics}; the tables need bleu among them")
     for row in study.rows:
-        where = f"{study.name}: the row {row.name!r:.80}"
+        where = _place(study, row)
         _check_options(row.train, where, parsers["train"], SET_HERE["train"])
         _config(row, row.config, where)
     for row in study.rows:
-        _check_beginning(study, row, f"{study.name}: the row {row.name!r:.80}")
+        _check_beginning(study, row)
     for name, figure in study.figures.items():
         _check_figure(study, figure, f"{study.name}: figures.{name}")
     jobs = Plan(study, Path("runs"), Path("records")).jobs()
@@ -61,10 +61,14 @@ def check_study(study: Study, parsers: Mapping[str, argparse.ArgumentParser]) ->
         found = {
             step.command: _check_step(step, f"{where}: {step.command}", parsers[step.command]) for step in job.steps
         }
-        of_row = f"{study.name}: the row {job.row.name!r:.80}"
-        _check_precision(job.row, found["train"], of_row)
+        _check_precision(job.row, found["train"], _place(study, job.row))
         if "average_checkpoints" in found:
-            _check_averaged(found["average_checkpoints"], found["train"], of_row)
+            _check_averaged(found["average_checkpoints"], found["train"], _place(study, job.row))
+
+
+def _place(study: Study, row: Row) -> str:
+    """Return what errors in a row begin with."""
+    return f"{study.name}: the row {row.name!r:.80}"
 
 
 def _check_precision(row: Row, train: Mapping[str, Any], where: str) -> None:
@@ -156,7 +160,7 @@ def _check_start(plan: Plan, job: Job, jobs: Sequence[Job]) -> None:
     start = plan.study.row(job.row.start)
     where = f"the row {job.row.name!r:.80}"
     if start is None and job.row.start is not None and not _has_made(job, "train"):
-        _check_becomes(job.row, _check_model(job.row.start, f"{where} starts from"), f"{plan.study.name}: {where}")
+        _check_becomes(job.row, _check_model(job.row.start, f"{where} starts from"), _place(plan.study, job.row))
     if start is not None and not _will_be_there(plan, start, job.seed, jobs):
         raise FileNotFoundError(
             f"{where} starts from {start.name!r:.80}, whose model is not in "
@@ -207,14 +211,14 @@ def _config(row: Row, overrides: Mapping[str, Any], where: str) -> PreTrainedCon
         raise ValueError(f"{where}: {error}") from error
 
 
-def _check_beginning(study: Study, row: Row, where: str) -> None:
+def _check_beginning(study: Study, row: Row) -> None:
     """Check that a row can begin with the weights of the row that it starts from."""
     start = study.row(row.start)
     if start is None:
         return
-    line = _line(study, start)
+    where, line = _place(study, row), _line(study, start)
     overrides = {name: value for each in line for name, value in each.config.items()}
-    config = _config(start, overrides, f"{study.name}: the row {start.name!r:.80}")
+    config = _config(start, overrides, _place(study, start))
     if start.method != row.method:
         _check_becomes(row, config, where)
     # Of what begins with a model of elsewhere, the shapes are not known.
