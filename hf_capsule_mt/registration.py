@@ -51,4 +51,6 @@ def register_translation() -> None:
     # Newer versions refuse the name before they ask the registry.
     getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
     PIPELINE_REGISTRY.register_pipeline("translation", TranslationPipeline, pt_model=_ReportingSeq2SeqLM, type="text")
+    # Else the pipeline's `save_pretrained` names, for models that are not ours, the class above, which nobody has.
+    del TranslationPipeline._registered_impl
     PIPELINE_REGISTRY.task_aliases = _TaskAliases(PIPELINE_REGISTRY.task_aliases)

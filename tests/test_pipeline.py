@@ -1,5 +1,6 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -237,6 +238,13 @@ def test_our_models(tmp_path):
     assert sources
     assert all(source.startswith("# Copyright 2026 The hf-capsule-mt authors") for source in sources)
     assert pipeline("translation", model=str(tmp_path / "saved"), device="cpu")(SENTENCES) == results
+
+
+def test_a_saved_pipeline_of_another_model_opens(translator, tmp_path):
+    translator.save_pretrained(tmp_path)
+    assert not [*tmp_path.glob("*.py")]
+    assert "custom_pipelines" not in json.loads((tmp_path / "config.json").read_text())
+    assert pipeline("translation", model=str(tmp_path), device="cpu")(SENTENCES) == translator(SENTENCES)
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])

@@ -107,7 +107,9 @@ def check_plain(*modules: nn.Module, kind: type[nn.Module]) -> None:
     for module in modules:
         # Another way to the same products.
         if type(module) is not kind and (type(module), kind) != (Linear, nn.Linear):
-            raise UnsupportedModelError(f"a {type(module).__name__} stands where the engine knows {kind.__name__}")
+            found = f"{type(module).__module__}.{type(module).__qualname__}"
+            remedy = "; merge the adapter first" if found.startswith("peft.") else ""
+            raise UnsupportedModelError(f"a {found} stands where the engine knows {kind.__qualname__}{remedy}")
         if not all(map(_only_listens, hooks_of(module))):
             raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
         for name, weight in module.named_parameters(recurse=False):

@@ -225,6 +225,6 @@ class TranslationHead:
 
 def _is_plain(projection: nn.Module) -> bool:
     """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook, no other forward."""
-    forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in vars(projection)
+    forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in projection.__dict__
     changed = forward or projection._backward_hooks or projection._backward_pre_hooks
     return type(projection) is nn.Linear and projection.bias is None and not changed

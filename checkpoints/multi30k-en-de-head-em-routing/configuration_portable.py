@@ -36,6 +36,8 @@ class PortableConfig:
     """Names of Auto classes, and the exported module and class that each is to load."""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not hasattr(type(self), name):
+            check_names(type(self), [name])
         try:
             super().__setattr__(name, value)
         except StrictDataclassFieldValidationError as error:
@@ -82,7 +84,9 @@ class PortableConfig:
 
         Raises:
             FileExistsError: if a file of that name is there which is not of this package's source.
+            ValueError: if a field has been set to a value that is not allowed.
         """
+        self.check_fields()
         folder = Path(json_file_path).parent
         modules = frozenset(reference.partition(".")[0] for reference in self.auto_classes.values())
         texts = source_files(modules)

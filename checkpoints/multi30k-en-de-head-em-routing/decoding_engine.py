@@ -46,7 +46,8 @@ class Engine:
         check_precision(dtype)
         if type(model) not in ADAPTERS:
             known = ", ".join(kind.__name__ for kind in ADAPTERS)
-            raise UnsupportedModelError(f"the model is a {type(model).__name__}; the engine knows {known}")
+            found = f"{type(model).__module__}.{type(model).__name__}"
+            raise UnsupportedModelError(f"the model is a {found}; the engine knows {known}")
         there = precisions_on(model.device)
         if not there:
             raise UnsupportedModelError(f"the model is on {model.device}; the engine decodes on a CPU or a CUDA device")

@@ -16,6 +16,8 @@ from .modeling_layers_guided_routing import GuidedCapsules, GuidedRouting, Guide
 _PLACES = ("model.encoder.guided_votes", "model.guided_routing", "model.decoder.guided_routing", "guided_losses")
 GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
 """Beginnings of the names of their weights in all models that have them."""
+READ_BY_LOSSES = (r"^guided_losses\.",)
+"""Names of weights that translating has no need of: a model whose losses have since been switched off lacks them."""
 
 
 def build_guided_votes(config: PreTrainedConfig) -> GuidedVotes | None:

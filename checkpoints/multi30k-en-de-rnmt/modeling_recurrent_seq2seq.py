@@ -40,6 +40,12 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
     def _supports_default_dynamic_cache(cls) -> bool:
         return False
 
+    @property
+    def dummy_inputs(self) -> dict[str, Tensor]:
+        """Inputs to try the model with, of both sides."""
+        inputs = super().dummy_inputs
+        return {**inputs, "decoder_input_ids": inputs["input_ids"]}
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, PreTrainedModel):
@@ -72,7 +78,7 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
 
     def _cache(self, cache: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
         """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
-        if not isinstance(cache, RecurrentCache | None):
+        if cache is not None and not isinstance(cache, RecurrentCache):
             family = type(self).__name__.removesuffix("Decoder")
             given = type(cache).__name__
             raise TypeError(f"the cache is a {given}; {family} goes on from a RecurrentCache")
@@ -138,7 +144,8 @@ def named_encoder_outputs(
     Raises:
         ValueError: if one of these is missing.
     """
-    if isinstance(outputs, tuple | list):
+    # No union of types: torch.compile of PyTorch 2.8 does not know them.
+    if isinstance(outputs, (tuple, list)):
         outputs = output_class(**dict(zip(needed, outputs)))
     for name in needed:
         if getattr(outputs, name, None) is None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
@@ -24,7 +23,7 @@ from .configuration_checks import check_overrides, check_read
 from .configuration_rnmt import RNMTConfig
 from .modeling_cache_name import CACHE, under_both_names
 from .modeling_copied_weights import copy_weights
-from .modeling_guided_parts import GUIDED_PARTS, build_guided_losses, build_guided_routing, build_guided_votes
+from .modeling_guided_parts import GUIDED_PARTS, READ_BY_LOSSES, build_guided_losses, build_guided_routing, build_guided_votes
 from .modeling_layers_conditional_gru import ConditionalGRU
 from .modeling_layers_guided_routing import GuidedContext
 from .modeling_layers_linear import UnitGainLinear
@@ -134,6 +133,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         self.recurrence = ConditionalGRU(config.d_model)
         self.guided_routing = build_guided_routing(config, 4 * config.d_model)
         self.readout = UnitGainLinear(3 * config.d_model, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
         self.post_init()
 
     @merge_with_config_defaults
@@ -183,7 +183,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         cache = self._cache(cache, 1, use_cache)
         if sentence_state is not None:
             words = sentence_state.unsqueeze(1) + words
-        words = F.dropout(words, self.config.dropout, self.training)
+        words = self.dropout(words)
         mask = word_mask(encoder_attention_mask, encoder_hidden_states)
         if cache is None or cache.states[0] is None:
             before = self.first_state(encoder_hidden_states, mask)
@@ -199,7 +199,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
             guided = self.guided_routing(states, guided_votes, guided_keys, mask, output_routing)
         readout = self.readout(torch.cat([words, guided.states, contexts], dim=-1)).tanh()
         return GuidedDecoderOutput(
-            last_hidden_state=F.dropout(readout, self.config.dropout, self.training),
+            last_hidden_state=self.dropout(readout),
             **{CACHE: cache if use_cache else None},
             guided_routing=guided.assignment,
             guided_states=states if output_guided_capsules else None,
@@ -323,6 +323,8 @@ def _check_fits(
 
 class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
     """The translation model: RNMT with a language model head and its own label-smoothed loss."""
+
+    _keys_to_ignore_on_load_unexpected = READ_BY_LOSSES
 
     def __init__(self, config: RNMTConfig) -> None:
         super().__init__(config)

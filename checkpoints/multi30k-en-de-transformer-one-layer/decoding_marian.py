@@ -32,6 +32,7 @@ from .modeling_capsule_aggregated_marian import (
     CapsuleAggregatedMarianModel,
 )
 from .modeling_layers_head_aggregation import ResidualRoutedHeads, RoutedHeads
+from .modeling_layers_positions import Positions
 from .decoding_guided_routing import Guide
 from .decoding_layer_aggregation import layer_aggregation
 from .decoding_products import Make, Map
@@ -59,7 +60,7 @@ class MarianAdapter:
         check_plain(body, kind=CapsuleAggregatedMarianModel if ours else MarianModel)
         check_plain(decoder, kind=CapsuleAggregatedMarianDecoder if ours else MarianDecoder)
         check_plain(decoder.embed_tokens, kind=nn.Embedding)
-        check_plain(decoder.embed_positions, kind=MarianSinusoidalPositionalEmbedding)
+        check_plain(decoder.embed_positions, kind=Positions if ours else MarianSinusoidalPositionalEmbedding)
         check_plain(model.lm_head, kind=nn.Linear)
         self.encoder = body.encoder
         self.words, self.scale = decoder.embed_tokens.weight.detach(), decoder.embed_scale

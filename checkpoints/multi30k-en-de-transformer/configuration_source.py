@@ -49,6 +49,7 @@ FILES = (
     "modeling_layers_head_aggregation.py",
     "modeling_layers_layer_aggregation.py",
     "modeling_layers_linear.py",
+    "modeling_layers_positions.py",
     "modeling_ops_additive_scores.py",
     "modeling_ops_bag_of_words.py",
     "modeling_ops_em_routing.py",
@@ -120,6 +121,7 @@ def _never_called() -> None:
     from .modeling_layers_head_aggregation import __doc__ as _
     from .modeling_layers_layer_aggregation import __doc__ as _
     from .modeling_layers_linear import __doc__ as _
+    from .modeling_layers_positions import __doc__ as _
     from .modeling_ops_additive_scores import __doc__ as _
     from .modeling_ops_bag_of_words import __doc__ as _
     from .modeling_ops_em_routing import __doc__ as _

@@ -37,7 +37,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .modeling_cache_name import CACHE, under_both_names
-from .modeling_guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
+from .modeling_guided_parts import READ_BY_LOSSES, build_guided_losses, build_guided_routing, build_guided_votes
 from .modeling_layers_capsule_routing import CapsuleRouting
 from .modeling_layers_guided_routing import GuidedContext
 from .modeling_layers_head_aggregation import (
@@ -50,6 +50,7 @@ from .modeling_layers_head_aggregation import (
 )
 from .modeling_layers_layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .modeling_layers_linear import init_words, use_products
+from .modeling_layers_positions import Positions
 from .modeling_ops_float32_attention import float32_attention
 from .modeling_ops_masks import word_mask
 from .modeling_outputs import (
@@ -83,6 +84,7 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        self._check_kind(config)
         if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
             raise ValueError(
                 f"pad_token_id is {config.pad_token_id}; allowed are integers below vocab_size, {config.vocab_size}"
@@ -221,6 +223,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
+        self.embed_positions = Positions(config.max_position_embeddings, config.d_model)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
         )
@@ -275,6 +278,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
+        self.embed_positions = Positions(config.max_position_embeddings, config.d_model)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
         )
@@ -435,6 +439,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
     TranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+
+    _keys_to_ignore_on_load_unexpected = READ_BY_LOSSES
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)

@@ -48,9 +48,21 @@ class PortableModel:
     """Names of tensors that the checkpoint lacked, had too many of or in another shape; none once the model trains."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
+        self._check_kind(config)
         # Fields may have been set since the configuration was made.
         config.check_fields()
         super().__init__(config, *args, **kwargs)
+
+    @classmethod
+    def _check_kind(cls, config: Any) -> None:
+        """Raise a TypeError unless this is a configuration of the family."""
+        # Of one that was loaded with a checkpoint's source there may be two classes of that name.
+        is_ours = getattr(config, "model_type", None) == cls.config_class.model_type
+        if not is_ours and not isinstance(config, cls.config_class):
+            raise TypeError(
+                f"config is a {type(config).__name__}; {cls.__name__} is made from a "
+                f"{cls.config_class.__name__}, and loaded from a checkpoint by {cls.__name__}.from_pretrained"
+            )
 
     def train(self, mode: bool = True) -> Any:
         """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""

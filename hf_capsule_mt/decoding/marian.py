@@ -24,6 +24,7 @@ from ..modeling.capsule_aggregated_marian import (
     CapsuleAggregatedMarianModel,
 )
 from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
+from ..modeling.layers.positions import Positions
 from .guided_routing import Guide
 from .layer_aggregation import layer_aggregation
 from .products import Make, Map
@@ -51,7 +52,7 @@ class MarianAdapter:
         check_plain(body, kind=CapsuleAggregatedMarianModel if ours else MarianModel)
         check_plain(decoder, kind=CapsuleAggregatedMarianDecoder if ours else MarianDecoder)
         check_plain(decoder.embed_tokens, kind=nn.Embedding)
-        check_plain(decoder.embed_positions, kind=MarianSinusoidalPositionalEmbedding)
+        check_plain(decoder.embed_positions, kind=Positions if ours else MarianSinusoidalPositionalEmbedding)
         check_plain(model.lm_head, kind=nn.Linear)
         self.encoder = body.encoder
         self.words, self.scale = decoder.embed_tokens.weight.detach(), decoder.embed_scale

@@ -9,7 +9,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.processing_utils import Unpack
@@ -56,6 +55,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         )
         self.aggregation = build_sentence_aggregation(config)
         self.projection = build_sentence_projection(config)
+        self.dropout = nn.Dropout(config.dropout)
         self.post_init()
 
     @capture_outputs
@@ -77,8 +77,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
             output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds)
-        words = F.dropout(words, self.config.dropout, self.training)
+        words = self.dropout(self._embed(input_ids, inputs_embeds))
         hidden_states, mask = self._read(words, attention_mask)
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
         return SentenceEncoderOutput(hidden_states, self.projection(vectors.flatten(-2)), vectors, routing)
@@ -95,6 +94,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         self.layers = nn.ModuleList(
             RecurrentLayer(config.d_model, config.dropout, layer) for layer in range(config.decoder_layers)
         )
+        self.dropout = nn.Dropout(config.dropout)
         # By this attribute Transformers returns no cache where checkpointed layers fill none.
         self.gradient_checkpointing = False
         self.post_init()
@@ -130,7 +130,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         if cache is not None and self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             raise ValueError("checkpointed layers read no cache; leave it out in training")
         mask = next_word_mask(attention_mask, words)
-        hidden_states = F.dropout(sentence_state.unsqueeze(1) + words, self.config.dropout, self.training)
+        hidden_states = self.dropout(sentence_state.unsqueeze(1) + words)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, cache=cache)
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache if use_cache else None)

@@ -36,7 +36,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .cache_name import CACHE, under_both_names
-from .guided_parts import build_guided_losses, build_guided_routing, build_guided_votes
+from .guided_parts import READ_BY_LOSSES, build_guided_losses, build_guided_routing, build_guided_votes
 from .layers.capsule_routing import CapsuleRouting
 from .layers.guided_routing import GuidedContext
 from .layers.head_aggregation import (
@@ -49,6 +49,7 @@ from .layers.head_aggregation import (
 )
 from .layers.layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .layers.linear import init_words, use_products
+from .layers.positions import Positions
 from .ops.float32_attention import float32_attention
 from .ops.masks import word_mask
 from .outputs import (
@@ -82,6 +83,7 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        self._check_kind(config)
         if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
             raise ValueError(
                 f"pad_token_id is {config.pad_token_id}; allowed are integers below vocab_size, {config.vocab_size}"
@@ -220,6 +222,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
+        self.embed_positions = Positions(config.max_position_embeddings, config.d_model)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
         )
@@ -274,6 +277,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
+        self.embed_positions = Positions(config.max_position_embeddings, config.d_model)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
         )
@@ -434,6 +438,8 @@ class CapsuleAggregatedMarianForConditionalGeneration(
     TranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
     """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+
+    _keys_to_ignore_on_load_unexpected = READ_BY_LOSSES
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)

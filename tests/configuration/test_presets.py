@@ -187,6 +187,8 @@ def test_a_name_that_was_meant_for_a_field_is_rejected(config_class, name, messa
     config_class().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"{config_class.__name__} has no field '{name}'; {message}"):
         AutoConfig.from_pretrained(tmp_path, **{name: "em_routing"})
+    with pytest.raises(ValueError, match=f"{config_class.__name__} has no field '{name}'; {message}"):
+        setattr(config_class(), name, "em_routing")
 
 
 def test_names_of_old_configurations_are_accepted():

@@ -143,6 +143,20 @@ def test_warm_start_is_marian_at_first(kind, fields):
     assert_equal_outputs({**outputs, "loss": outputs.lm_loss}, run(parent))
 
 
+def test_too_few_positions():
+    model = aggregated(max_position_embeddings=16)
+    long, short = torch.full((1, 17), 5), torch.full((1, 4), 5)
+    with pytest.raises(ValueError, match=r"a text has 17 tokens, and the model 16 positions .*; cut a source"):
+        model(input_ids=long, decoder_input_ids=short)
+    with pytest.raises(ValueError, match="a text has 17 tokens"):
+        model(input_ids=short, decoder_input_ids=long)
+    model(input_ids=long[:, :16], decoder_input_ids=long[:, :16])
+    # The last word that is written is not read.
+    assert model.generate(short, min_new_tokens=16, max_new_tokens=16).shape == (1, 17)
+    with pytest.raises(ValueError, match="a text has 17 tokens"):
+        model.generate(short, min_new_tokens=17, max_new_tokens=17)
+
+
 def test_warm_start_with_more_positions():
     model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), max_position_embeddings=60)
     assert model.get_encoder().embed_positions.weight.shape[0] == 60

@@ -19,9 +19,9 @@ from aggregated_models import (
 )
 from families import MARIAN, RECURRENT, each_family, every_kind, logits, translator
 from recurrent_models import CAPSNMT_KINDS, CAPSULES, recurrent
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, MarianConfig
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt import CapsNMTConfig, CapsuleAggregatedMarianForConditionalGeneration, RNMTModel, preset_config
 from hf_capsule_mt.modeling.checkpoint_files import check_settings_of
 
 both_ties = pytest.mark.parametrize("tied", [True, False])
@@ -72,11 +72,33 @@ def test_round_trip(name, tied, checkpoint):
         ("capsnmt", "routing_iterations", 0),
     ],
 )
-def test_what_was_set_in_a_configuration_is_checked(method, field, value):
+def test_what_was_set_in_a_configuration_is_checked(method, field, value, tmp_path):
     config = preset_config(method, "tiny")
     setattr(config, field, value)
     with pytest.raises(ValueError, match=f"{field} is {value!r}; allowed are"):
         AutoModelForSeq2SeqLM.from_config(config)
+    with pytest.raises(ValueError, match=f"{field} is {value!r}; allowed are"):
+        config.save_pretrained(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("model_class", [CapsuleAggregatedMarianForConditionalGeneration, RNMTModel])
+@pytest.mark.parametrize("config", ["checkpoint", MarianConfig(), CapsNMTConfig()], ids=type)
+def test_a_model_is_made_from_a_configuration_of_its_family(model_class, config):
+    made_from = model_class.config_class.__name__
+    message = f"config is a {type(config).__name__}; {model_class.__name__} is made from a {made_from}"
+    with pytest.raises(TypeError, match=message):
+        model_class(config)
+
+
+@pytest.mark.parametrize("kind", ["gdr", "guided_rnmt"])
+def test_losses_that_have_been_switched_off(kind, tmp_path):
+    model = aggregated(kind) if kind == "gdr" else recurrent("guided")
+    model.config.bow_loss_weight = 0
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.unfit_tensors == frozenset()
+    assert torch.equal(logits(loaded), logits(model))
 
 
 @every_kind

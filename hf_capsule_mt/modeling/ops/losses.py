@@ -20,7 +20,7 @@ def label_smoothed_cross_entropy(
     """Cross entropy of target words, in nats, with label smoothing (Szegedy et al. 2016).
 
     Args:
-        logits: `[batch, length, vocabulary]`; computed in float32.
+        logits: `[batch, length, vocabulary]`; computed in float32, or float64 if they are.
         labels: `[batch, length]`; positions with -100 do not count.
         label_smoothing: the mass spread evenly over the vocabulary.
         num_items_in_batch: what the sum is divided by, instead of the number of real labels: the Trainer's count over
@@ -28,9 +28,8 @@ def label_smoothed_cross_entropy(
     """
     labels = labels.to(logits.device)
     reduction = "mean" if num_items_in_batch is None else "sum"
-    loss = F.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), label_smoothing=label_smoothing, reduction=reduction
-    )
+    logits, labels = logits.flatten(0, 1).to(compute_dtype(logits)), labels.flatten().long()
+    loss = F.cross_entropy(logits, labels, label_smoothing=label_smoothing, reduction=reduction)
     if num_items_in_batch is None:
         return loss
     return loss / torch.as_tensor(num_items_in_batch, device=loss.device)
