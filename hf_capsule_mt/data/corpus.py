@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_capsule_mt.files import new_folder, read_json, write_json
 from hf_capsule_mt.records import ReadReport
@@ -29,6 +30,10 @@ from .parallel_text import explained_data, hub_pairs, load_split
 if TYPE_CHECKING:
     from datasets import Dataset
 
+logger = logging.get_logger(__name__)
+
+# Seconds after which it is said what is waited for: a lock may be left by a process of another machine that has died.
+_PATIENCE = 60
 # In every fingerprint: to be raised when other text or other ids are made of the same files.
 _VERSION = 1
 _CHUNK = 10_000
@@ -221,11 +226,22 @@ def _fingerprint(identity: Mapping[str, Any]) -> str:
 def _only_process(folder: Path) -> Iterator[None]:
     """Let one process at a time of this machine, or of all that share the file system, into the block."""
     # Not a barrier: what the others wait for may take longer than a process group's timeout.
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
+    lock = FileLock(f"{folder}.lock")
+    try:
+        lock.acquire(timeout=_PATIENCE)
+    except Timeout:
+        logger.warning(
+            f"waiting for another process, which reads the same files: it holds {lock.lock_file}; where none is at "
+            "work, delete that"
+        )
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _cached(identity: Mapping[str, Any], pairs: Callable[[], Iterable[RawPair]], name: str) -> TextCorpus:

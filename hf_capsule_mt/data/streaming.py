@@ -151,6 +151,10 @@ _OPTIONS = {
 _ANEW = "begin the data anew with --ignore_data_skip true"
 
 
+# Files are dealt by chance: after so many shares for each process, all with none, there is no pair.
+_EMPTY_SHARES = 8
+
+
 class TokenBudgetStream(TorchIterableDataset):
     """Yields batches without end, pass after pass: each a [`StreamedBatch`] within the budget of tokens.
 
@@ -213,7 +217,7 @@ class TokenBudgetStream(TorchIterableDataset):
                 f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
                 f"with as many as before, or {_ANEW}"
             )
-        for name, here in self._cut().items():
+        for name, here in self.cut().items():
             there = start.get("cut", {}).get(name, here)
             if there != here:
                 raise ValueError(
@@ -223,7 +227,16 @@ class TokenBudgetStream(TorchIterableDataset):
                 )
         self._start = start
 
-    def _cut(self) -> dict[str, Any]:
+    def begin_behind(self, states: Iterable[str]) -> None:
+        """Begin the next iteration with the pass behind those of all `states`, whatever they were dealt to and cut by.
+
+        Without any it begins at the beginning.
+        """
+        reached = [json.loads(state) for state in states]
+        number = {name: max((state[name] + 1 for state in reached), default=0) for name in ("pass", "window")}
+        self._start = {**_BEGINNING, **number, "world_size": self.world_size}
+
+    def cut(self) -> dict[str, Any]:
         """Return what decides which batches a window is cut into."""
         probability = getattr(self.resegment, "probability", None)
         own = {"max_tokens": self.max_tokens, "limits": list(self.limits), "window": self.window, "seed": self.seed}
@@ -248,11 +261,12 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def _state(self, window: _Window, batches: int) -> str:
         state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
-        return json.dumps({**state, "cut": self._cut(), "world_size": self.world_size})
+        return json.dumps({**state, "cut": self.cut(), "world_size": self.world_size})
 
     def _windows(self, ended: Event) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair, until that is `ended`."""
         number, before = self._start["window"], self._start["rows"]
+        in_vain: list[int] = []
         for of_pass in count(self._start["pass"]):
             resumed, report, kept = before is not None, ReadReport(), 0
             for rows, rows_before in self._chunks(of_pass, before):
@@ -264,17 +278,20 @@ class TokenBudgetStream(TorchIterableDataset):
                     yield _Window(number, of_pass, rows_before, pairs)
                 number += 1
             if not resumed:
-                self._check_pass(of_pass, report, kept)
+                dealt = f", its share of {self.world_size}" if self.world_size > 1 else ""
+                found = f"pass {of_pass + 1}{dealt}: {report}, {report.kept - kept} over the length limit left out"
+                in_vain = [] if kept else [*in_vain, report.read]
+                self._check_shares(in_vain, found)
+                if self.rank == 0:
+                    print(f"{self.rows.name}, {found}")
             before = None
 
-    def _check_pass(self, of_pass: int, report: ReadReport, kept: int) -> None:
-        """Say what was dropped in a pass, and raise a ValueError if that was all."""
-        dealt = f", its share of {self.world_size}" if self.world_size > 1 else ""
-        found = f"pass {of_pass + 1}{dealt}: {report}, {report.kept - kept} over the length limit left out"
-        if kept == 0:
+    def _check_shares(self, in_vain: Sequence[int], found: str) -> None:
+        """Raise a ValueError if this process has read so many rows, in passes one after the other, and no pair."""
+        # A share of a few files may have none, and in another pass it is another's.
+        patience = 1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size
+        if len(in_vain) >= patience or sum(in_vain) > self.window:
             raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}; {found}")
-        if self.rank == 0:
-            print(f"{self.rows.name}, {found}")
 
     def _chunks(
         self, of_pass: int, before: dict[str, Any] | None
@@ -376,10 +393,15 @@ def read_stream_state(checkpoint: str | Path, rank: int) -> str:
     return file.read_text(encoding="utf-8")
 
 
+def read_stream_states(checkpoint: str | Path) -> list[str]:
+    """Return the states of all processes' streams from a checkpoint; none if it is of a run that was not streamed."""
+    return [file.read_text(encoding="utf-8") for file in sorted(Path(checkpoint).glob(_state_file("", "*").name))]
+
+
 def was_streamed(checkpoint: str | Path) -> bool:
     """Return whether a checkpoint holds the state of a stream."""
-    return any(Path(checkpoint).glob("stream_state_*.json"))
+    return bool(read_stream_states(checkpoint))
 
 
-def _state_file(checkpoint: str | Path, rank: int) -> Path:
+def _state_file(checkpoint: str | Path, rank: int | str) -> Path:
     return Path(checkpoint) / f"stream_state_{rank}.json"

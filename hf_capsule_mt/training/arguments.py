@@ -235,13 +235,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     )
     report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
     resume_from_checkpoint: str | None = HfArg(
-        default=None, help="Checkpoint of a run to go on from, or last: the newest whole one in output_dir."
+        default=None,
+        help="Checkpoint of a run to go on from; or last, the newest whole one in output_dir; or auto, which is that, "
+        "and the start of the run where there is none.",
     )
     logging_nan_inf_filter: bool = HfArg(
         default=False, help="Log the mean of earlier losses in place of one that is not finite."
     )
     ddp_find_unused_parameters: bool | None = HfArg(
-        default=False, help="Whether an update may leave out parameters; with LayerDrop it does."
+        default=False,
+        help="Whether an update may leave out parameters. It is set for models of which it does, as with LayerDrop.",
     )
 
     def __post_init__(self) -> None:
@@ -260,6 +263,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             # By itself the Trainer gives its limit to processes on GPUs alone.
             PartialState(cpu=True, backend=self.ddp_backend, timeout=self.ddp_timeout_delta)
         super().__post_init__()
+        self._check_dealing()
         if self.lr_scheduler_type in LOWERING:
             # By itself the Trainer takes any metric for a loss, and would lower the rate as BLEU rises.
             mode = "max" if self.greater_is_better else "min"
@@ -368,6 +372,20 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}, but batches are filled to "
                     f"max_tokens_per_batch={self.max_tokens_per_batch}; {remedy}"
+                )
+
+    def _check_dealing(self) -> None:
+        """Raise a ValueError for options of accelerate that processes could not share batches by."""
+        if not self.accelerator_config.even_batches:
+            raise ValueError(
+                "even_batches of accelerator_config is false: in validation, processes would gather from batches of "
+                "different size; leave it out"
+            )
+        for name in ("split_batches", "dispatch_batches"):
+            if self.max_tokens_per_batch and getattr(self.accelerator_config, name):
+                raise ValueError(
+                    f"{name} of accelerator_config is true, but batches are filled to "
+                    f"max_tokens_per_batch={self.max_tokens_per_batch}, for each process by itself; leave it out"
                 )
 
     def _check_evaluation(self) -> None:

@@ -30,9 +30,11 @@ def token_budget_loader(pairs: Any, collate: Callable, args: TranslationTraining
     """
     max_tokens, options = args.max_tokens_per_batch, {"num_replicas": dealt, "seed": args.seed_of_data}
     if not isinstance(pairs, Sized):
+        # Of several processes accelerate would let one deal out batches, which it needs to be of one size.
+        alone = ", or set max_tokens_per_batch=0" if args.world_size == 1 else ""
         raise TypeError(
             f"train_dataset is a {type(pairs).__name__} of unknown length, which cannot be batched by tokens; stream "
-            "files with load_data, or set max_tokens_per_batch=0"
+            f"files with load_data{alone}"
         )
     if isinstance(pairs, ResegmentedPairs):
         sampler = EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)

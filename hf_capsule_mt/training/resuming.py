@@ -24,7 +24,7 @@ from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .arguments import TranslationTrainingArguments
-from .run_identity import files_of_run, identity_in
+from .run_identity import AUTO, files_of_run, identity_in
 from .weight_average import check_averages
 
 logger = logging.get_logger(__name__)
@@ -47,8 +47,10 @@ class FoundCheckpoint(str):
     """The folder of a checkpoint that [`find_checkpoint`] has found, and need not check again."""
 
 
-def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> FoundCheckpoint:
+def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> FoundCheckpoint | None:
     """Return the checkpoint that `resume_from_checkpoint` names, [`LAST`] or a folder, after a check of its state.
+
+    For [`AUTO`] it is the last one, or None if the output folder holds no whole one.
 
     Raises:
         OSError: if a file of its state is damaged.
@@ -59,7 +61,9 @@ def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> Fo
     """
     if isinstance(value, FoundCheckpoint):
         return value
-    checkpoint = _last(args) if value == LAST else _named(str(value))
+    if value == AUTO and last_checkpoint(args.output_dir, with_state=False) is None:
+        return None
+    checkpoint = _last(args) if value in (LAST, AUTO) else _named(str(value))
     if args.max_steps > 0:
         check_updates(checkpoint, args.max_steps, f"max_steps is {args.max_steps}")
     _check_last(checkpoint, args)
@@ -73,7 +77,7 @@ def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> Fo
             "with --ignore_missing_state true"
         )
     check_averages(checkpoint, args.ema_decay)
-    if processes != args.world_size:
+    if processes != args.world_size and args.should_log:
         logger.warning(
             f"{checkpoint} was saved by {processes} processes, and this run has {args.world_size}: it goes on with the "
             "same pairs in the same updates, but other random numbers for dropout"

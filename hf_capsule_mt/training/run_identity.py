@@ -2,18 +2,23 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from hf_capsule_mt.checkpoints import checkpoints, is_whole, last_checkpoint
 from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import read_trainer_state
+
+AUTO = "auto"
+"""In place of a checkpoint: the newest whole one of the run in the output folder, or its start if there is none."""
 
 # Options that say where and how a run is started, and not which run it is.
 _NOT_OF_THE_RUN = (
@@ -76,6 +81,29 @@ def settings_of(arguments: Sequence[Any]) -> dict[str, Any]:
     return json.loads(json.dumps(found, default=str))
 
 
+def check_same_everywhere(identity: RunIdentity, checkpoint: str | None, stream: Mapping[str, Any]) -> None:
+    """Check that all processes have the same data, tokenizer and `checkpoint` to go on from: each looks by itself.
+
+    Args:
+        identity: of this process's run.
+        checkpoint: that it goes on from, if there is one.
+        stream: what decides the batches of a stream, if the data is one.
+
+    Raises:
+        ValueError: on every process, if one has another.
+    """
+    updates = None if checkpoint is None else read_trainer_state(checkpoint).get("global_step")
+    here = {**identity.batches, **stream, "tokenizer": identity.tokenizer, "update to go on from": updates}
+    first, *others = gather_object([here])
+    for process, there in enumerate(others, start=1):
+        name = next((name for name in {**first, **there} if first.get(name) != there.get(name)), None)
+        if name is not None:
+            raise ValueError(
+                f"process {process} has {name} {there.get(name)}, and process 0 {first.get(name)}: they would train on "
+                "different data; give all of them the same files, or a folder that they share"
+            )
+
+
 def check_no_other_run(
     args: TrainingArguments, settings: Mapping[str, Any], checkpoint: str | None, start: str | None = None
 ) -> None:
@@ -85,7 +113,7 @@ def check_no_other_run(
 
     Raises:
         ValueError: if it does; the message names the `settings` that differ from those of the run in the folder; or if
-            the model that the run starts from, `start`, is among what would be given up.
+            the model that the run starts from, `start`, is among what would be given up, or the run's own beginning.
     """
     folder = Path(args.output_dir)
     found = files_of_run(folder)
@@ -96,6 +124,11 @@ def check_no_other_run(
             raise ValueError(
                 f"overwrite_output_dir is true, and training starts from {start}, which would be deleted; name another "
                 "output_dir"
+            )
+        if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+            raise ValueError(
+                f"overwrite_output_dir is true, and torchrun starts this run again: {found[0]} would be deleted; start "
+                f"it with --resume_from_checkpoint {AUTO}"
             )
         return
     there = next((saved for place in (*reversed(checkpoints(folder)), folder) if (saved := _settings_in(place))), None)

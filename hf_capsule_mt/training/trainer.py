@@ -22,7 +22,13 @@ from transformers.trainer_utils import EvalLoopOutput, IntervalStrategy, TrainOu
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.streaming import TokenBudgetStream, read_stream_state, stream_loader, write_stream_state
+from hf_capsule_mt.data.streaming import (
+    TokenBudgetStream,
+    read_stream_state,
+    read_stream_states,
+    stream_loader,
+    write_stream_state,
+)
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, words_hash
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.saving import begin_saving, explained_saving
@@ -53,7 +59,7 @@ from .resuming import (
     find_checkpoint,
     has_other_metric,
 )
-from .run_identity import RunIdentity, check_no_other_run, remove_run, settings_of
+from .run_identity import RunIdentity, check_no_other_run, check_same_everywhere, remove_run, settings_of
 from .run_recorder import RunRecorder
 from .sharding import embeddings_in_one_group
 from .warn import warn_of_half_precision, warn_of_slow_products, warn_of_warmup
@@ -66,9 +72,11 @@ MAKE_ROOM = "make room, and go on from the last checkpoint with --resume_from_ch
 
 def _has_unread_weights(model: nn.Module) -> bool:
     """Return whether some weights get no gradient: what would score for the next iteration of guided routing, where it
-    has one alone, and an embedding of Marian's that nothing reads where none is tied.
+    has one alone, an embedding of Marian's that nothing reads where none is tied, and layers that LayerDrop leaves out.
     """
     config = getattr(model, "config", None)
+    if any(getattr(config, f"{stack}_layerdrop", 0) > 0 for stack in ("encoder", "decoder")):
+        return True
     unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
     return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
 
@@ -155,7 +163,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             # By itself the Trainer gives the tokenizer's to the configuration, and not to what is made of its ids.
             check_special_ids(self.processing_class, getattr(self.model, "config", None))
         # DeepSpeed keeps weights in 32 bits too.
-        if not self.is_deepspeed_enabled:
+        if not self.is_deepspeed_enabled and self.args.should_log:
             warn_of_half_precision(self.model)
         if self.args.added_learning_rate is not None:
             check_added_rate(self, has_optimizer=self.optimizer is not None)
@@ -225,6 +233,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         """
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = self._go_on_from(resume_from_checkpoint)
+            stream = self.train_dataset.cut() if isinstance(self.train_dataset, TokenBudgetStream) else {}
+            check_same_everywhere(self.identity, checkpoint, stream)
             self._take_folder(checkpoint)
             if self.args.should_log:
                 warn_of_slow_products(self.accelerator.mixed_precision, self.args.device)
@@ -243,6 +253,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not resume_from_checkpoint:
             return None
         checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
+        if checkpoint is None:
+            return None
         check_same_tokenizer(checkpoint, self.identity.tokenizer)
         check_same_batches(checkpoint, self.identity.batches, self.args)
         if not isinstance(self.train_dataset, TokenBudgetStream):
@@ -254,10 +266,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.identity.go_on(state)
         self._best_is_of_another_metric = has_other_metric(state, self.args)
         if self._best_is_of_another_metric:
-            logger.warning(
-                f"metric_for_best_model is {self.args.metric_for_best_model!r}, and {checkpoint} knows what is best in "
-                "another: the best checkpoint is chosen, and early stopping waits, from here on"
-            )
+            if self.args.should_log:
+                logger.warning(
+                    f"metric_for_best_model is {self.args.metric_for_best_model!r}, and {checkpoint} knows what is "
+                    "best in another: the best checkpoint is chosen, and early stopping waits, from here on"
+                )
         else:
             self._set_patience(state)
         self._resumed_from = checkpoint
@@ -475,8 +488,11 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.args.save_total_limit = limit
 
     def _stream_loader(self) -> DataLoaderShard:
-        before = None if self.args.ignore_data_skip else self._resumed_from
-        self.train_dataset.load_state(before and read_stream_state(before, self.args.process_index))
+        before, stream = self._resumed_from, self.train_dataset
+        if before is not None and self.args.ignore_data_skip:
+            stream.begin_behind(read_stream_states(before))
+        else:
+            stream.load_state(before and read_stream_state(before, self.args.process_index))
         device = self.args.device if self.accelerator.device_placement else None
         return stream_loader(self.train_dataset, self.data_collator, device, **loader_options(self.args))
 

@@ -87,6 +87,26 @@ def test_from_the_last_update_there_is_none_to_make(corpus, run, finished):
     assert is_finished_as(run, finished)
 
 
+@pytest.mark.parametrize("anew", [True, False])
+def test_one_command_to_start_and_to_start_again(corpus, run, finished, anew):
+    if anew:
+        shutil.rmtree(run)
+    train(corpus, run, resume_from_checkpoint="auto", overwrite_output_dir=True)
+    record = json.loads((run / "run_record.json").read_text())
+    assert record["training"]["resume_from_checkpoint"] == (None if anew else "run/checkpoint-4")
+    assert is_finished_as(run, finished)
+    train(corpus, run, resume_from_checkpoint="auto")
+    assert is_finished_as(run, finished)
+
+
+def test_what_starts_again_does_not_overwrite_itself(corpus, run, capsys, monkeypatch):
+    before = contents(run)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    message = error_of(capsys, corpus, run, overwrite_output_dir=True)
+    assert "torchrun starts this run again: run/checkpoint-2 would be deleted; start it with --resume_from" in message
+    assert contents(run) == before
+
+
 def test_a_checkpoint_after_the_last_update(corpus, run, capsys):
     message = error_of(capsys, corpus, run, resume_from_checkpoint="last", max_steps=3)
     assert "'run/checkpoint-4', of update 4, but max_steps is 3; raise it, or name an earlier checkpoint" in message

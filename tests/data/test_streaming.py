@@ -266,6 +266,31 @@ def test_mistakes(tmp_path):
         next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
 
 
+def test_a_file_without_a_pair_ends_no_stream(tmp_path):
+    (tmp_path / "a.tsv").write_text("a b\tb a\n" * 3)
+    (tmp_path / "b.tsv").write_text("\t\n")
+    rows = file_rows(find_corpora([tmp_path / "a.tsv", tmp_path / "b.tsv"], Columns()), Columns())
+    for rank in range(2):
+        stream = TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, rank=rank, world_size=2)
+        assert len(pairs_of(islice(stream, 20))) == 60
+    (tmp_path / "a.tsv").write_text("\t\n")
+    with pytest.raises(ValueError, match="no usable pair for process 0; pass 16, its share of 2: 1 pairs read, 0 kept"):
+        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, rank=0, world_size=2)))
+
+
+def test_other_processes_go_on_behind_what_has_been_read():
+    states = [list(islice(stream("shards", rank=rank, world_size=2), 40))[-1].state for rank in range(2)]
+    reached = {name: max(json.loads(state)[name] for state in states) for name in ("pass", "window")}
+    alone = stream("shards")
+    alone.begin_behind(states)
+    first = next(iter(alone))
+    assert json.loads(first.state)["pass"] == reached["pass"] + 1
+    assert json.loads(first.state)["window"] == reached["window"] + 1
+    stream("shards").load_state(first.state)
+    alone.begin_behind([])
+    assert next(iter(alone)).state == next(iter(stream("shards"))).state
+
+
 def test_rows_know_the_size_of_their_files(tmp_path):
     for name, text in (("a.tsv", "a\tb\n"), ("b.tsv", "c\td\ne\tf\n")):
         (tmp_path / name).write_text(text)

@@ -66,6 +66,9 @@ def test_the_best_model_is_best_in(options, metric, greater_is_better):
             {"max_tokens_per_batch": 0, "train_sampling_strategy": "group_by_length"},
             "'group_by_length' and max_tokens_per_batch 0: .* cannot go on",
         ),
+        ({"accelerator_config": {"even_batches": False}}, "even_batches of accelerator_config is false: in validation"),
+        ({"accelerator_config": {"split_batches": True}}, "split_batches of .* is true, but .*_batch=4096, for each"),
+        ({"accelerator_config": {"dispatch_batches": True}}, "dispatch_batches of accelerator_config is true"),
     ],
 )
 def test_contradictions(options, message):

@@ -34,7 +34,7 @@ from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.records import ValidationCounts
-from hf_capsule_mt.training import callbacks, warn
+from hf_capsule_mt.training import callbacks, run_identity, warn
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.data import load_data
@@ -213,12 +213,31 @@ def test_a_generation_config_decides_what_it_names(evaluated, tmp_path):
     assert (named.args.generation_num_beams, named.args.generation_max_length) == (2, 9)
 
 
-def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
+def test_rows_may_have_other_columns_and_must_be_counted(evaluated, monkeypatch):
     rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
     evaluated(train_dataset=rows).train()
     counted = evaluated(train_dataset=IterableDataset.from_generator(lambda: iter(rows)))
     with pytest.raises(TypeError, match=r"train_dataset is a IterableDataset of unknown length, .* max_tokens_per_"):
         counted.train()
+    monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
+    with pytest.raises(TypeError, match=r"train_dataset is a IterableDataset .*; stream files with load_data$"):
+        counted.train()
+
+
+@pytest.mark.parametrize(
+    ("differs", "message"),
+    [
+        ({"pairs": 8}, r"process 1 has pairs 8, and process 0 \d+: they would train on different data; give all"),
+        ({"tokenizer": "other"}, "process 1 has tokenizer other, and process 0 "),
+        ({"update to go on from": 1}, "process 1 has update to go on from 1, and process 0 None"),
+        ({"more": 1}, "process 1 has more 1, and process 0 None"),
+    ],
+)
+def test_processes_with_other_data(pairs, tmp_path, monkeypatch, differs, message):
+    monkeypatch.setattr(run_identity, "gather_object", lambda mine: [*mine, {**mine[0], **differs}])
+    with pytest.raises(ValueError, match=message):
+        make_trainer(pairs, tmp_path).train()
+    assert not [*tmp_path.glob("checkpoint-*")]
 
 
 def validation_bleu(tokenizer, translations, references):
@@ -396,6 +415,11 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, iterations,
     assert trainer.args.ddp_find_unused_parameters == lacks
     # What DistributedDataParallel is made with.
     assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
+
+
+def test_nor_for_layers_that_are_dropped(pairs, tmp_path):
+    trainer = make_trainer(pairs, tmp_path, "transformer", ["d_model=16", "encoder_layerdrop=0.5"])
+    assert trainer.accelerator.ddp_handler.find_unused_parameters
 
 
 @pytest.mark.parametrize("shared", ["true", "false"])
