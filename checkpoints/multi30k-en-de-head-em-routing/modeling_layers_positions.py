@@ -11,7 +11,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 
@@ -37,3 +37,8 @@ class Positions(MarianSinusoidalPositionalEmbedding):
                     "shorter translation, by max_new_tokens"
                 )
         return super().forward(input_ids_shape, cache_length, position_ids)
+
+
+def check_positions(stack: nn.Module) -> None:
+    """Make a [`Positions`] of those of Marian's encoder or decoder, as they are: new ones would draw random numbers."""
+    stack.embed_positions.__class__ = Positions
