@@ -39,6 +39,6 @@ class Positions(MarianSinusoidalPositionalEmbedding):
         return super().forward(input_ids_shape, cache_length, position_ids)
 
 
-def check_positions(stack: nn.Module) -> None:
+def use_positions(stack: nn.Module) -> None:
     """Make a [`Positions`] of those of Marian's encoder or decoder, as they are: new ones would draw random numbers."""
     stack.embed_positions.__class__ = Positions

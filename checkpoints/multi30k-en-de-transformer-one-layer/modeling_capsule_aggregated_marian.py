@@ -50,7 +50,7 @@ from .modeling_layers_head_aggregation import (
 )
 from .modeling_layers_layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .modeling_layers_linear import init_words, use_products
-from .modeling_layers_positions import check_positions
+from .modeling_layers_positions import use_positions
 from .modeling_ops_float32_attention import float32_attention
 from .modeling_ops_masks import word_mask
 from .modeling_outputs import (
@@ -223,7 +223,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        check_positions(self)
+        use_positions(self)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
         )
@@ -278,7 +278,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        check_positions(self)
+        use_positions(self)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
         )

@@ -231,17 +231,15 @@ def _only_process(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{folder}.lock")
     try:
-        lock.acquire(timeout=_PATIENCE)
+        held = lock.acquire(timeout=_PATIENCE)
     except Timeout:
         logger.warning(
             f"waiting for another process, which reads the same files: it holds {lock.lock_file}; where none is at "
             "work, delete that"
         )
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def _cached(identity: Mapping[str, Any], pairs: Callable[[], Iterable[RawPair]], name: str) -> TextCorpus:

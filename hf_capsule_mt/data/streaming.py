@@ -149,8 +149,6 @@ _OPTIONS = {
 }
 """What decides the batches that are cut, and the options of `train` that set it."""
 _ANEW = "begin the data anew with --ignore_data_skip true"
-
-
 # Files are dealt by chance: after so many shares for each process, all with none, there is no pair.
 _EMPTY_SHARES = 8
 
@@ -160,8 +158,8 @@ class TokenBudgetStream(TorchIterableDataset):
 
     Rows are read in windows of `window` pairs. A window is tokenised, while the batches of the one before are trained
     on, then shuffled, sorted by length and cut as [`TokenBudgetBatchSampler`] does with a whole corpus. Processes get
-    rows of their own: whole files, where their number can be divided, and otherwise every n-th row. In the next pass
-    they are another's.
+    rows of their own: whole files, where their number can be divided, and otherwise every n-th row. They are
+    dealt anew in every pass.
 
     Args:
         rows: the text.
@@ -395,12 +393,16 @@ def read_stream_state(checkpoint: str | Path, rank: int) -> str:
 
 def read_stream_states(checkpoint: str | Path) -> list[str]:
     """Return the states of all processes' streams from a checkpoint; none if it is of a run that was not streamed."""
-    return [file.read_text(encoding="utf-8") for file in sorted(Path(checkpoint).glob(_state_file("", "*").name))]
+    return [file.read_text(encoding="utf-8") for file in _state_files(checkpoint)]
 
 
 def was_streamed(checkpoint: str | Path) -> bool:
     """Return whether a checkpoint holds the state of a stream."""
-    return bool(read_stream_states(checkpoint))
+    return bool(_state_files(checkpoint))
+
+
+def _state_files(checkpoint: str | Path) -> list[Path]:
+    return sorted(Path(checkpoint).glob(_state_file(checkpoint, "*").name))
 
 
 def _state_file(checkpoint: str | Path, rank: int | str) -> Path:

@@ -49,7 +49,7 @@ from .layers.head_aggregation import (
 )
 from .layers.layer_aggregation import DynamicCombination, LayerAggregation, LinearCombination, RoutedAggregation
 from .layers.linear import init_words, use_products
-from .layers.positions import check_positions
+from .layers.positions import use_positions
 from .ops.float32_attention import float32_attention
 from .ops.masks import word_mask
 from .outputs import (
@@ -222,7 +222,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        check_positions(self)
+        use_positions(self)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
         )
@@ -277,7 +277,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        check_positions(self)
+        use_positions(self)
         self.layers = nn.ModuleList(
             CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
         )

@@ -24,7 +24,7 @@ from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .arguments import TranslationTrainingArguments
-from .run_identity import AUTO, files_of_run, identity_in
+from .run_identity import AUTO, LAST, files_of_run, identity_in
 from .weight_average import check_averages
 
 logger = logging.get_logger(__name__)
@@ -38,9 +38,6 @@ _HOW = {
     "batches_per_update": " (processes times --gradient_accumulation_steps)",
     "pairs_per_update": " (processes times --gradient_accumulation_steps times --per_device_train_batch_size)",
 }
-
-LAST = "last"
-"""In place of a checkpoint: the newest whole one of the run in the output folder."""
 
 
 class FoundCheckpoint(str):

@@ -17,8 +17,10 @@ from hf_capsule_mt.checkpoints import checkpoints, is_whole, last_checkpoint
 from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import read_trainer_state
 
+LAST = "last"
+"""In place of a checkpoint: the newest whole one of the run in the output folder."""
 AUTO = "auto"
-"""In place of a checkpoint: the newest whole one of the run in the output folder, or its start if there is none."""
+"""The same, and the start of the run where there is none."""
 
 # Options that say where and how a run is started, and not which run it is.
 _NOT_OF_THE_RUN = (

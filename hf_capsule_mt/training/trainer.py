@@ -49,7 +49,6 @@ from .loss_terms import log_loss_terms
 from .metrics import bleu_metric
 from .progress import show_progress
 from .resuming import (
-    LAST,
     batches_of,
     check_not_streamed,
     check_same_batches,
@@ -59,7 +58,7 @@ from .resuming import (
     find_checkpoint,
     has_other_metric,
 )
-from .run_identity import RunIdentity, check_no_other_run, check_same_everywhere, remove_run, settings_of
+from .run_identity import LAST, RunIdentity, check_no_other_run, check_same_everywhere, remove_run, settings_of
 from .run_recorder import RunRecorder
 from .sharding import embeddings_in_one_group
 from .warn import warn_of_half_precision, warn_of_slow_products, warn_of_warmup

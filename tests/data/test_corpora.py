@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import datasets
 import numpy as np
 import pytest
+from filelock import FileLock
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
@@ -220,3 +221,23 @@ def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
         assert max(batch["input_ids"].numel(), batch["labels"].numel()) <= budget
         assert batch["input_ids"].eq(tokenizer.pad_token_id).equal(batch["attention_mask"].eq(0))
         assert batch["labels"].ne(tokenizer.pad_token_id).all()
+
+
+def test_who_waits_for_another_process_says_what_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(corpus_module, "_PATIENCE", 0)
+    lock, entered = FileLock(tmp_path / "corpus.lock", thread_local=False), []
+
+    def enter():
+        with corpus_module._only_process(tmp_path / "corpus"):
+            entered.append(caplog.text)
+
+    with ThreadPoolExecutor(1) as thread, caplog.at_level("WARNING"):
+        with lock:
+            waiting = thread.submit(enter)
+            while not caplog.text and not waiting.done():
+                pass
+            assert not entered
+        waiting.result()
+    assert f"it holds {tmp_path}/corpus.lock; where none is at work, delete that" in entered[0]
+    with FileLock(tmp_path / "corpus.lock", timeout=0):
+        pass

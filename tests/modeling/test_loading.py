@@ -101,6 +101,20 @@ def test_losses_that_have_been_switched_off(kind, tmp_path):
     assert torch.equal(logits(loaded), logits(model))
 
 
+@each_family
+def test_dummy_inputs(name):
+    model = translator(name)
+    inputs = {side: ids.clamp(max=model.config.vocab_size - 1) for side, ids in model.dummy_inputs.items()}
+    assert model(**inputs).logits.shape[:2] == inputs["decoder_input_ids"].shape
+
+
+@pytest.mark.parametrize("kind", ["capsule", "guided_hybrid"])
+def test_dropout_is_that_of_the_configuration_a_model_was_made_from(kind):
+    model, batch = recurrent(kind, dropout=0.0).train(), training_batch()
+    model.config.dropout = 0.5
+    assert model(**batch).loss == model(**batch).loss
+
+
 @every_kind
 def test_base_model_of_a_checkpoint(name, checkpoint):
     model = translator(name)
