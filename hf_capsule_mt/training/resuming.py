@@ -24,7 +24,7 @@ from hf_capsule_mt.modeling.checkpoint_files import first_names
 from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
 
 from .arguments import TranslationTrainingArguments
-from .run_identity import AUTO, LAST, files_of_run, identity_in
+from .run_identity import AUTO, LAST, files_of_run, identity_in, remove_half_written
 from .weight_average import check_averages
 
 logger = logging.get_logger(__name__)
@@ -47,7 +47,8 @@ class FoundCheckpoint(str):
 def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> FoundCheckpoint | None:
     """Return the checkpoint that `resume_from_checkpoint` names, [`LAST`] or a folder, after a check of its state.
 
-    For [`AUTO`] it is the last one, or None if the output folder holds no whole one.
+    For [`AUTO`] it is the last one, or None if the output folder holds no whole one; what a kill in the first save has
+    left there is deleted then.
 
     Raises:
         OSError: if a file of its state is damaged.
@@ -59,6 +60,8 @@ def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> Fo
     if isinstance(value, FoundCheckpoint):
         return value
     if value == AUTO and last_checkpoint(args.output_dir, with_state=False) is None:
+        if args.process_index == 0:
+            remove_half_written(Path(args.output_dir))
         return None
     checkpoint = _last(args) if value in (LAST, AUTO) else _named(str(value))
     if args.max_steps > 0:

@@ -99,6 +99,27 @@ def test_one_command_to_start_and_to_start_again(corpus, run, finished, anew):
     assert is_finished_as(run, finished)
 
 
+def test_it_starts_again_behind_a_kill_in_the_first_save(corpus, run, finished, capsys):
+    shutil.rmtree(run / "checkpoint-4")
+    (run / "checkpoint-2" / "trainer_state.json").unlink()
+    (run / "checkpoint-2" / "left").touch()
+    message = error_of(capsys, corpus, run)
+    assert "holds another run, checkpoint-2" in message
+    train(corpus, run, resume_from_checkpoint="auto")
+    assert is_finished_as(run, finished)
+    assert not (run / "checkpoint-2" / "left").exists()
+
+
+def test_it_keeps_the_results_of_another_run(corpus, run, capsys):
+    shutil.rmtree(run / "checkpoint-4")
+    (run / "checkpoint-2" / "trainer_state.json").unlink()
+    (run / "model.safetensors").touch()
+    before = contents(run)
+    message = error_of(capsys, corpus, run, resume_from_checkpoint="auto")
+    assert "holds another run, checkpoint-2" in message
+    assert contents(run) == before
+
+
 def test_what_starts_again_does_not_overwrite_itself(corpus, run, capsys, monkeypatch):
     before = contents(run)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
