@@ -11,7 +11,8 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from re import Pattern
@@ -27,6 +28,7 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 # These and what they import are copied beside a checkpoint, each with a licence of its own.
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
+from .language_codes import code_of, coded_languages, split_code, without_code
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
 from .source_limits import TOKENIZING, check_text, check_words, positions, source_limit
 from .teacher_forcing import evaluating
@@ -65,7 +67,8 @@ class TranslationPipeline(ChunkPipeline):
 
     Args:
         src_lang: code of the source language, if the tokenizer takes one (mBART, M2M-100, NLLB).
-        tgt_lang: code of the target language, likewise.
+        tgt_lang: code of the target language, likewise; for multilingual OPUS-MT as in its code (`pt` of `>>pt<<`),
+            which texts may begin with instead.
         truncation: as a tokenizer's: whether a source longer than the model can read is cut.
         documents: whether strings are documents of any length: paragraphs are kept, and sentences translated one by
             one, in batches across documents. True, where `src_lang` says in which language; or its code of two letters,
@@ -229,7 +232,7 @@ class TranslationPipeline(ChunkPipeline):
             check_language(language)
         segments = self._segments(inputs, languages, language, tags, keep)
         for number, segment in enumerate(segments, 1):
-            encoding = self._encode(segment.text, *languages, truncation)
+            encoding = self._encode(segment.source, *languages, truncation)
             self._check_length(encoding)
             yield {**encoding, "segment": segment, "is_last": number == len(segments)}
 
@@ -242,13 +245,31 @@ class TranslationPipeline(ChunkPipeline):
         keep: Pattern | None,
     ) -> list[Segment]:
         """Return what is translated at a time of a text; of a document in a language, sentences that fit."""
+        code, text = self._split_code(text, languages[1])
         limit = source_limit(self.model.config, self.tokenizer)
-        fits = partial(self._fits, limit, languages)
+        fits = partial(self._fits, limit, languages, code)
         if tags or keep is not None:
-            return marked_segments(
-                text, tags, keep, partial(cut_text, language=language, fits=fits) if language else None
-            )
-        return cut_document(text, language, fits) if language else [Segment("", text, "")]
+            cut = partial(cut_text, language=language, fits=fits) if language else None
+            segments = marked_segments(text, tags, keep, cut)
+        else:
+            segments = cut_document(text, language, fits) if language else [Segment("", text, "")]
+        return [replace(segment, code=code) for segment in segments] if code else segments
+
+    def _split_code(self, text: str, target: str | None) -> tuple[str, str]:
+        """Return what tells the model which language to write, if it must be told so, and the text without it."""
+        if not self._coded_languages:
+            return "", text
+        code, rest = split_code(text, self.tokenizer)
+        if code:
+            return code, rest
+        if target is not None:
+            return code_of(target, self.tokenizer, "tgt_lang"), text
+        logger.warning_once(without_code(self._coded_languages, f"tgt_lang={self._coded_languages[0]!r}"))
+        return "", text
+
+    @cached_property
+    def _coded_languages(self) -> list[str]:
+        return [] if self._takes_languages() else coded_languages(self.tokenizer)
 
     def _encode(self, text: str, source: str | None, target: str | None, truncation: bool | str) -> BatchEncoding:
         options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
@@ -265,8 +286,8 @@ class TranslationPipeline(ChunkPipeline):
         check_words(largest, self.model, "name that which the model was trained with as tokenizer=...")
         return encoding
 
-    def _fits(self, limit: int, languages: _Languages, text: str) -> bool:
-        return self._encode(text, *languages, truncation=False)["input_ids"].shape[1] <= limit
+    def _fits(self, limit: int, languages: _Languages, code: str, text: str) -> bool:
+        return self._encode(code + text, *languages, truncation=False)["input_ids"].shape[1] <= limit
 
     def _check_length(self, encoding: BatchEncoding) -> None:
         length, limit = encoding["input_ids"].shape[1], positions(self.model.config)
@@ -295,12 +316,16 @@ class TranslationPipeline(ChunkPipeline):
         """The two codes: those given, else those of the task's name, else the tokenizer's; None if it takes none."""
         pair = LANGUAGE_PAIR.fullmatch(self.task or "")
         if not self._takes_languages():
-            if (src_lang is not None and not documents) or tgt_lang is not None:
+            names = {
+                "src_lang": None if documents else src_lang,
+                "tgt_lang": None if self._coded_languages else tgt_lang,
+            }
+            unread = [f"{name}={code!r}" for name, code in names.items() if code is not None]
+            if unread:
                 logger.warning_once(
-                    f"{type(self.tokenizer).__name__} takes no languages: src_lang={src_lang!r} and "
-                    f"tgt_lang={tgt_lang!r} do nothing"
+                    f"{type(self.tokenizer).__name__} takes no languages: {' and '.join(unread)} without effect"
                 )
-            return pair and pair["source"], pair and pair["target"]
+            return pair and pair["source"], tgt_lang or (pair and pair["target"])
         with self._own_language() as own:
             source = src_lang or (pair and pair["source"]) or own
         languages = {

@@ -33,6 +33,7 @@ FILES = (
     "decoding_vocabulary.py",
     "decoding_weights.py",
     "documents.py",
+    "language_codes.py",
     "marked_segments.py",
     "markup.py",
     "modeling_cache_name.py",
@@ -99,6 +100,7 @@ def _never_called() -> None:
     from .decoding_vocabulary import __doc__ as _
     from .decoding_weights import __doc__ as _
     from .documents import __doc__ as _
+    from .language_codes import __doc__ as _
     from .marked_segments import __doc__ as _
     from .markup import __doc__ as _
     from .modeling_cache_name import __doc__ as _

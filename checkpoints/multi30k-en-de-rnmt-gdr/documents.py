@@ -40,12 +40,19 @@ class Segment:
         text: the words, with single spaces; empty if there are none.
         after: white space behind it.
         line: of the document, from 0, on which the words begin.
+        code: that tells a model which language to write, if it must be told.
     """
 
     before: str
     text: str
     after: str
     line: int = field(default=0, compare=False)
+    code: str = field(default="", compare=False)
+
+    @property
+    def source(self) -> str:
+        """What the model reads."""
+        return self.code + self.text if self.text else ""
 
     def around(self, translation: str) -> str:
         """Return a translation with the white space of the source."""

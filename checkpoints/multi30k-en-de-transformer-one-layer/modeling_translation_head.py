@@ -108,8 +108,8 @@ class TranslationHead:
         if lost and not torch.compiler.is_compiling():
             logger.warning_once(
                 f"{type(self).__name__} is trained without labels, so {' and '.join(lost)} have no effect. Give the "
-                "labels to the model, and set label_smoothing in its configuration instead of the Trainer's "
-                "label_smoothing_factor."
+                "labels to the model, and set label_smoothing in its configuration, instead of the Trainer's "
+                "label_smoothing_factor or compute_loss_func."
             )
 
     def _logits_bias(self) -> Tensor | None:

@@ -13,8 +13,9 @@ from .input import check_text_file
 from .output import check_output_file
 from .parser import refuse_options
 from .translate import translate_windows
+from .translation_job import Reading
 
-_SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype")
+_SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "model", "what translates --input_file; its attention aligns words as well (--adequacy, --aligner attention)"
     )
     decoding.add_options(group, required=False)
+    group.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
     group.add_argument(
         "--translations_file", type=Path, help="where to keep the translations of --input_file (default: nowhere)"
     )
@@ -31,9 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def check_options(args: argparse.Namespace) -> None:
     """Complete the options; raise a ValueError or an OSError if they cannot be met."""
     if args.input_file is None:
-        refuse_options(
-            args, ["num_beams", "length_penalty", "max_new_tokens", "engine", "translations_file"], "--input_file"
-        )
+        unread = ["num_beams", "length_penalty", "max_new_tokens", "engine", "target_lang", "translations_file"]
+        refuse_options(args, unread, "--input_file")
         return
     if args.model is None:
         raise ValueError("--input_file needs --model, which translates it; --hypotheses names translations")
@@ -49,7 +50,8 @@ def check_options(args: argparse.Namespace) -> None:
 
 def translate_input(args: argparse.Namespace) -> list[str] | None:
     """Return the translations of the file; None in processes that only help with them."""
-    found = [line for window in translate_windows(args, args.translations_file) for line in window]
+    windows = translate_windows(args, args.translations_file, reading=Reading(target_lang=args.target_lang))
+    found = [line for window in windows for line in window]
     if not PartialState().is_main_process:
         return None
     return found if args.translations_file is None else read_lines(args.translations_file)

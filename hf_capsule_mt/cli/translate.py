@@ -13,6 +13,9 @@ kept beside it until it is complete, and the same command continues after an int
 With --documents en the input is running text in that language instead: paragraphs, which blank lines separate, are
 kept, and their sentences translated, however long.
 
+Multilingual OPUS-MT is told which language to write by --target_lang, or by a code such as >>pt<< in front of each
+line, or at the beginning of a document.
+
 With --tags, tags of XML or HTML come back around the words that they belong to; each line is a text with tags, or, with
 --documents, the whole input, such as a page of HTML. --keep REGEX leaves what it finds untranslated:
 
@@ -42,6 +45,7 @@ from hf_capsule_mt.evaluation.partial_output import PartialOutput
 from hf_capsule_mt.evaluation.translation_report import faults
 from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.files import hash_text, locked_file, replaced_file
+from hf_capsule_mt.language_codes import coded_languages, split_code, without_code
 from hf_capsule_mt.marked_segments import keep_pattern
 from hf_capsule_mt.source_limits import source_limit
 
@@ -92,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="translate running text in a language, such as en, sentence by sentence",
     )
     parser.add_argument("--source_lang", help="the language of --documents, where that does not say it")
+    parser.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
     parser.add_argument("--tags", action="store_true", help="put tags of XML or HTML back where their words went")
     parser.add_argument("--keep", metavar="REGEX", help="what is not translated: numbers, placeholders, addresses")
     parser.add_argument("--report", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)")
@@ -108,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _answer(args)
         return
     report = None if args.report is None else str(args.report.resolve())
-    reading = Reading(_language(args), args.tags, args.keep, report)
+    reading = Reading(_language(args), args.tags, args.keep, report, args.target_lang)
     for lines in translate_windows(args, args.output_file, args.window, reading, args.report):
         if args.output_file is None:
             _print(lines)
@@ -239,14 +244,21 @@ def _jobs(
     """Yield the windows that are not finished."""
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
+    code, every_line = reading.code(_lines(args), tokenizer)
+    settings |= {"code": code} if code else {}
+    known = coded_languages(tokenizer)
     first, number = 1, -1
-    for number, lines in enumerate(_windows(_lines(args), window, reading)):
+    for number, lines in enumerate(_windows(every_line, window, reading)):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
         if partial is not None and partial.has(header):
             progress.skip(len(lines))
         else:
-            segments = reading.segments(lines, lambda part: len(tokenizer(part)["input_ids"]) <= limit, first)
-            texts = lines if segments is None else [segment.text for segment in segments]
+            coded = [(code, line) if reading.documents else split_code(line, tokenizer, code) for line in lines]
+            segments = reading.segments(coded, lambda part: len(tokenizer(code + part)["input_ids"]) <= limit, first)
+            if known and any(line.strip() and not own for own, line in coded):
+                logger.warning("%s", without_code(known, f"--target_lang {known[0]}"))
+                known = []
+            texts = _sources(coded) if segments is None else [segment.source for segment in segments]
             numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
             encoded = tokenize_lines(tokenizer, texts)
             cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
@@ -258,6 +270,11 @@ def _jobs(
         first += len(lines)
     if partial is not None:
         partial.check_end(number + 1)
+
+
+def _sources(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what the model reads of lines, each behind its code; nothing of a blank one."""
+    return [code + line if line.strip() else "" for code, line in lines]
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:
@@ -278,10 +295,12 @@ def _answer(args: argparse.Namespace) -> None:
     decoding.pin_revision(args)
     model, tokenizer = decoding.load(args, state)
     options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
+    code, every_line = Reading(target_lang=args.target_lang).code(_lines(args), tokenizer)
     answered = 0
-    for lines in arrivals(_lines(args), _ARRIVALS):
+    for lines in arrivals(every_line, _ARRIVALS):
         numbers = range(answered + 1, answered + len(lines) + 1)
-        _print(translate_lines(model, tokenizer, lines, numbers=numbers, **options))
+        sources = _sources(split_code(line, tokenizer, code) for line in lines)
+        _print(translate_lines(model, tokenizer, sources, numbers=numbers, **options))
         answered += len(lines)
 
 

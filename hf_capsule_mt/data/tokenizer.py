@@ -2,17 +2,15 @@
 
 import copy
 import json
-import re
 from collections.abc import Iterable, Iterator
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.language_codes import LANGUAGE_CODE
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
-# OPUS-MT names the target language at the head of the source: >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
-LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
 MODEL_MAX_LENGTH = 512
 _SPECIAL = "pad_token_id", "eos_token_id"
 _SAMPLE = "Zwölf ÉTUDES d'été, 3.5 Sätze: \u201cplaît-il?\u201d 你好"

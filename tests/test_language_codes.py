@@ -1,0 +1,195 @@
+"""Codes of the target language, as multilingual OPUS-MT reads them: in front of all that is translated at a time."""
+
+import json
+
+import pytest
+import torch
+from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
+from transformers.utils import logging
+
+from hf_capsule_mt.cli import evaluate
+from hf_capsule_mt.cli.translate import main
+from hf_capsule_mt.language_codes import code_of, coded_languages, split_code
+
+LIMIT = ["--max_new_tokens", "6"]
+# Of which the last is the end, which this model is made to write there.
+ONE_MORE = {"max_new_tokens": 7}
+PAGE = "<h1>The <b>old</b> house</h1>\n<p>A dog. The house is old.</p>\n"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("multilingual")
+    tokenizer = marian_tokenizer(folder, False)
+    own = {"vocab_size": tokenizer.vocab_size, "pad_token_id": 2, "eos_token_id": 0, "forced_eos_token_id": 0}
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(**{**tiny_model().config.to_dict(), **own, "decoder_start_token_id": 2})).eval()
+    model.generation_config.max_new_tokens = 6
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(checkpoint):
+    return pipeline("translation", model=str(checkpoint), device="cpu")
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """What models read, of each sentence its words."""
+    found = []
+
+    def generate(model, *args, input_ids, **kwargs):
+        found.extend(input_ids.tolist())
+        return plain(model, *args, input_ids=input_ids, **kwargs)
+
+    plain = MarianMTModel.generate
+    monkeypatch.setattr(MarianMTModel, "generate", generate)
+    return found
+
+
+def first_words(tokenizer, read):
+    return {tokenizer.convert_ids_to_tokens(ids[0]) for ids in read}
+
+
+def test_what_a_tokenizer_knows(translator):
+    tokenizer = translator.tokenizer
+    assert coded_languages(tokenizer) == ["de", "pt_BR"]
+    assert coded_languages(tiny_tokenizer()) == []
+    assert split_code(">>pt_BR<<  the house", tokenizer) == (">>pt_BR<< ", "the house")
+    assert split_code("the house", tokenizer, ">>de<< ") == (">>de<< ", "the house")
+    # Another word to this tokenizer, and an arrow.
+    assert split_code(">>fr<< the house", tokenizer) == ("", ">>fr<< the house")
+    assert split_code(">> the house <<", tokenizer) == ("", ">> the house <<")
+    with pytest.raises(ValueError, match="tgt_lang is 'fr', and this tokenizer has no code >>fr<<; it has those of de"):
+        code_of("fr", tokenizer, "tgt_lang")
+    with pytest.raises(ValueError, match="has no code >>fr<<, nor any other; leave out tgt_lang"):
+        code_of("fr", tiny_tokenizer(), "tgt_lang")
+
+
+def test_a_language_for_the_code(translator, read):
+    by_code = translator(">>pt_BR<< the house")
+    assert translator("the house", tgt_lang="pt_BR") == by_code
+    # What a text says comes first.
+    assert translator(">>pt_BR<< the house", tgt_lang="de") == by_code
+    assert first_words(translator.tokenizer, read) == {">>pt_BR<<"}
+    with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
+        translator("the house", tgt_lang="fr")
+
+
+def test_a_language_in_the_name_of_the_task(checkpoint, read):
+    translator = pipeline("translation_en_to_de", model=str(checkpoint), device="cpu")
+    translator(["the house", "a dog"], batch_size=2)
+    assert first_words(translator.tokenizer, read) == {">>de<<"}
+    with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
+        pipeline("translation_en_to_fr", model=str(checkpoint), device="cpu")("the house")
+
+
+def test_a_text_that_says_no_language(checkpoint, caplog):
+    translator = pipeline("translation", model=str(checkpoint), device="cpu")
+    logging.get_logger().warning_once.__func__.cache_clear()
+    logging.enable_propagation()
+    translator(">>de<< the house")
+    assert "several languages" not in caplog.text
+    translator(["the house", "a dog"])
+    logging.disable_propagation()
+    assert caplog.text.count("the model writes several languages (de, pt_BR), and a text does not say which") == 1
+    assert "give tgt_lang='de', or begin the text with its code, >>de<<" in caplog.text
+
+
+def test_every_sentence_of_a_document(translator, read):
+    pytest.importorskip("sentencex")
+    found = translator(">>de<< A dog.\n\nThe house is old. A dog.\n", documents="en")[0]["translation_text"]
+    assert len(read) == 3
+    assert first_words(translator.tokenizer, read) == {">>de<<"}
+    one, two = (translator(text, tgt_lang="de")[0]["translation_text"] for text in ("A dog.", "The house is old."))
+    assert found == f"{one}\n\n{two} {one}\n"
+
+
+def test_a_sentence_fits_together_with_its_code(translator, read, monkeypatch):
+    pytest.importorskip("sentencex")
+    tokenizer = translator.tokenizer
+    monkeypatch.setattr(tokenizer, "model_max_length", len(tokenizer("the old house")["input_ids"]))
+    translator("the old house", documents="en", tgt_lang="de")
+    assert len(read) == 2
+    assert max(map(len, read)) <= tokenizer.model_max_length
+
+
+@pytest.mark.parametrize("documents", [False, "en"])
+def test_every_segment_of_a_page(translator, read, documents):
+    if documents:
+        pytest.importorskip("sentencex")
+    found = translator(f">>de<< {PAGE}", tags=True, documents=documents)[0]["translation_text"]
+    assert len(read) == (3 if documents else 2)
+    assert first_words(translator.tokenizer, read) == {">>de<<"}
+    assert translator(PAGE, tags=True, documents=documents, tgt_lang="de")[0]["translation_text"] == found
+    assert found.startswith("<h1>")
+
+
+def test_a_code_alone_says_nothing(translator):
+    assert translator([">>de<<", ">>de<< "]) == [{"translation_text": ""}] * 2
+
+
+def translate(checkpoint, folder, text, *options):
+    (folder / "in").write_text(text)
+    files = ["--input_file", f"{folder}/in", "--output_file", f"{folder}/out"]
+    main(["--model", str(checkpoint), *LIMIT, *files, *options])
+    return (folder / "out").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("The house\n\nA dog\n", []),
+        ("The <b>house</b>\n<p>A</p><p>dog</p>\n", ["--tags"]),
+        ("A dog. The house.\n\nA dog.\n", ["--documents", "en"]),
+        (PAGE, ["--documents", "en", "--tags"]),
+    ],
+)
+def test_the_command(checkpoint, translator, tmp_path, text, options):
+    if "--documents" in options:
+        pytest.importorskip("sentencex")
+    found = translate(checkpoint, tmp_path, text, "--target_lang", "de", *options)
+    kwargs = {"tags": "--tags" in options, "documents": "--documents" in options and "en", "tgt_lang": "de", **ONE_MORE}
+    texts = text.splitlines(keepends=True) if not kwargs["documents"] else [text]
+    parts = [translator(part.rstrip("\n") if len(texts) > 1 else part, **kwargs)[0] for part in texts]
+    by_pipeline = "\n".join(part["translation_text"] for part in parts)
+    assert found.rstrip("\n") == by_pipeline.rstrip("\n")
+    assert found.count("\n") == text.count("\n")
+    heads = [f">>de<< {line}" if line.strip() else line for line in texts]
+    assert translate(checkpoint, tmp_path, "".join(heads), *options) == found
+    # What stands in front of a line or a document comes first.
+    assert translate(checkpoint, tmp_path, "".join(heads), "--target_lang", "pt_BR", *options) == found
+
+
+def test_the_command_and_languages_that_it_is_not_told(checkpoint, tmp_path, capsys, caplog):
+    translate(checkpoint, tmp_path, ">>de<< The house\n\n")
+    assert "several languages" not in caplog.text
+    translate(checkpoint, tmp_path, ">>de<< The house\nA dog\n")
+    assert "(de, pt_BR), and a text does not say which; give --target_lang de, or begin" in caplog.text
+    with pytest.raises(SystemExit):
+        translate(checkpoint, tmp_path, "The house\n", "--target_lang", "fr")
+    assert "target_lang is 'fr', and this tokenizer has no code >>fr<<; it has those of de" in capsys.readouterr().err
+
+
+def test_what_is_evaluated(checkpoint, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in", "ref"):
+        (tmp_path / name).write_text("The house\n\nA dog\n")
+    options = ["--engine", "transformers", "--references", "ref", "--output_file", "scores.json"]
+    evaluate.main(["--model", str(checkpoint), "--input_file", "in", "--target_lang", "pt_BR", *options])
+    assert first_words(AutoTokenizer.from_pretrained(checkpoint), read) == {">>pt_BR<<"}
+    assert json.loads((tmp_path / "scores.json").read_text())["translation"]["target_lang"] == "pt_BR"
+
+
+def test_answers(checkpoint, translator, monkeypatch, capfdbinary, tmp_path):
+    (tmp_path / "in").write_text("The house\n\n>>pt_BR<< A dog\n")
+    monkeypatch.setattr("hf_capsule_mt.cli.translate._STANDARD_INPUT", tmp_path / "in")
+    with (tmp_path / "in").open() as file:
+        monkeypatch.setattr("os.lseek", lambda *args: file.tell())
+        main(["--model", str(checkpoint), *LIMIT, "--interactive", "--target_lang", "de"])
+    texts = [">>de<< The house", "", ">>pt_BR<< A dog"]
+    by_pipeline = [translator(text, **ONE_MORE)[0]["translation_text"] for text in texts]
+    assert capfdbinary.readouterr().out.decode() == "".join(f"{text}\n" for text in by_pipeline)
