@@ -8,9 +8,12 @@ from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
-from hf_capsule_mt.cli import evaluate
+from hf_capsule_mt.cli import evaluate, translation_worker
+from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.language_codes import code_of, coded_languages, split_code
+from hf_capsule_mt.documents import Segment
+from hf_capsule_mt.evaluation.translator import translate_batches
+from hf_capsule_mt.language_codes import LanguageCodes
 
 LIMIT = ["--max_new_tokens", "6"]
 # Of which the last is the end, which this model is made to write there.
@@ -55,18 +58,28 @@ def first_words(tokenizer, read):
 
 
 def test_what_a_tokenizer_knows(translator):
-    tokenizer = translator.tokenizer
-    assert coded_languages(tokenizer) == ["de", "pt_BR"]
-    assert coded_languages(tiny_tokenizer()) == []
-    assert split_code(">>pt_BR<<  the house", tokenizer) == (">>pt_BR<< ", "the house")
-    assert split_code("the house", tokenizer, ">>de<< ") == (">>de<< ", "the house")
-    # Another word to this tokenizer, and an arrow.
-    assert split_code(">>fr<< the house", tokenizer) == ("", ">>fr<< the house")
-    assert split_code(">> the house <<", tokenizer) == ("", ">> the house <<")
+    codes = LanguageCodes(translator.tokenizer)
+    assert codes.languages == ["de", "pt_BR"]
+    assert not LanguageCodes(tiny_tokenizer())
+    assert codes.of("pt_BR", "tgt_lang") == codes.of(">>pt_BR<<", "tgt_lang") == ">>pt_BR<<"
     with pytest.raises(ValueError, match="tgt_lang is 'fr', and this tokenizer has no code >>fr<<; it has those of de"):
-        code_of("fr", tokenizer, "tgt_lang")
-    with pytest.raises(ValueError, match="has no code >>fr<<, nor any other; leave out tgt_lang"):
-        code_of("fr", tiny_tokenizer(), "tgt_lang")
+        codes.of("fr", "tgt_lang")
+    with pytest.raises(ValueError, match="has no code >>fr<<, nor any other; leave it out"):
+        LanguageCodes(tiny_tokenizer()).of("fr", "tgt_lang")
+    assert codes.at_head(">>pt_BR<< the house") == ">>pt_BR<<"
+    assert codes.at_head(">> the house <<") == codes.at_head("the >>de<<") == ""
+    with pytest.raises(ValueError, match="the text '>>fr<< the house' begins with a code, and this tokenizer has no"):
+        codes.at_head(">>fr<< the house")
+    assert LanguageCodes(tiny_tokenizer()).at_head(">>fr<< the house") == ""
+
+
+def test_a_code_holds_up_to_the_next(translator):
+    texts = ["the house", ">>pt_BR<< a dog", "the dog", "", ">>de<<", "a house"]
+    segments = [Segment(" ", text, "\n") for text in texts]
+    put = LanguageCodes(translator.tokenizer).put(segments, ">>de<<")
+    sources = [">>de<< the house", ">>pt_BR<< a dog", ">>pt_BR<< the dog", "", ">>de<< a house"]
+    assert [segment.source for segment in put] == sources
+    assert [segment.around("x") for segment in put] == [*[" x\n"] * 4, " \n x\n"]
 
 
 def test_a_language_for_the_code(translator, read):
@@ -83,20 +96,26 @@ def test_a_language_in_the_name_of_the_task(checkpoint, read):
     translator = pipeline("translation_en_to_de", model=str(checkpoint), device="cpu")
     translator(["the house", "a dog"], batch_size=2)
     assert first_words(translator.tokenizer, read) == {">>de<<"}
+    # The name of a task says less than a code: Chinese is cmn_Hans.
+    translator = pipeline("translation_en_to_fr", model=str(checkpoint), device="cpu")
+    read.clear()
+    translator("the house")
+    translator(">>pt_BR<< the house")
+    assert len(first_words(translator.tokenizer, read)) == 2
     with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
-        pipeline("translation_en_to_fr", model=str(checkpoint), device="cpu")("the house")
+        translator("the house", tgt_lang="fr")
 
 
 def test_a_text_that_says_no_language(checkpoint, caplog):
     translator = pipeline("translation", model=str(checkpoint), device="cpu")
     logging.get_logger().warning_once.__func__.cache_clear()
     logging.enable_propagation()
-    translator(">>de<< the house")
-    assert "several languages" not in caplog.text
+    translator([">>de<< the house", "", " >>de<< a dog"])
+    assert "the languages to write" not in caplog.text
     translator(["the house", "a dog"])
     logging.disable_propagation()
-    assert caplog.text.count("the model writes several languages (de, pt_BR), and a text does not say which") == 1
-    assert "give tgt_lang='de', or begin the text with its code, >>de<<" in caplog.text
+    assert caplog.text.count("has codes of the languages to write (de, pt_BR), and a text begins with none") == 1
+    assert "give tgt_lang='de', or begin the text with >>de<<" in caplog.text
 
 
 def test_every_sentence_of_a_document(translator, read):
@@ -128,8 +147,32 @@ def test_every_segment_of_a_page(translator, read, documents):
     assert found.startswith("<h1>")
 
 
+def test_codes_further_down(translator, read):
+    pytest.importorskip("sentencex")
+    translator(">>de<< the old house\n\n>>pt_BR<< two dogs see\n\nthe house\n", documents="en")
+    translator(">>de<< the house<br>&gt;&gt;pt_BR&lt;&lt; two <b>dogs</b> see<br>the house", tags=True)
+    heads = [translator.tokenizer.convert_ids_to_tokens(ids[:2]) for ids in read]
+    assert [head for head, _ in heads] == [">>de<<", ">>pt_BR<<", ">>pt_BR<<"] * 2
+    # None is there twice, in pieces.
+    assert "<unk>" not in {piece for ids in read for piece in translator.tokenizer.convert_ids_to_tokens(ids)}
+
+
+def test_where_an_error_is(translator):
+    with pytest.raises(ValueError, match="<b> \\(line 1, column 12\\) is not closed"):
+        translator(">>de<< the <b>house", tags=True)
+    with pytest.raises(
+        ValueError, match="'>>fr<< the house' begins with a code, and this tokenizer has no code >>fr<<"
+    ):
+        translator(">>fr<< the house", tgt_lang="de")
+
+
+def test_a_code_in_front_of_a_page(translator):
+    found = translator(f">>de<<\n{PAGE}", tags=True)[0]["translation_text"]
+    assert found == "\n" + translator(PAGE, tags=True, tgt_lang="de")[0]["translation_text"]
+
+
 def test_a_code_alone_says_nothing(translator):
-    assert translator([">>de<<", ">>de<< "]) == [{"translation_text": ""}] * 2
+    assert translator([">>de<<", ">>de<< ", "\u200b"], tgt_lang="de") == [{"translation_text": ""}] * 3
 
 
 def translate(checkpoint, folder, text, *options):
@@ -142,7 +185,7 @@ def translate(checkpoint, folder, text, *options):
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("The house\n\nA dog\n", []),
+        ("The house\n\nA dog\n\u200b\n", []),
         ("The <b>house</b>\n<p>A</p><p>dog</p>\n", ["--tags"]),
         ("A dog. The house.\n\nA dog.\n", ["--documents", "en"]),
         (PAGE, ["--documents", "en", "--tags"]),
@@ -166,9 +209,9 @@ def test_the_command(checkpoint, translator, tmp_path, text, options):
 
 def test_the_command_and_languages_that_it_is_not_told(checkpoint, tmp_path, capsys, caplog):
     translate(checkpoint, tmp_path, ">>de<< The house\n\n")
-    assert "several languages" not in caplog.text
+    assert "the languages to write" not in caplog.text
     translate(checkpoint, tmp_path, ">>de<< The house\nA dog\n")
-    assert "(de, pt_BR), and a text does not say which; give --target_lang de, or begin" in caplog.text
+    assert "(de, pt_BR), and a text begins with none; give --target_lang de, or begin the text" in caplog.text
     with pytest.raises(SystemExit):
         translate(checkpoint, tmp_path, "The house\n", "--target_lang", "fr")
     assert "target_lang is 'fr', and this tokenizer has no code >>fr<<; it has those of de" in capsys.readouterr().err
@@ -182,6 +225,45 @@ def test_what_is_evaluated(checkpoint, read, tmp_path, monkeypatch):
     evaluate.main(["--model", str(checkpoint), "--input_file", "in", "--target_lang", "pt_BR", *options])
     assert first_words(AutoTokenizer.from_pretrained(checkpoint), read) == {">>pt_BR<<"}
     assert json.loads((tmp_path / "scores.json").read_text())["translation"]["target_lang"] == "pt_BR"
+
+
+def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeypatch):
+    pytest.importorskip("sentencex")
+    text = "A dog.\n\n>>pt_BR<< The house.\n\nA dog.\n\nThe house is old.\n"
+    options = ["--documents", "en", "--target_lang", "de", "--window", "2"]
+    whole = translate(checkpoint, tmp_path, text, *options)
+    (tmp_path / "out").unlink()
+    windows = []
+
+    def stop(*args, **kwargs):
+        windows.append(args)
+        if len(windows) == 3:
+            raise KeyboardInterrupt
+        return translate_batches(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(translation_worker, "translate_batches", stop)
+        with pytest.raises(KeyboardInterrupt):
+            translate(checkpoint, tmp_path, text, *options)
+    read = []
+    plain = translate_command.tokenize_lines
+    monkeypatch.setattr(translate_command, "tokenize_lines", lambda own, lines: read.append(lines) or plain(own, lines))
+    assert translate(checkpoint, tmp_path, text, *options) == whole
+    assert read[-1] == [">>pt_BR<< The house is old."]
+    assert len(read) < 4
+
+
+def test_alignment_by_attention(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = ["--model", str(checkpoint), "--adequacy", "--aligner", "attention", "--references", "ref"]
+    texts = {"in": "the house\na dog\n", "coded": ">>de<< the house\n>>de<< a dog\n", "ref": "in\ndogs\n"}
+    for name, text in {**texts, "out": "dogs\nin dogs\n"}.items():
+        (tmp_path / name).write_text(text)
+    for name, options in {"in": ["--target_lang", "de"], "coded": []}.items():
+        judged = ["--hypotheses", "out", "--sources", name, "--output_file", f"{name}.json"]
+        evaluate.main([*model, *judged, *options])
+    one, two = (json.loads((tmp_path / f"{name}.json").read_text())["adequacy"]["systems"] for name in ("in", "coded"))
+    assert one == two
 
 
 def test_answers(checkpoint, translator, monkeypatch, capfdbinary, tmp_path):

@@ -40,7 +40,7 @@ class Segment:
         text: the words, with single spaces; empty if there are none.
         after: white space behind it.
         line: of the document, from 0, on which the words begin.
-        code: that tells a model which language to write, if it must be told.
+        code: that tells a model which language to write, if it must be told; it may stand in the text.
     """
 
     before: str
@@ -52,7 +52,13 @@ class Segment:
     @property
     def source(self) -> str:
         """What the model reads."""
-        return self.code + self.text if self.text else ""
+        is_told = not self.text or self.text.startswith(self.code)
+        return self.text if is_told else f"{self.code} {self.text}"
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether something stands in the text."""
+        return False
 
     def around(self, translation: str) -> str:
         """Return a translation with the white space of the source."""

@@ -53,6 +53,11 @@ class MarkedSegment(Segment):
     is_markup: bool = False
 
     @property
+    def has_parts(self) -> bool:
+        """Whether something stands in the text."""
+        return bool(self.root.children)
+
+    @property
     def needs_alignment(self) -> bool:
         """Whether it matters which words of the translation belong to which of the source."""
         return not self.root.is_around(len(self.words))

@@ -12,7 +12,6 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +28,7 @@ from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 # These and what they import are copied beside a checkpoint, each with a licence of its own.
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
-from .language_codes import code_of, coded_languages, split_code, without_code
+from .language_codes import LanguageCodes
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
 from .source_limits import TOKENIZING, check_text, check_words, positions, source_limit
 from .teacher_forcing import evaluating
@@ -232,6 +231,10 @@ class TranslationPipeline(ChunkPipeline):
             language = documents if isinstance(documents, str) else language_code(src_lang or languages[0])
             check_language(language)
         segments = self._segments(inputs, languages, language, tags, keep)
+        if self._codes:
+            segments = self._codes.put(segments, self._code(tgt_lang, languages[1]))
+            if not all(segment.code for segment in segments if segment.text):
+                logger.warning_once(self._codes.missing("tgt_lang={!r}"))
         for number, segment in enumerate(segments, 1):
             encoding = self._encode(segment.source, *languages, truncation)
             self._check_length(encoding)
@@ -246,31 +249,26 @@ class TranslationPipeline(ChunkPipeline):
         keep: Pattern | None,
     ) -> list[Segment]:
         """Return what is translated at a time of a text; of a document in a language, sentences that fit."""
-        code, text = self._split_code(text, languages[1])
-        limit = source_limit(self.model.config, self.tokenizer)
-        fits = partial(self._fits, limit, languages, code)
+        # A code takes one word.
+        limit = source_limit(self.model.config, self.tokenizer) - bool(self._codes)
+        fits = partial(self._fits, limit, languages)
         if tags or keep is not None:
             cut = partial(cut_text, language=language, fits=fits) if language else None
-            segments = marked_segments(text, tags, keep, cut)
-        else:
-            segments = cut_document(text, language, fits) if language else [Segment("", text, "")]
-        return [replace(segment, code=code) for segment in segments] if code else segments
+            return marked_segments(text, tags, keep, cut)
+        if language:
+            return cut_document(text, language, fits)
+        return [Segment("", text.strip() if self._codes else text, "")]
 
-    def _split_code(self, text: str, target: str | None) -> tuple[str, str]:
-        """Return what tells the model which language to write, if it must be told so, and the text without it."""
-        if not self._coded_languages:
-            return "", text
-        code, rest = split_code(text, self.tokenizer)
-        if code:
-            return code, rest
-        if target is not None:
-            return code_of(target, self.tokenizer, "tgt_lang"), text
-        logger.warning_once(without_code(self._coded_languages, f"tgt_lang={self._coded_languages[0]!r}"))
-        return "", text
+    def _code(self, tgt_lang: str | None, of_task: str | None) -> str:
+        """Return what tells the model which language to write; the name of a task may have one without a code."""
+        if tgt_lang is None and of_task not in self._codes.languages:
+            return ""
+        return self._codes.of(tgt_lang or of_task, "tgt_lang")
 
     @cached_property
-    def _coded_languages(self) -> list[str]:
-        return [] if self._takes_languages() else coded_languages(self.tokenizer)
+    def _codes(self) -> LanguageCodes | None:
+        # Other tokenizers put languages in by themselves, and a prefix may be a code.
+        return None if self._takes_languages() or self._task_settings().get("prefix") else LanguageCodes(self.tokenizer)
 
     def _encode(self, text: str, source: str | None, target: str | None, truncation: bool | str) -> BatchEncoding:
         options: dict[str, Any] = {"return_tensors": "pt", "truncation": truncation}
@@ -287,8 +285,8 @@ class TranslationPipeline(ChunkPipeline):
         check_words(largest, self.model, "name that which the model was trained with as tokenizer=...")
         return encoding
 
-    def _fits(self, limit: int, languages: _Languages, code: str, text: str) -> bool:
-        return self._encode(code + text, *languages, truncation=False)["input_ids"].shape[1] <= limit
+    def _fits(self, limit: int, languages: _Languages, text: str) -> bool:
+        return self._encode(text, *languages, truncation=False)["input_ids"].shape[1] <= limit
 
     def _check_length(self, encoding: BatchEncoding) -> None:
         length, limit = encoding["input_ids"].shape[1], positions(self.model.config)
@@ -319,7 +317,7 @@ class TranslationPipeline(ChunkPipeline):
         if not self._takes_languages():
             names = {
                 "src_lang": None if documents else src_lang,
-                "tgt_lang": None if self._coded_languages else tgt_lang,
+                "tgt_lang": None if self._codes else tgt_lang,
             }
             unread = [f"{name}={code!r}" for name, code in names.items() if code is not None]
             if unread:

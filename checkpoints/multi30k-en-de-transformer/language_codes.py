@@ -9,58 +9,107 @@
 """Codes at the head of a source, such as >>pt<<, that tell multilingual OPUS-MT models which language to write."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
+from .documents import Segment
+
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
-LANGUAGE_CODE = re.compile(r">>(?P<language>[a-z]{2,3}([_-]\w+)*)<<\s*")
+LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
+_TOKEN = re.compile(r">>[^<>\s]+<<")
 _SHOWN = 20
 
 
-def coded_languages(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Return the languages for which a tokenizer has codes, without their brackets."""
-    codes = map(LANGUAGE_CODE.fullmatch, tokenizer.get_vocab())
-    return sorted(code["language"] for code in codes if code)
-
-
-def code_of(language: str, tokenizer: PreTrainedTokenizerBase, name: str) -> str:
-    """Return what a source begins with that is to be translated into a language.
+class LanguageCodes:
+    """Those that a tokenizer has, of which most have none: then all texts stay as they are.
 
     Args:
-        language: as the tokenizer has it, such as "pt" or "cmn_Hans".
-        tokenizer: of the model.
-        name: of the option that names the language.
-
-    Raises:
-        ValueError: if the tokenizer has no code for it.
+        tokenizer: of the model. Its codes are words of its vocabulary.
     """
-    if not _knows(tokenizer, f">>{language}<<"):
-        known = coded_languages(tokenizer)
-        has = f"; it has those of {_listed(known)}" if known else f", nor any other; leave out {name}"
-        raise ValueError(f"{name} is {language!r}, and this tokenizer has no code >>{language}<<{has}")
-    return f">>{language}<< "
 
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.ids = {token: number for token, number in tokenizer.get_vocab().items() if _TOKEN.fullmatch(token)}
+        """The codes, with the ids of their words."""
 
-def split_code(text: str, tokenizer: PreTrainedTokenizerBase, default: str = "") -> tuple[str, str]:
-    """Return the code that a text begins with, the `default` if the tokenizer knows none such, and the rest."""
-    code = LANGUAGE_CODE.match(text)
-    if code is None or not _knows(tokenizer, code[0].rstrip()):
-        return default, text
-    return f"{code[0].rstrip()} ", text[code.end() :]
+    def __bool__(self) -> bool:
+        return bool(self.ids)
 
+    @property
+    def languages(self) -> list[str]:
+        """Those that the codes name, sorted."""
+        return sorted(code[2:-2] for code in self.ids)
 
-def without_code(known: list[str], option: str) -> str:
-    """Return what to say of a text without a code, where a tokenizer has those of the `known` languages."""
-    return (
-        f"the model writes several languages ({_listed(known)}), and a text does not say which; give {option}, or "
-        f"begin the text with its code, >>{known[0]}<<"
-    )
+    def of(self, language: str, name: str) -> str:
+        """Return the code of a language, such as "pt" or "cmn_Hans"; `name` is the option that names it.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        code = f">>{language.removeprefix('>>').removesuffix('<<')}<<"
+        if code not in self.ids:
+            raise ValueError(f"{name} is {language!r}, and this tokenizer {self._lacks(code)}")
+        return code
+
+    def at_head(self, text: str) -> str:
+        """Return the code that a text begins with, empty if it begins with none.
+
+        Raises:
+            ValueError: if that is not one of these.
+        """
+        code = _TOKEN.match(text) if self else None
+        if code is None or code[0] in self.ids:
+            return code[0] if code else ""
+        if LANGUAGE_CODE.match(text):
+            raise ValueError(f"the text {text!r:.60} begins with a code, and this tokenizer {self._lacks(code[0])}")
+        return ""
+
+    def put(self, segments: Iterable[Segment], code: str = "") -> list[Segment]:
+        """Return segments with their code: that which one begins with, which those behind it have too, up to the next.
+
+        One that is a code alone, on a line of its own or in front of a page, is left out, but for the space around it.
+
+        Args:
+            segments: of one text.
+            code: of the first ones.
+
+        Raises:
+            ValueError: if one begins with a code that the tokenizer lacks.
+        """
+        found: list[Segment] = []
+        space = ""
+        for segment in segments:
+            code = self.at_head(segment.text) or code
+            if segment.text and segment.text == code and not segment.has_parts:
+                space += segment.before + segment.after.lstrip(" ")
+            else:
+                found.append(replace(segment, before=space + segment.before, code=code))
+                space = ""
+        return found if found and not space else [*found, Segment(space, "", "", code=code)]
+
+    def source(self, text: str, code: str) -> str:
+        """Return what the model reads of a text that is translated at a time, whose code is this unless it has one."""
+        if not self or not text.strip():
+            return text
+        (segment,) = self.put([Segment("", text.strip(), "")], code)
+        return segment.source
+
+    def missing(self, option: str) -> str:
+        """Return what to say of a text without a code; `option` gives one."""
+        languages = self.languages
+        return (
+            f"the tokenizer has codes of the languages to write ({_listed(languages)}), and a text begins with none; "
+            f"give {option.format(languages[0])}, or begin the text with >>{languages[0]}<<"
+        )
+
+    def _lacks(self, code: str) -> str:
+        if not self:
+            return f"has no code {code}, nor any other; leave it out"
+        alike = sorted(self.languages, key=lambda language: (language[:1] != code[2], language))
+        return f"has no code {code}; it has those of {_listed(alike)}"
 
 
 def _listed(languages: list[str]) -> str:
     more = f" and {len(languages) - _SHOWN} more" if len(languages) > _SHOWN else ""
     return f"{', '.join(languages[:_SHOWN])}{more}"
-
-
-def _knows(tokenizer: PreTrainedTokenizerBase, code: str) -> bool:
-    return tokenizer.convert_tokens_to_ids(code) not in (None, tokenizer.unk_token_id)

@@ -60,7 +60,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dataset_name", help="data set of the Hub, instead of files")
     parser.add_argument("--dataset_config_name", help="configuration of that data set")
     parser.add_argument("--source_lang", help="as a .jsonl file or a data set names it (en)")
-    parser.add_argument("--target_lang", help="likewise (de)")
+    parser.add_argument(
+        "--target_lang", help="likewise (de); the codes of multilingual OPUS-MT, such as >>de<<, must be in the data"
+    )
     parser.add_argument("--output_file", nargs="+", required=True, help="two text files, or one .tsv or .jsonl (.gz)")
     parser.add_argument(
         "--min_score", type=float, help="leave out translations that are less likely, such as -1.5 (default: keep all)"

@@ -14,6 +14,7 @@ from hf_capsule_mt.evaluation.adequacy import ALIGNERS, measure_adequacy
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.attention_alignment import align_by_attention, check_config
 from hf_capsule_mt.evaluation.length import split_words
+from hf_capsule_mt.language_codes import LanguageCodes
 
 from . import decoding
 from .input import check_input_file
@@ -44,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def check_options(args: argparse.Namespace) -> None:
     """Choose the aligner; raise a ValueError or an OSError if the options cannot be met."""
     # A model that translates may be named with any aligner, or none.
-    of_model = ["model", "revision", "device", *decoding.DEFAULTS] if args.input_file is None else []
+    of_model = ["model", "revision", "device", "target_lang", *decoding.DEFAULTS] if args.input_file is None else []
     of_aligner = {"eflomal": ["alignment_data"], "attention": of_model}
     if not args.adequacy:
         refuse_options(args, ["aligner", *of_aligner["eflomal"]], "--adequacy")
@@ -110,4 +111,7 @@ def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[l
     targets = [*texts.references, *texts.systems.values()]
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}
-        return align_by_attention(model, tokenizer, texts.sources, targets, **options)
+        codes = LanguageCodes(tokenizer)
+        code = "" if args.target_lang is None else codes.of(args.target_lang, "target_lang")
+        sources = [codes.source(text, code) for text in texts.sources]
+        return align_by_attention(model, tokenizer, sources, targets, **options)

@@ -33,8 +33,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def check_options(args: argparse.Namespace) -> None:
     """Complete the options; raise a ValueError or an OSError if they cannot be met."""
     if args.input_file is None:
-        unread = ["num_beams", "length_penalty", "max_new_tokens", "engine", "target_lang", "translations_file"]
-        refuse_options(args, unread, "--input_file")
+        refuse_options(
+            args, ["num_beams", "length_penalty", "max_new_tokens", "engine", "translations_file"], "--input_file"
+        )
         return
     if args.model is None:
         raise ValueError("--input_file needs --model, which translates it; --hypotheses names translations")

@@ -39,13 +39,13 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, tokenize_lines
 from hf_capsule_mt.data.parallel_text import each_line
 from hf_capsule_mt.data.segments import text_bytes
-from hf_capsule_mt.documents import check_language, language_code
+from hf_capsule_mt.documents import Segment, check_language, language_code
 from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.partial_output import PartialOutput
 from hf_capsule_mt.evaluation.translation_report import faults
 from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.files import hash_text, locked_file, replaced_file
-from hf_capsule_mt.language_codes import coded_languages, split_code, without_code
+from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.marked_segments import keep_pattern
 from hf_capsule_mt.source_limits import source_limit
 
@@ -244,21 +244,31 @@ def _jobs(
     """Yield the windows that are not finished."""
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
-    code, every_line = reading.code(_lines(args), tokenizer)
-    settings |= {"code": code} if code else {}
-    known = coded_languages(tokenizer)
+    codes = LanguageCodes(tokenizer)
+    code, has_warned = _code(codes, reading.target_lang), False
+
+    def fits(part: str) -> bool:
+        # A code takes one token.
+        return len(tokenizer(part)["input_ids"]) <= limit - bool(codes)
+
+    def put(segments: list[Segment]) -> list[Segment]:
+        return codes.put(segments, code)
+
     first, number = 1, -1
-    for number, lines in enumerate(_windows(every_line, window, reading)):
+    for number, lines in enumerate(_windows(_lines(args), window, reading)):
         header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
-        if partial is not None and partial.has(header):
+        is_done = partial is not None and partial.has(header)
+        segments = None
+        # A document has the code of what stands before it.
+        if not is_done or (codes and reading.documents):
+            segments = reading.segments(lines, fits, first, put)
+        if segments and reading.documents:
+            code = segments[-1].code
+        if is_done:
             progress.skip(len(lines))
         else:
-            coded = [(code, line) if reading.documents else split_code(line, tokenizer, code) for line in lines]
-            segments = reading.segments(coded, lambda part: len(tokenizer(code + part)["input_ids"]) <= limit, first)
-            if known and any(line.strip() and not own for own, line in coded):
-                logger.warning("%s", without_code(known, f"--target_lang {known[0]}"))
-                known = []
-            texts = _sources(coded) if segments is None else [segment.source for segment in segments]
+            texts = _sources(codes, code, lines) if segments is None else [segment.source for segment in segments]
+            has_warned = has_warned or _warns(codes, texts)
             numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
             encoded = tokenize_lines(tokenizer, texts)
             cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
@@ -272,9 +282,21 @@ def _jobs(
         partial.check_end(number + 1)
 
 
-def _sources(lines: Iterable[tuple[str, str]]) -> list[str]:
-    """Return what the model reads of lines, each behind its code; nothing of a blank one."""
-    return [code + line if line.strip() else "" for code, line in lines]
+def _code(codes: LanguageCodes, target_lang: str | None) -> str:
+    return "" if target_lang is None else codes.of(target_lang, "target_lang")
+
+
+def _sources(codes: LanguageCodes, code: str, lines: Iterable[str]) -> list[str]:
+    """Return what the model reads of lines, those that begin with no code behind this one."""
+    return [codes.source(line, code) for line in lines]
+
+
+def _warns(codes: LanguageCodes, texts: Iterable[str]) -> bool:
+    """Warn if a model must be told which language to write, and a text does not; return whether it did."""
+    if not codes or all(codes.at_head(text) for text in texts if text.strip()):
+        return False
+    logger.warning("%s", codes.missing("--target_lang {}"))
+    return True
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:
@@ -295,11 +317,12 @@ def _answer(args: argparse.Namespace) -> None:
     decoding.pin_revision(args)
     model, tokenizer = decoding.load(args, state)
     options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
-    code, every_line = Reading(target_lang=args.target_lang).code(_lines(args), tokenizer)
-    answered = 0
-    for lines in arrivals(every_line, _ARRIVALS):
+    codes = LanguageCodes(tokenizer)
+    code, has_warned, answered = _code(codes, args.target_lang), False, 0
+    for lines in arrivals(_lines(args), _ARRIVALS):
         numbers = range(answered + 1, answered + len(lines) + 1)
-        sources = _sources(split_code(line, tokenizer, code) for line in lines)
+        sources = _sources(codes, code, lines)
+        has_warned = has_warned or _warns(codes, sources)
         _print(translate_lines(model, tokenizer, sources, numbers=numbers, **options))
         answered += len(lines)
 

@@ -1,20 +1,19 @@
 """Windows of lines that a command translates: what is translated of them, and the lines that come of it."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
 from typing import Any
 
 from regex import Pattern
-from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.documents import Fits, Segment, cut_document, cut_text
 from hf_capsule_mt.evaluation.journal import Found
 from hf_capsule_mt.evaluation.translation_report import Judgement, report_line
-from hf_capsule_mt.language_codes import code_of, split_code
 from hf_capsule_mt.marked_segments import MarkedSegment, keep_pattern, marked_segments
+
+Put = Callable[[list[Segment]], list[Segment]]
 
 
 @dataclass(frozen=True)
@@ -49,29 +48,14 @@ class Reading:
         """Return what translations depend on."""
         return {name: value for name, value in vars(self).items() if value is not None and value is not False}
 
-    def code(self, lines: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> tuple[str, Iterator[str]]:
-        """Return what tells the model which language to write, empty if nothing does, and the lines without it: those
-        of a document may begin with it.
-
-        Raises:
-            ValueError: if the tokenizer has no code for the language.
-        """
-        code = "" if self.target_lang is None else code_of(self.target_lang, tokenizer, "target_lang")
-        lines = iter(lines)
-        if self.documents is None:
-            return code, lines
-        head = list(islice(lines, 1))
-        if head:
-            code, head[0] = split_code(head[0], tokenizer, code)
-        return code, chain(head, lines)
-
-    def segments(self, lines: Sequence[tuple[str, str]], fits: Fits, first: int) -> list[Segment] | None:
+    def segments(self, lines: Sequence[str], fits: Fits, first: int, put: Put = list) -> list[Segment] | None:
         """Return what is translated at a time of lines; None if it is they.
 
         Args:
-            lines: each behind its code, which documents have in common.
+            lines: of the input.
             fits: whether the model can read a text of documents.
             first: the number of the first line.
+            put: gives the segments of a text the code of their language.
 
         Raises:
             ValueError: if tags of a line are wrong, or `keep` searches for too long.
@@ -80,15 +64,12 @@ class Reading:
             return None
         pattern = None if self.keep is None else keep_pattern(self.keep)
         if self.documents is None:
-            of_lines = (self._of_line(line, pattern, number, first) for number, (_, line) in enumerate(lines))
-            return [replace(part, code=code) for (code, _), parts in zip(lines, of_lines) for part in parts]
-        text = "".join(f"{line}\n" for _, line in lines)
-        if self.tags or pattern is not None:
-            cut = partial(cut_text, language=self.documents, fits=fits)
-            segments = marked_segments(text, self.tags, pattern, cut)
-        else:
-            segments = cut_document(text, self.documents, fits)
-        return [replace(segment, code=lines[0][0]) for segment in segments]
+            of_lines = (self._of_line(line, pattern, number, first) for number, line in enumerate(lines))
+            return [part for parts in of_lines for part in put(parts)]
+        text = "".join(f"{line}\n" for line in lines)
+        if not self.tags and pattern is None:
+            return put(cut_document(text, self.documents, fits))
+        return put(marked_segments(text, self.tags, pattern, partial(cut_text, language=self.documents, fits=fits)))
 
     def _of_line(self, line: str, pattern: Pattern | None, number: int, first: int) -> list[Segment]:
         try:

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.source_limits import TOKENIZING, check_text
 
 logger = logging.getLogger(__name__)
@@ -91,21 +92,29 @@ def _ids(side: str, tokenizer: PreTrainedTokenizerBase, texts: str | Sequence[st
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of tokens that stand for nothing in a text: of the special ones, all but that of unknown words."""
+    """Return the ids of tokens that stand for nothing in a text: codes of languages, and the special ones but that of
+    unknown words.
+    """
+    return _special(tokenizer) | frozenset(LanguageCodes(tokenizer).ids.values())
+
+
+def _special(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
 
 def _tokenize(side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str]) -> list[list[int]]:
     filled = [index for index, line in enumerate(lines) if line.strip()]
     encoded = [[] for _ in lines]
-    special = special_ids(tokenizer)
+    # To look for codes in a vocabulary takes as long as some lines.
+    have_codes = any(line.startswith(">>") for line in lines)
+    empty = special_ids(tokenizer) if have_codes else _special(tokenizer)
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
         for index in part:
             check_text(lines[index])
         for index, ids in zip(part, _ids(side, tokenizer, [lines[index] for index in part]), strict=True):
             # Of characters that nobody sees a tokenizer may leave nothing.
-            encoded[index] = ids if set(ids) - special else []
+            encoded[index] = ids if set(ids) - empty else []
     return encoded
 
 

@@ -127,7 +127,7 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
 
 
 def test_tags_around_what_the_tokenizer_makes_nothing_of():
-    segments = Reading(tags=True).segments([("", "<td><b>&lt;s&gt;</b></td>"), ("", "a")], lambda text: True, 1)
+    segments = Reading(tags=True).segments(["<td><b>&lt;s&gt;</b></td>", "a"], lambda text: True, 1)
     job = Job([[], [5]], [[1]], {}, {}, [1, 2], segments)
     assert job.output({1: {"text": "b"}}) == ["<td><b></b></td>", "b"]
 
