@@ -9,12 +9,13 @@
 """Codes at the head of a source, such as >>pt<<, that tell multilingual OPUS-MT models which language to write."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
 from .documents import Segment
+from .modeling_checkpoint_files import first_names
 
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")
@@ -30,7 +31,8 @@ class LanguageCodes:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.ids = {token: number for token, number in tokenizer.get_vocab().items() if _TOKEN.fullmatch(token)}
+        words = tokenizer.get_vocab().items()
+        self.ids = {word: number for word, number in words if word.startswith(">>") and _TOKEN.fullmatch(word)}
         """The codes, with the ids of their words."""
 
     def __bool__(self) -> bool:
@@ -41,12 +43,14 @@ class LanguageCodes:
         """Those that the codes name, sorted."""
         return sorted(code[2:-2] for code in self.ids)
 
-    def of(self, language: str, name: str) -> str:
-        """Return the code of a language, such as "pt" or "cmn_Hans"; `name` is the option that names it.
+    def of(self, language: str | None, name: str) -> str:
+        """Return the code of a language, such as "pt" or "cmn_Hans", empty of none; `name` is the option that names it.
 
         Raises:
             ValueError: if there is none.
         """
+        if language is None:
+            return ""
         code = f">>{language.removeprefix('>>').removesuffix('<<')}<<"
         if code not in self.ids:
             raise ValueError(f"{name} is {language!r}, and this tokenizer {self._lacks(code)}")
@@ -77,6 +81,8 @@ class LanguageCodes:
         Raises:
             ValueError: if one begins with a code that the tokenizer lacks.
         """
+        if not self:
+            return list(segments)
         found: list[Segment] = []
         space = ""
         for segment in segments:
@@ -88,28 +94,22 @@ class LanguageCodes:
                 space = ""
         return found if found and not space else [*found, Segment(space, "", "", code=code)]
 
-    def source(self, text: str, code: str) -> str:
-        """Return what the model reads of a text that is translated at a time, whose code is this unless it has one."""
-        if not self or not text.strip():
-            return text
-        (segment,) = self.put([Segment("", text.strip(), "")], code)
-        return segment.source
+    def sources(self, texts: Sequence[str], code: str) -> list[str]:
+        """Return what the model reads of texts that are translated one by one, with this code unless they have one."""
+        if not self:
+            return list(texts)
+        return [self.put([Segment("", text.strip(), "")], code)[0].source for text in texts]
 
     def missing(self, option: str) -> str:
         """Return what to say of a text without a code; `option` gives one."""
         languages = self.languages
         return (
-            f"the tokenizer has codes of the languages to write ({_listed(languages)}), and a text begins with none; "
-            f"give {option.format(languages[0])}, or begin the text with >>{languages[0]}<<"
+            f"the tokenizer has codes of the languages to write ({first_names(languages, _SHOWN)}), and a text begins "
+            f"with none; give {option.format(languages[0])}, or begin the text with >>{languages[0]}<<"
         )
 
     def _lacks(self, code: str) -> str:
         if not self:
             return f"has no code {code}, nor any other; leave it out"
         alike = sorted(self.languages, key=lambda language: (language[:1] != code[2], language))
-        return f"has no code {code}; it has those of {_listed(alike)}"
-
-
-def _listed(languages: list[str]) -> str:
-    more = f" and {len(languages) - _SHOWN} more" if len(languages) > _SHOWN else ""
-    return f"{', '.join(languages[:_SHOWN])}{more}"
+        return f"has no code {code}; it has those of {first_names(alike, _SHOWN)}"

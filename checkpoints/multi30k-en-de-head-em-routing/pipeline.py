@@ -30,6 +30,7 @@ from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .language_codes import LanguageCodes
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
+from .modeling_checkpoint_files import first_names
 from .source_limits import TOKENIZING, check_text, check_words, positions, source_limit
 from .teacher_forcing import evaluating
 
@@ -111,9 +112,8 @@ class TranslationPipeline(ChunkPipeline):
         unfit = sorted(getattr(self.model, "unfit_tensors", ()))
         if unfit:
             raise ValueError(
-                f"the weights in {self.model.name_or_path} do not fit its configuration: {', '.join(unfit[:8])}"
-                f"{f' and {len(unfit) - 8} more' if len(unfit) > 8 else ''}. Put back the config.json that was saved "
-                "with them, name another checkpoint, or train the model first"
+                f"the weights in {self.model.name_or_path} do not fit its configuration: {first_names(unfit)}. "
+                "Put back the config.json that was saved with them, name another checkpoint, or train the model first"
             )
         self._check_tokenizer_config()
         self._tell_missing_prefix()

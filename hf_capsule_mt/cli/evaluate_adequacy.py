@@ -112,6 +112,5 @@ def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[l
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}
         codes = LanguageCodes(tokenizer)
-        code = "" if args.target_lang is None else codes.of(args.target_lang, "target_lang")
-        sources = [codes.source(text, code) for text in texts.sources]
+        sources = codes.sources(texts.sources, codes.of(args.target_lang, "target_lang"))
         return align_by_attention(model, tokenizer, sources, targets, **options)

@@ -245,7 +245,7 @@ def _jobs(
     config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
     settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
     codes = LanguageCodes(tokenizer)
-    code, has_warned = _code(codes, reading.target_lang), False
+    code, has_warned = codes.of(reading.target_lang, "target_lang"), False
 
     def fits(part: str) -> bool:
         # A code takes one token.
@@ -267,7 +267,7 @@ def _jobs(
         if is_done:
             progress.skip(len(lines))
         else:
-            texts = _sources(codes, code, lines) if segments is None else [segment.source for segment in segments]
+            texts = codes.sources(lines, code) if segments is None else [segment.source for segment in segments]
             has_warned = has_warned or _warns(codes, texts)
             numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
             encoded = tokenize_lines(tokenizer, texts)
@@ -280,15 +280,6 @@ def _jobs(
         first += len(lines)
     if partial is not None:
         partial.check_end(number + 1)
-
-
-def _code(codes: LanguageCodes, target_lang: str | None) -> str:
-    return "" if target_lang is None else codes.of(target_lang, "target_lang")
-
-
-def _sources(codes: LanguageCodes, code: str, lines: Iterable[str]) -> list[str]:
-    """Return what the model reads of lines, those that begin with no code behind this one."""
-    return [codes.source(line, code) for line in lines]
 
 
 def _warns(codes: LanguageCodes, texts: Iterable[str]) -> bool:
@@ -318,10 +309,10 @@ def _answer(args: argparse.Namespace) -> None:
     model, tokenizer = decoding.load(args, state)
     options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
     codes = LanguageCodes(tokenizer)
-    code, has_warned, answered = _code(codes, args.target_lang), False, 0
+    code, has_warned, answered = codes.of(args.target_lang, "target_lang"), False, 0
     for lines in arrivals(_lines(args), _ARRIVALS):
         numbers = range(answered + 1, answered + len(lines) + 1)
-        sources = _sources(codes, code, lines)
+        sources = codes.sources(lines, code)
         has_warned = has_warned or _warns(codes, sources)
         _print(translate_lines(model, tokenizer, sources, numbers=numbers, **options))
         answered += len(lines)

@@ -159,8 +159,7 @@ def remove_run(folder: Path, checkpoint: str | None) -> None:
 def remove_half_written(folder: Path) -> None:
     """Delete what a kill in a run's first save leaves, unless the folder holds anything else of a run."""
     if not any(path.is_file() or is_whole(path) for path in files_of_run(folder)):
-        for path in checkpoints(folder):
-            shutil.rmtree(path)
+        remove_run(folder, None)
 
 
 def _is_in(folder: Path, checkpoint: str | None) -> bool:
