@@ -13,7 +13,7 @@ where they run. All but [`em_routing`] work on flat tensors of one dtype: P posi
 capsules of width D.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,6 +35,7 @@ A capsule can otherwise collapse onto a single vote, there being more capsules t
 # the votes are 16 MiB of float32.
 _CHUNK = {"cpu": 1 << 17}
 _ACCELERATOR_CHUNK = 1 << 22
+_ROUNDING = 1e-3  # relative: kernels that are further from what they should compute are wrong
 
 logger = logging.get_logger(__name__)
 
@@ -232,23 +233,43 @@ class _Kernels(NamedTuple):
 
 @cache
 def _kernels(device: torch.device) -> _Kernels | None:
-    """Triton's kernels, if they run on this device: that takes triton, and a C compiler for what calls them."""
+    """Triton's kernels, if they run on this device, which takes a C compiler, and compute what `_route` does.
+
+    A version of Triton may compile them to something else, which no run would tell.
+    """
     try:
         from .modeling_ops_em_routing_kernels import fit, route, route_backward
 
-        votes = torch.ones(2, 2, 64, 2, device=device, dtype=torch.float32)
-        arguments = votes, votes[..., :1, 0], votes[:, 0, 0, 0], *votes.new_zeros(2, 64), (0.01, 0.01)
-        route_backward(*route(*arguments)[:1], *arguments)
+        with torch.autocast(device.type, enabled=False):
+            arguments = _trial(device)
+            wanted = _route(*arguments)
+            of_wanted = _route_backward(wanted[0], *arguments)
+            found = *route(*arguments), *route_backward(wanted[0], *arguments)
+        _check_close(found, (*wanted, *of_wanted))
     # Memory that others have taken may be free when it is asked for again.
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # Of Triton, of its compilers and of the driver, each has its own.
         logger.warning(
-            f"EM routing takes several times as long on {device} as it could, for its Triton kernels do not run there: "
-            f"{type(error).__name__}: {error}"
+            f"EM routing takes several times as long on {device} as it could, for its Triton kernels cannot be used "
+            f"there: {type(error).__name__}: {error}"
         )
         return None
     return _Kernels(fit, route, route_backward)
+
+
+def _trial(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, tuple[float, ...]]:
+    """What kernels are tried on: three iterations, of votes for which a program has more than one warp."""
+    votes = torch.arange(2 * 3 * 64 * 2, device=device, dtype=torch.float32).sin().view(2, 3, 64, 2)
+    beta_a, beta_u = votes[0, :2, :, 0]
+    return votes, votes[..., :1, 0].abs(), votes[:, 0, 0, 1].abs(), beta_a, beta_u, (0.1, 0.2, 0.3)
+
+
+def _check_close(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> None:
+    """Raise ArithmeticError unless all tensors are those that are wanted, but for rounding."""
+    errors = [((a - b).norm() / b.norm()).item() for a, b in zip(found, wanted, strict=True)]
+    if not all(error < _ROUNDING for error in errors):
+        raise ArithmeticError(f"they compute something else, with relative errors of {max(errors):.1g}")
 
 
 def _route(

@@ -248,7 +248,9 @@ def _route_backward(
         assigned, assigned_sum, mean, variance, log_deviation, logits = _m_step(
             coefficients, votes, activations, floor, beta_a, beta_u, schedule_at, width, EPSILON
         )
-        last_mean, last_variance, last_logits = mean, variance, logits
+        # Not what the M-step found: a name that a loop gives the value that it has already, Triton takes for unchanged.
+        last_mean, last_logits = tl.zeros_like(mean), tl.zeros_like(logits)
+        last_variance = tl.zeros_like(variance) + 1.0
         for iteration in tl.range(1, ITERATIONS - back):
             last_mean, last_variance, last_logits = mean, variance, logits
             coefficients = _e_step(votes, mean, variance, log_deviation, logits, outputs)

@@ -113,6 +113,25 @@ def test_a_device_has_them_if_it_can_go_back_too(monkeypatch):
     assert find(DEVICE) is None
 
 
+@pytest.mark.parametrize("result", range(3 + 5))
+def test_a_device_has_them_if_they_compute_what_loops_do(monkeypatch, result):
+    from hf_capsule_mt.modeling.ops import em_routing_kernels
+
+    name, place = ("route", result) if result < 3 else ("route_backward", result - 3)
+    compute = getattr(em_routing_kernels, name)
+
+    def compute_something_else(*given):
+        results = list(compute(*given))
+        results[place] = results[place] * 1.01
+        return results
+
+    monkeypatch.setattr(em_routing_kernels, name, compute_something_else)
+    said = []
+    monkeypatch.setattr(em_routing.logger, "warning", said.append)
+    assert em_routing._kernels.__wrapped__(DEVICE) is None
+    assert "they compute something else" in said[0]
+
+
 def test_temperatures_are_of_float32_whatever_the_default():
     from hf_capsule_mt.modeling.ops import em_routing_kernels
 
