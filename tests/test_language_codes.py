@@ -13,7 +13,11 @@ from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.documents import Segment
 from hf_capsule_mt.evaluation.translator import translate_batches
+from hf_capsule_mt.explorer.answer import answer
 from hf_capsule_mt.language_codes import LanguageCodes
+from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
+from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.training.distillation import distill
 
 LIMIT = ["--max_new_tokens", "6"]
 # Of which the last is the end, which this model is made to write there.
@@ -106,16 +110,70 @@ def test_a_language_in_the_name_of_the_task(checkpoint, read):
         translator("the house", tgt_lang="fr")
 
 
-def test_a_text_that_says_no_language(checkpoint, caplog):
-    translator = pipeline("translation", model=str(checkpoint), device="cpu")
+@pytest.fixture
+def warned(caplog):
+    """What is logged, of what was logged before again."""
     logging.get_logger().warning_once.__func__.cache_clear()
     logging.enable_propagation()
-    translator([">>de<< the house", "", " >>de<< a dog"])
-    assert "the languages to write" not in caplog.text
-    translator(["the house", "a dog"])
+    yield caplog
     logging.disable_propagation()
-    assert caplog.text.count("has codes of the languages to write (de, pt_BR), and a text begins with none") == 1
-    assert "give tgt_lang='de', or begin the text with >>de<<" in caplog.text
+
+
+def test_a_text_that_says_no_language(checkpoint, warned):
+    translator = pipeline("translation", model=str(checkpoint), device="cpu")
+    translator([">>de<< the house", "", " >>de<< a dog"])
+    assert "the languages to write" not in warned.text
+    translator(["the house", "a dog"])
+    assert warned.text.count("has codes of the languages to write (de, pt_BR), and a text begins with none") == 1
+    assert "give tgt_lang='de', or begin the text with >>de<<" in warned.text
+
+
+def test_a_teacher_that_is_not_told_the_language(translator, warned):
+    options = {"max_tokens_per_batch": 100, "max_new_tokens": 6}
+    [coded] = distill(translator.model, translator.tokenizer, [">>de<< the house"], **options)
+    assert coded.translation == translator(">>de<< the house", **ONE_MORE)[0]["translation_text"]
+    assert not warned.records
+    for _ in range(2):
+        distill(translator.model, translator.tokenizer, [">>de<< the house", "", "a dog"], **options)
+    assert warned.text.count("has codes of the languages to write (de, pt_BR), and a text begins with none; begin") == 1
+    with pytest.raises(ValueError, match="has no code >>fr<<"):
+        distill(translator.model, translator.tokenizer, [">>fr<< the house"], **options)
+
+
+def test_training_text_that_says_no_language(checkpoint, translator, warned, tmp_path):
+    (tmp_path / "en").write_text(">>de<< the house\n>>pt_BR<< a dog\n")
+    (tmp_path / "plain").write_text(">>de<< the house\na dog\n")
+    (tmp_path / "other").write_text(">>de<< the house\n>>fr<< a dog\n")
+    (tmp_path / "de").write_text("dogs\nin dogs\n")
+
+    def load(source):
+        files = [str(tmp_path / name) for name in (source, "de")]
+        args = TranslationTrainingArguments(
+            str(tmp_path / "run"), max_tokens_per_batch=60, max_steps=1, use_cpu=True, generation_max_length=60
+        )
+        load_data(
+            DataArguments(files, max_source_length=60, max_target_length=60),
+            args,
+            translator.tokenizer,
+            translator.model.config,
+        )
+
+    load("en")
+    assert not warned.records
+    load("plain")
+    assert f"train data ({tmp_path / 'plain'}, {tmp_path / 'de'}): the tokenizer has codes of the" in warned.text
+    assert "(de, pt_BR), and a text begins with none; begin the text with >>de<<" in warned.text
+    with pytest.raises(ValueError, match="'>>fr<< a dog' begins with a code, and this tokenizer has no code >>fr<<"):
+        load("other")
+
+
+def test_a_visitor_who_says_no_language(translator):
+    def load(name):
+        return translator.model, translator.tokenizer
+
+    told = "This model must be told which language to write: the tokenizer has codes of the languages to write (de, pt_"
+    assert answer(load, "multilingual", "the house").problem.startswith(told)
+    assert "this tokenizer has no code >>fr<<" in answer(load, "multilingual", ">>fr<< the house").problem
 
 
 def test_every_sentence_of_a_document(translator, read):

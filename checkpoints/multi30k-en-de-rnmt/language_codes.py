@@ -100,12 +100,17 @@ class LanguageCodes:
             return list(texts)
         return [self.put([Segment("", text.strip(), "")], code)[0].source for text in texts]
 
-    def missing(self, option: str) -> str:
-        """Return what to say of a text without a code; `option` gives one."""
+    def are_missing(self, texts: Iterable[str]) -> bool:
+        """Return whether there are codes, and one of the texts, empty ones apart, begins with none."""
+        return bool(self) and not all(self.at_head(text) for text in texts if text.strip())
+
+    def missing(self, option: str | None = None) -> str:
+        """Return what to say of a text without a code; `option` gives one, if there is one that does."""
         languages = self.languages
+        given = "" if option is None else f"give {option.format(languages[0])}, or "
         return (
             f"the tokenizer has codes of the languages to write ({first_names(languages, _SHOWN)}), and a text begins "
-            f"with none; give {option.format(languages[0])}, or begin the text with >>{languages[0]}<<"
+            f"with none; {given}begin the text with >>{languages[0]}<<"
         )
 
     def _lacks(self, code: str) -> str:

@@ -284,10 +284,9 @@ def _jobs(
 
 def _warns(codes: LanguageCodes, texts: Iterable[str]) -> bool:
     """Warn if a model must be told which language to write, and a text does not; return whether it did."""
-    if not codes or all(codes.at_head(text) for text in texts if text.strip()):
-        return False
-    logger.warning("%s", codes.missing("--target_lang {}"))
-    return True
+    if missing := codes.are_missing(texts):
+        logger.warning("%s", codes.missing("--target_lang {}"))
+    return missing
 
 
 def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
 from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.data.encoding import tokenize_lines
 from hf_capsule_mt.hub.architecture import describe_architecture
+from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.source_limits import source_limit
 
 LONGEST_INPUT = 1000
@@ -40,6 +41,7 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
         if not name or not name.strip():
             raise ValueError("Choose a checkpoint: the path of its folder, or its name on the Hub.")
         model, tokenizer = load(name.strip())
+        _check_language(text, tokenizer)
         _check_length(text, model, tokenizer)
         return Answer(read_sentence(model, tokenizer, text), _describe(model))
     except (ValueError, OSError) as error:
@@ -57,6 +59,12 @@ def _checked(sentence: str | None) -> str:
     if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in sentence):
         raise ValueError("The text has a character that is none: half of a surrogate pair, or null. Type it anew.")
     return " ".join(sentence.split())
+
+
+def _check_language(text: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    codes = LanguageCodes(tokenizer)
+    if codes.are_missing([text]):
+        raise ValueError(f"This model must be told which language to write: {codes.missing()}.")
 
 
 def _check_length(text: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
@@ -13,6 +14,7 @@ from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.records import PairCounts, ReadReport, ValidationCounts
 from hf_capsule_mt.source_limits import positions
 
@@ -20,6 +22,9 @@ from .arguments import DataArguments, TranslationTrainingArguments
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+_LOOKED_AT = 1000  # pairs of a corpus, for codes of languages
+logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ def load_data(
 
     Raises:
         ValueError: if `args` cannot train on such data, the tokenizer is another model's, a length exceeds the model's
-            positions, or there is no usable text, or a training text is longer than a batch.
+            positions, or there is no usable text, or a training text is longer than a batch, or begins with the code of
+            a language that a multilingual model does not write.
     """
     args.check_data(data_args)
     check_tokenizer(tokenizer, config)
@@ -93,8 +99,11 @@ class _Loader:
         else:
             names = data_args.dataset_name, data_args.dataset_config_name, split
             texts = [read_hub_corpus(*names, data_args.columns, streaming=data_args.streaming)]
+        codes = LanguageCodes(self.tokenizer)
         for text in texts:
             self._say(f"{split if len(texts) == 1 else text.name}: {text.report}")
+            if codes.are_missing(text.dataset[:_LOOKED_AT]["source"]) and self.args.process_index == 0:
+                logger.warning("%s: %s", text.name, codes.missing())
         return texts
 
     def tokenize(self, texts: Sequence[TextCorpus], name: str) -> tuple["Dataset", int]:
