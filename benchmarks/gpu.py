@@ -1,8 +1,9 @@
 """The pieces of benchmarks/gpu.sh, on a GPU: tests, speed and memory, decoders, and whether routing pays.
 
 Each piece is one command of less than ten minutes. It and what it prints are NAME.md in --output_dir, which marks it as
-done; what it measured is a record in its folder `records`; the study leaves translations, which its command in --list
-scores without --without_scores, in the root of any clone with `multi30k` in it. The same command goes on after a kill.
+done; what it measured is a record in its folder `records`; the studies leave translations, which their commands in
+--list score without --without_scores, in the root of any clone with `multi30k` in it. The same command goes on after a
+kill.
 """
 
 import argparse
@@ -75,7 +76,8 @@ def pieces(args: argparse.Namespace) -> list[Piece]:
     growth = [_growth(args, size) for size in sizes]
     sentences = (1,) if args.quick else (1, 32, 256)
     decoders = [_decoders(args, size, count) for size in sizes[:2] for count in sentences]
-    return [Piece("tests", "pytest, hypothesis, sacrebleu", tests), *tables, *growth, *decoders, _study(args)]
+    studies = [_study(args, name) for name in ("does_routing_pay", "does_routing_pay_french")]
+    return [Piece("tests", "pytest, hypothesis, sacrebleu", tests), *tables, *growth, *decoders, *studies]
 
 
 def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
@@ -121,21 +123,16 @@ def _measure(
     return Piece(name, f"torch and transformers, {args.device}", (*words, "--output_file", str(record)))
 
 
-def _study(args: argparse.Namespace) -> Piece:
-    study = ROOT / "benchmarks" / "ablations" / "does_routing_pay.yaml"
+def _study(args: argparse.Namespace, name: str) -> Piece:
+    study = ROOT / "benchmarks" / "ablations" / f"{name}.yaml"
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
-    folders = (
-        "--runs_dir",
-        str(args.output_dir / "does_routing_pay"),
-        "--records_dir",
-        str(args.output_dir / "records"),
-    )
+    folders = "--runs_dir", str(args.output_dir / name), "--records_dir", str(args.output_dir / "records")
     dry = ("--dry_run",) if args.quick else ()
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
     data = None if args.quick else args.data
     needs = f"the text of Multi30k in {args.data}; datasets, accelerate, sacrebleu; goes on when run again"
-    return Piece("does_routing_pay", needs, words, data)
+    return Piece(name, needs, words, data)
 
 
 def run_in_a_process(piece: Piece, output: Path, folder: Path, limit: float) -> str:

@@ -14,7 +14,7 @@ from hf_capsule_mt.cli.ablate import command_parsers
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "benchmarks" / "ablations").glob("*.yaml"))
-OWN = ("does_routing_pay", "multi30k", "multi30k_recipe")
+OWN = ("does_routing_pay", "does_routing_pay_french", "multi30k", "multi30k_recipe")
 PAPERS = [path for path in STUDIES if path.stem not in OWN]
 
 
