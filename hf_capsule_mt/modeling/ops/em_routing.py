@@ -5,7 +5,7 @@ where they run. All but [`em_routing`] work on flat tensors of one dtype: P posi
 capsules of width D.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -233,11 +233,8 @@ def _kernels(device: torch.device) -> _Kernels | None:
         from .em_routing_kernels import fit, route, route_backward
 
         with torch.autocast(device.type, enabled=False):
-            arguments = _trial(device)
-            wanted = _route(*arguments)
-            of_wanted = _route_backward(wanted[0], *arguments)
-            found = *route(*arguments), *route_backward(wanted[0], *arguments)
-        _check_close(found, (*wanted, *of_wanted))
+            for votes, activations in _trials(device):
+                _check_routing(route, route_backward, votes, activations)
     # Memory that others have taken may be free when it is asked for again.
     except torch.OutOfMemoryError:
         raise
@@ -250,18 +247,23 @@ def _kernels(device: torch.device) -> _Kernels | None:
     return _Kernels(fit, route, route_backward)
 
 
-def _trial(device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, tuple[float, ...]]:
-    """What kernels are tried on: three iterations, of votes for which a program has more than one warp."""
-    votes = torch.arange(2 * 3 * 64 * 2, device=device, dtype=torch.float32).sin().view(2, 3, 64, 2)
-    beta_a, beta_u = votes[0, :2, :, 0]
-    return votes, votes[..., :1, 0].abs(), votes[:, 0, 0, 1].abs(), beta_a, beta_u, (0.1, 0.2, 0.3)
+def _trials(device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Votes `[P, I, N, D]` that kernels are tried on, with input activations: for each output capsule, and for all."""
+    for width, columns in ((1, 64), (2, 1)):
+        votes = torch.arange(2 * 3 * 64 * width, device=device, dtype=torch.float32).sin().view(2, 3, 64, width)
+        yield votes, votes[..., :columns, 0].abs()
 
 
-def _check_close(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> None:
-    """Raise ArithmeticError unless all tensors are those that are wanted, but for rounding."""
-    errors = [((a - b).norm() / b.norm()).item() for a, b in zip(found, wanted, strict=True)]
-    if not all(error < _ROUNDING for error in errors):
-        raise ArithmeticError(f"they compute something else, with relative errors of {max(errors):.1g}")
+def _check_routing(route: Callable, route_backward: Callable, votes: Tensor, activations: Tensor) -> None:
+    """Raise ArithmeticError unless they compute what `_route` and `_route_backward` do, but for rounding."""
+    arguments = votes, activations, votes[:, 0, 0, 0].square(), *votes[0, :2, :, 0], (0.1, 0.2, 0.3)
+    capsules, *others = _route(*arguments)
+    wanted = capsules, *others, *_route_backward(capsules, *arguments)
+    found = *route(*arguments), *route_backward(capsules, *arguments)
+    # Of a tensor, for the largest of numbers in Python may not be the one that is none.
+    error = torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, wanted, strict=True)]).max().item()
+    if not error < _ROUNDING:
+        raise ArithmeticError(f"they compute something else, with a relative error of {error:.1g}")
 
 
 def _route(
