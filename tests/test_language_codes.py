@@ -8,7 +8,7 @@ from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
-from hf_capsule_mt.cli import evaluate, translation_worker
+from hf_capsule_mt.cli import distill, evaluate, translation_worker
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.documents import Segment
@@ -17,7 +17,6 @@ from hf_capsule_mt.explorer.answer import answer
 from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.data import load_data
-from hf_capsule_mt.training.distillation import distill
 
 LIMIT = ["--max_new_tokens", "6"]
 # Of which the last is the end, which this model is made to write there.
@@ -128,26 +127,36 @@ def test_a_text_that_says_no_language(checkpoint, warned):
     assert "give tgt_lang='de', or begin the text with >>de<<" in warned.text
 
 
-def test_a_teacher_that_is_not_told_the_language(translator, warned):
-    options = {"max_tokens_per_batch": 100, "max_new_tokens": 6}
-    [coded] = distill(translator.model, translator.tokenizer, [">>de<< the house"], **options)
-    assert coded.translation == translator(">>de<< the house", **ONE_MORE)[0]["translation_text"]
+def test_a_teacher_that_is_not_told_the_language(checkpoint, translator, warned, tmp_path, capsys):
+    words = ["--model", str(checkpoint), "--train_file", str(tmp_path / "in.en")]
+    words += ["--output_file", str(tmp_path / "out.tsv")]
+
+    def look_through(text):
+        (tmp_path / "in.en").write_text(text)
+        return distill._look_through(distill.build_parser().parse_args(words), LanguageCodes(translator.tokenizer))
+
+    assert look_through(">>de<< the house\n\n")[0] == 2
     assert not warned.records
-    for _ in range(2):
-        distill(translator.model, translator.tokenizer, [">>de<< the house", "", "a dog"], **options)
-    assert warned.text.count("has codes of the languages to write (de, pt_BR), and a text begins with none; begin") == 1
-    with pytest.raises(ValueError, match="has no code >>fr<<"):
-        distill(translator.model, translator.tokenizer, [">>fr<< the house"], **options)
+    look_through(">>de<< the house\na dog\nthe house\n")
+    told = "the tokenizer has codes of the languages to write (de, pt_BR), and a text begins with none; begin the text"
+    assert f"{tmp_path / 'in.en'}, source 2, 'a dog': {told} with >>de<<" in warned.text
+    assert warned.text.count("begins with none") == 1
+    (tmp_path / "in.en").write_text("the house\na dog\n>>fr<< the house\n")
+    with pytest.raises(SystemExit):
+        distill.main(words)
+    assert "in.en, source 3: the text '>>fr<< the house' begins with a code" in capsys.readouterr().err
+    assert not (tmp_path / "out.tsv.shards").exists()
 
 
 def test_training_text_that_says_no_language(checkpoint, translator, warned, tmp_path):
     (tmp_path / "en").write_text(">>de<< the house\n>>pt_BR<< a dog\n")
     (tmp_path / "plain").write_text(">>de<< the house\na dog\n")
-    (tmp_path / "other").write_text(">>de<< the house\n>>fr<< a dog\n")
+    (tmp_path / "other").write_text(">>de<< the house\na dog\n>>fr<< a dog\n")
     (tmp_path / "de").write_text("dogs\nin dogs\n")
+    (tmp_path / "three").write_text("dogs\nin dogs\ndogs\n")
 
-    def load(source):
-        files = [str(tmp_path / name) for name in (source, "de")]
+    def load(source, target="de"):
+        files = [str(tmp_path / name) for name in (source, target)]
         args = TranslationTrainingArguments(
             str(tmp_path / "run"), max_tokens_per_batch=60, max_steps=1, use_cpu=True, generation_max_length=60
         )
@@ -161,18 +170,22 @@ def test_training_text_that_says_no_language(checkpoint, translator, warned, tmp
     load("en")
     assert not warned.records
     load("plain")
-    assert f"train data ({tmp_path / 'plain'}, {tmp_path / 'de'}): the tokenizer has codes of the" in warned.text
-    assert "(de, pt_BR), and a text begins with none; begin the text with >>de<<" in warned.text
-    with pytest.raises(ValueError, match="'>>fr<< a dog' begins with a code, and this tokenizer has no code >>fr<<"):
-        load("other")
+    assert f"{tmp_path / 'de'}), source 2, 'a dog': the tokenizer has codes of the languages to write" in warned.text
+    with pytest.raises(ValueError, match="source 3: the text '>>fr<< a dog' begins with a code, and this"):
+        load("other", "three")
 
 
-def test_a_visitor_who_says_no_language(translator):
+def test_a_visitor_who_says_no_language(translator, monkeypatch):
     def load(name):
         return translator.model, translator.tokenizer
 
-    told = "This model must be told which language to write: the tokenizer has codes of the languages to write (de, pt_"
-    assert answer(load, "multilingual", "the house").problem.startswith(told)
+    monkeypatch.setattr("hf_capsule_mt.explorer.answer.read_sentence", lambda model, tokenizer, text: text)
+    monkeypatch.setattr("hf_capsule_mt.explorer.answer._describe", lambda model: "A model.")
+    assert answer(load, "multilingual", ">>de<< the house").architecture == "A model."
+    told = (
+        "A model. It was not told which language to write: the tokenizer has codes of the languages to write (de, pt_"
+    )
+    assert answer(load, "multilingual", "the house").architecture.startswith(told)
     assert "this tokenizer has no code >>fr<<" in answer(load, "multilingual", ">>fr<< the house").problem
 
 

@@ -27,6 +27,7 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
+from transformers.utils import logging
 
 from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.data.parallel_text import (
@@ -39,6 +40,7 @@ from hf_capsule_mt.data.parallel_text import (
     write_parallel_text,
 )
 from hf_capsule_mt.files import each_hashed, hash_file, hash_text, locked, write_json
+from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.records import Environment
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 
@@ -48,6 +50,8 @@ from .input import check_input_file, files_of_dataset
 from .output import check_distinct, check_output_file
 from .parser import CommandParser, at_least
 from .processes import leave_group_at_exit, warn_if_alone
+
+logger = logging.get_logger(__name__)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -93,7 +97,7 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
     started, corpus = time.time(), None
     if state.is_main_process:
         decoding.pin_revision(args)
-        corpus = _look_through(args)
+        corpus = _look_through(args, LanguageCodes(decoding.load_tokenizer(args)))
     [args.revision, corpus] = broadcast_object_list([args.revision, corpus])
     sentences, digest = corpus
     # Before anything is written, since the checkpoint may be damaged.
@@ -140,19 +144,24 @@ def _files(args: argparse.Namespace) -> list[Path]:
     return [path for word in args.train_file for path in expand(word)]
 
 
-def _look_through(args: argparse.Namespace) -> tuple[int, str]:
-    """Return the number of sentences and their hash, having read all of them.
+def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, str]:
+    """Return the number of sentences and their hash, having read all of them; warn if one lacks a code that it needs.
 
     Raises:
-        ValueError: if there is none, or something is wrong with the corpus.
+        ValueError: if there is none, or something is wrong with the corpus, or one begins with a code that is unknown.
     """
-    numbers, sources = count(), _sources(args)
+    numbers, sources = count(), codes.looked_for(_sources(args), _name(args), partial(logger.warning, "%s"))
     # The pair is taken apart for the hash, and zip draws a number for the end too.
     digest = hash_text(source for _, source in zip(numbers, sources))
     sentences = next(numbers) - 1
     if not sentences:
-        raise ValueError(f"{args.dataset_name or ', '.join(args.train_file)} holds no usable sentence")
+        raise ValueError(f"{_name(args)} holds no usable sentence")
     return sentences, digest
+
+
+def _name(args: argparse.Namespace) -> str:
+    """Of the corpus, in messages."""
+    return args.dataset_name or ", ".join(args.train_file)
 
 
 def _sources(args: argparse.Namespace) -> Iterator[str]:
@@ -206,8 +215,7 @@ def _finish(args: argparse.Namespace, shards: Shards, digest: str) -> dict[str, 
                 yield source, result.translation
         if found.hexdigest() != digest:
             raise ValueError(
-                f"{args.dataset_name or ', '.join(args.train_file)} has changed since the command began; delete "
-                f"{shards.folder}, and repeat the command"
+                f"{_name(args)} has changed since the command began; delete {shards.folder}, and repeat the command"
             )
 
     pairs = kept()

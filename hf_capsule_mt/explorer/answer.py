@@ -41,9 +41,9 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
         if not name or not name.strip():
             raise ValueError("Choose a checkpoint: the path of its folder, or its name on the Hub.")
         model, tokenizer = load(name.strip())
-        _check_language(text, tokenizer)
+        told = _told(text, tokenizer)
         _check_length(text, model, tokenizer)
-        return Answer(read_sentence(model, tokenizer, text), _describe(model))
+        return Answer(read_sentence(model, tokenizer, text), f"{_describe(model)}{told}")
     except (ValueError, OSError) as error:
         return Answer(problem=str(error))
 
@@ -61,12 +61,6 @@ def _checked(sentence: str | None) -> str:
     return " ".join(sentence.split())
 
 
-def _check_language(text: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    codes = LanguageCodes(tokenizer)
-    if codes.are_missing([text]):
-        raise ValueError(f"This model must be told which language to write: {codes.missing()}.")
-
-
 def _check_length(text: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     limit = source_limit(model.config, tokenizer)
     length = len(tokenize_lines(tokenizer, [text])[0])
@@ -76,3 +70,9 @@ def _check_length(text: str, model: PreTrainedModel, tokenizer: PreTrainedTokeni
 
 def _describe(model: PreTrainedModel) -> str:
     return f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
+
+
+def _told(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    """What to say of a text that does not tell a multilingual model which language to write, if it is one."""
+    codes = LanguageCodes(tokenizer)
+    return f" It was not told which language to write: {codes.missing()}." if codes.are_missing([text]) else ""

@@ -59,8 +59,8 @@ def load_data(
 
     Raises:
         ValueError: if `args` cannot train on such data, the tokenizer is another model's, a length exceeds the model's
-            positions, or there is no usable text, or a training text is longer than a batch, or begins with the code of
-            a language that a multilingual model does not write.
+            positions, or there is no usable text, or a training text is longer than a batch, or one of the first pairs
+            of text that is not streamed begins with the code of a language that a multilingual model does not write.
     """
     args.check_data(data_args)
     check_tokenizer(tokenizer, config)
@@ -102,8 +102,8 @@ class _Loader:
         codes = LanguageCodes(self.tokenizer)
         for text in texts:
             self._say(f"{split if len(texts) == 1 else text.name}: {text.report}")
-            if codes.are_missing(text.dataset[:_LOOKED_AT]["source"]) and self.args.process_index == 0:
-                logger.warning("%s: %s", text.name, codes.missing())
+            for _ in codes.looked_for(text.dataset[:_LOOKED_AT]["source"], text.name, self._warn):
+                pass
         return texts
 
     def tokenize(self, texts: Sequence[TextCorpus], name: str) -> tuple["Dataset", int]:
@@ -166,6 +166,10 @@ class _Loader:
     def _dropout(self) -> BPEDropout | None:
         probability = self.data_args.bpe_dropout
         return BPEDropout(self.tokenizer, probability, self.args.seed_of_data) if probability else None
+
+    def _warn(self, line: str) -> None:
+        if self.args.process_index == 0:
+            logger.warning("%s", line)
 
     def _say(self, line: str) -> None:
         if self.args.process_index == 0:

@@ -12,19 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, tokenize_lines
 from hf_capsule_mt.evaluation.translation_report import sequence_scores
 from hf_capsule_mt.evaluation.translator import decode_words, generate_batches
 from hf_capsule_mt.files import parse_json, read_json, replace_text
 from hf_capsule_mt.json_fields import decode
-from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.source_limits import source_limit
 
 _SETTINGS = "settings.json"
-
-logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -126,16 +122,11 @@ def distill(
 
     A batch has at most `max_tokens_per_batch` source tokens, padding included. With `scores` those of
     [`~hf_capsule_mt.evaluation.translation_report.sequence_scores`] are found too. Messages number the sources from
-    `first` on. The `options` are those of [`~hf_capsule_mt.evaluation.translator.generate_batches`]. Of a teacher that
-    must be told which language to write, and is not, a warning tells, once.
+    `first` on. The `options` are those of [`~hf_capsule_mt.evaluation.translator.generate_batches`].
 
     Raises:
-        ValueError: if a source begins with the code of a language that the teacher does not write, or has more tokens
-            than a batch may, or `max_new_tokens` exceeds the model's positions.
+        ValueError: if a source has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.
     """
-    codes = LanguageCodes(tokenizer)
-    if codes.are_missing(sources):
-        logger.warning_once(codes.missing())
     limit = source_limit(model.config, tokenizer)
     encoded = tokenize_lines(tokenizer, sources)
     results = [Distilled("", f"more than {limit} source tokens") if len(ids) > limit else None for ids in encoded]
