@@ -42,6 +42,8 @@ _TESTS = (
     "modeling/ops/test_em_routing_kernels.py",
 )
 """The files with tests marked `cuda`: others import what a machine with a GPU may lack."""
+_STUDIES = {"does_routing_pay": "train.lc.norm.tok.de.gz", "does_routing_pay_french": "train.fr.gz"}
+"""With one of the files of Multi30k that each reads."""
 _CAPSNMT = ("transformer", "capsnmt", "capsnmt-pooling")
 _LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision {} --dynamo_backend no"
 
@@ -54,7 +56,7 @@ class Piece:
         name: of the piece and of its files.
         needs: what must be there, in words.
         words: of the command, after `python -m`.
-        data: the folder without which it cannot run, if there is one.
+        data: a file without which it cannot run, if there is one.
     """
 
     name: str
@@ -76,7 +78,7 @@ def pieces(args: argparse.Namespace) -> list[Piece]:
     growth = [_growth(args, size) for size in sizes]
     sentences = (1,) if args.quick else (1, 32, 256)
     decoders = [_decoders(args, size, count) for size in sizes[:2] for count in sentences]
-    studies = [_study(args, name) for name in ("does_routing_pay", "does_routing_pay_french")]
+    studies = [_study(args, name, file) for name, file in _STUDIES.items()]
     return [Piece("tests", "pytest, hypothesis, sacrebleu", tests), *tables, *growth, *decoders, *studies]
 
 
@@ -123,15 +125,15 @@ def _measure(
     return Piece(name, f"torch and transformers, {args.device}", (*words, "--output_file", str(record)))
 
 
-def _study(args: argparse.Namespace, name: str) -> Piece:
+def _study(args: argparse.Namespace, name: str, file: str) -> Piece:
     study = ROOT / "benchmarks" / "ablations" / f"{name}.yaml"
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
     folders = "--runs_dir", str(args.output_dir / name), "--records_dir", str(args.output_dir / "records")
     dry = ("--dry_run",) if args.quick else ()
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
-    data = None if args.quick else args.data
-    needs = f"the text of Multi30k in {args.data}; datasets, accelerate, sacrebleu; goes on when run again"
+    data = None if args.quick else args.data / file
+    needs = f"{args.data / file} and what else it names; datasets, accelerate, sacrebleu; goes on when run again"
     return Piece(name, needs, words, data)
 
 
@@ -229,7 +231,7 @@ def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> s
     heading = f"    {_command(piece)}\n\n"
     if finished.exists() and finished.read_text(encoding="utf-8").startswith(heading):
         result = "done"
-    elif piece.data is not None and not piece.data.is_dir():
+    elif piece.data is not None and not piece.data.is_file():
         result = f"left out: it needs {piece.needs}"
     elif limit < _LEAST:
         result = "left out: the minutes are over; run it again"
@@ -243,7 +245,7 @@ def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> s
 
 
 def _folder(args: argparse.Namespace) -> Path:
-    """Return a folder with what the study names, by links."""
+    """Return a folder with what the studies name, by links."""
     folder = args.output_dir / "work"
     folder.mkdir(exist_ok=True)
     for name, target in {

@@ -65,7 +65,8 @@ def test_what_is_missing_is_named(tmp_path, capsys):
     options = ["--device", "cpu", "--output_dir", str(tmp_path), "--data", str(tmp_path / "none"), "does_routing_pay"]
     assert GPU["main"](options, run_here) == 1
     assert (
-        f"does_routing_pay: left out: it needs the text of Multi30k in {tmp_path / 'none'}" in capsys.readouterr().out
+        f"does_routing_pay: left out: it needs {tmp_path / 'none' / 'train.lc.norm.tok.de.gz'} and"
+        in capsys.readouterr().out
     )
 
 
