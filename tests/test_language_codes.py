@@ -13,7 +13,7 @@ from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.documents import Segment
 from hf_capsule_mt.evaluation.translator import translate_batches
-from hf_capsule_mt.explorer.answer import answer
+from hf_capsule_mt.explorer.answer import Answer, answer
 from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.data import load_data
@@ -181,11 +181,11 @@ def test_a_visitor_who_says_no_language(translator, monkeypatch):
 
     monkeypatch.setattr("hf_capsule_mt.explorer.answer.read_sentence", lambda model, tokenizer, text: text)
     monkeypatch.setattr("hf_capsule_mt.explorer.answer._describe", lambda model: "A model.")
-    assert answer(load, "multilingual", ">>de<< the house").architecture == "A model."
-    told = (
-        "A model. It was not told which language to write: the tokenizer has codes of the languages to write (de, pt_"
-    )
-    assert answer(load, "multilingual", "the house").architecture.startswith(told)
+    assert answer(load, "multilingual", ">>de<< the house") == Answer(">>de<< the house", "A model.")
+    found = answer(load, "multilingual", "the house")
+    assert (found.routing, found.architecture) == ("the house", "A model.")
+    told = "The model was not told which language to write: the tokenizer has codes of the languages to write (de, pt_"
+    assert found.problem.startswith(told)
     assert "this tokenizer has no code >>fr<<" in answer(load, "multilingual", ">>fr<< the house").problem
 
 

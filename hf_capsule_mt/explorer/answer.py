@@ -24,9 +24,9 @@ class Answer:
     """Translation and routing of a sentence by one checkpoint.
 
     Attributes:
-        routing: the translation too; None if there is a problem.
+        routing: the translation too; None if there is none.
         architecture: description of the model.
-        problem: what the visitor should change; empty if there is an answer.
+        problem: what the visitor should change; empty if that is nothing.
     """
 
     routing: SentenceRouting | None = None
@@ -41,9 +41,9 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
         if not name or not name.strip():
             raise ValueError("Choose a checkpoint: the path of its folder, or its name on the Hub.")
         model, tokenizer = load(name.strip())
-        told = _told(text, tokenizer)
+        problem = _missing_code(text, tokenizer)
         _check_length(text, model, tokenizer)
-        return Answer(read_sentence(model, tokenizer, text), f"{_describe(model)}{told}")
+        return Answer(read_sentence(model, tokenizer, text), _describe(model), problem)
     except (ValueError, OSError) as error:
         return Answer(problem=str(error))
 
@@ -72,7 +72,7 @@ def _describe(model: PreTrainedModel) -> str:
     return f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
 
 
-def _told(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
+def _missing_code(text: str, tokenizer: PreTrainedTokenizerBase) -> str:
     """What to say of a text that does not tell a multilingual model which language to write, if it is one."""
     codes = LanguageCodes(tokenizer)
-    return f" It was not told which language to write: {codes.missing()}." if codes.are_missing([text]) else ""
+    return f"The model was not told which language to write: {codes.missing()}." if codes.are_missing([text]) else ""
