@@ -132,9 +132,9 @@ def _study(args: argparse.Namespace, name: str, file: str) -> Piece:
     dry = ("--dry_run",) if args.quick else ()
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
-    data = None if args.quick else args.data / file
-    needs = f"{args.data / file} and what else it names; datasets, accelerate, sacrebleu; goes on when run again"
-    return Piece(name, needs, words, data)
+    data = args.data / file
+    needs = f"{data} and what else it names; datasets, accelerate, sacrebleu; goes on when run again"
+    return Piece(name, needs, words, None if args.quick else data)
 
 
 def run_in_a_process(piece: Piece, output: Path, folder: Path, limit: float) -> str:

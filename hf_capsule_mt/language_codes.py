@@ -8,7 +8,7 @@
 """Codes at the head of a source, such as >>pt<<, that tell multilingual OPUS-MT models which language to write."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
@@ -107,23 +107,6 @@ class LanguageCodes:
         """
         heads = [self.at_head(text) for text in texts if text.strip()]
         return bool(self) and not all(heads)
-
-    def looked_for(self, texts: Iterable[str], where: str, warn: Callable[[str], object]) -> Iterator[str]:
-        """Yield texts as they are, and `warn` of the first that begins with no code; `where` names what they are of.
-
-        Raises:
-            ValueError: if one begins with a code that the tokenizer lacks.
-        """
-        told = not self
-        for number, text in enumerate(texts, 1):
-            try:
-                code = self.at_head(text)
-            except ValueError as error:
-                raise ValueError(f"{where}, source {number}: {error}; correct or remove it") from None
-            if not (told or code) and text.strip():
-                told = True
-                warn(f"{where}, source {number}, {text!r:.60}: {self.missing()}")
-            yield text
 
     def missing(self, option: str | None = None) -> str:
         """Return what to say of a text without a code; `option` gives one, if there is one that does."""

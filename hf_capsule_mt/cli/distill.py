@@ -29,6 +29,7 @@ from accelerate.utils import broadcast_object_list
 from tqdm import tqdm
 from transformers.utils import logging
 
+from hf_capsule_mt.data.code_check import each_checked
 from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.data.parallel_text import (
     check_corpus,
@@ -150,7 +151,7 @@ def _look_through(args: argparse.Namespace, codes: LanguageCodes) -> tuple[int, 
     Raises:
         ValueError: if there is none, or something is wrong with the corpus, or one begins with a code that is unknown.
     """
-    numbers, sources = count(), codes.looked_for(_sources(args), _name(args), partial(logger.warning, "%s"))
+    numbers, sources = count(), each_checked(codes, _sources(args), _name(args), partial(logger.warning, "%s"))
     # The pair is taken apart for the hash, and zip draws a number for the end too.
     digest = hash_text(source for _, source in zip(numbers, sources))
     sentences = next(numbers) - 1

@@ -8,6 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.code_check import each_checked
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.pair_files import Corpus, find_corpora
 from hf_capsule_mt.data.rows import longest_sides
@@ -102,7 +103,7 @@ class _Loader:
         codes = LanguageCodes(self.tokenizer)
         for text in texts:
             self._say(f"{split if len(texts) == 1 else text.name}: {text.report}")
-            for _ in codes.looked_for(text.dataset[:_LOOKED_AT]["source"], text.name, self._warn):
+            for _ in each_checked(codes, text.dataset[:_LOOKED_AT]["source"], text.name, self._warn):
                 pass
         return texts
 
