@@ -35,10 +35,10 @@ def render_page(plan: Plan) -> str:
     The template is Jinja's. It has `study`; tables in Markdown, empty where there is nothing to show: `scores`,
     `metrics`, `curves`, `time_curves`, `adequacy` and, in lists, `decoding` and `lengths` of every test set; texts:
     `caption`, `how` (what the tables of questions mean), `criterion` (what counts as an answer) and `adequacy_how`;
-    `questions`, each with `name`, `asks`, `effect`, `answer`, `why` and `table`; `compared(row, against, test)`, the
-    difference that the study has measured, its interval and p; `bleu(name, test)`, the BLEU that the record
-    STUDY_NAME_TEST.json has; `routing(name)`, what STUDY_NAME_routing.json has, the routing.json of
-    `hf-capsule-mt analyze`; and `routed`, the rows that have one.
+    `questions`, each with `name`, `asks`, `effect`, `answer`, `said` (the answer, to begin a sentence), `why` and
+    `table`; `compared(row, against, test)`, the difference that the study has measured, its interval and p;
+    `bleu(name, test)`, the BLEU that the record STUDY_NAME_TEST.json has; `routing(name)`, what
+    STUDY_NAME_routing.json has, the routing.json of `hf-capsule-mt analyze`; and `routed`, the rows that have one.
 
     Raises:
         ValueError: if the study has no template, no row has records, a record that the template names is missing, or it
@@ -99,9 +99,10 @@ def _answered(
 ) -> dict[str, str]:
     """Return a question of a study with what its rows answer."""
     verdict = judge(study, question, comparisons, unknown)
-    known = {"name": question.name, "asks": question.asks, "answer": verdict.answer, "why": verdict.why}
-    table = _markdown(question_table(study, question, comparisons))
-    return {**known, "effect": f"{question.effect:g}", "table": table}
+    effect = f"{question.effect:g}"
+    said = f"No, not by {effect} BLEU" if verdict.answer == "no" else verdict.answer.capitalize()
+    known = {"name": question.name, "asks": question.asks, "effect": effect, "answer": verdict.answer, "said": said}
+    return {**known, "why": verdict.why, "table": _markdown(question_table(study, question, comparisons))}
 
 
 def _markdown(table: Table) -> str:

@@ -51,7 +51,7 @@ def test_the_estimate_is_updates_by_speed(tmp_path):
     assert estimate(study, jobs).startswith("about 116 hours of one NVIDIA P40: 1 run(s), together 14 hours on 8,")
 
 
-@pytest.mark.parametrize("name", ["does_routing_pay", "multi30k"])
+@pytest.mark.parametrize("name", ["does_routing_pay", "does_routing_pay_french", "multi30k"])
 def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
     """If not: hf-capsule-mt ablation_report benchmarks/ablations/NAME.yaml --page benchmarks/NAME.md"""
     monkeypatch.chdir(ROOT)
