@@ -240,14 +240,14 @@ def _check_becomes(row: Row, config: PreTrainedConfig, where: str) -> None:
     """Check that a model with this configuration can become one of the row's method."""
     if not is_plain(config):
         raise ValueError(
-            f"{where}: method is {row.method!r}, but start is {row.start!r:.80}, whose model has one already; start "
+            f"{where}: method is {row.method!r}, but start is {row.start!r}, whose model has one already; start "
             "from a plain one"
         )
     kind = CapsuleAggregatedMarianConfig if config.model_type == "marian" else type(config)
     if method_config_class(row.method) is not kind:
         raise ValueError(
             f"{where}: method is {row.method!r}, which no model of type {config.model_type!r} can become, but start is "
-            f"{row.start!r:.80}; start from one of its family, or leave out start"
+            f"{row.start!r}; start from one of its family, or leave out start"
         )
 
 

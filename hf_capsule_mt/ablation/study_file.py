@@ -72,7 +72,7 @@ def read_study(path: Path) -> Study:
     found = check_mapping(load_yaml(path), where, _STUDY, ("title", "data", "tests", "train", "rows"))
     if "tokenizer" in found and "train_tokenizer" in found:
         raise ValueError(
-            f"{where}: tokenizer is {found['tokenizer']!r:.80}, beside which the section train_tokenizer trains none; "
+            f"{where}: tokenizer is {found['tokenizer']!r}, beside which the section train_tokenizer trains none; "
             "leave out one of them"
         )
     items = enumerate(found["rows"])
@@ -163,7 +163,7 @@ def _rows(item: Any, where: str, study: Mapping[str, Any]) -> Iterator[Row]:
     check_mapping(item, where, _ROW, ("name", "method"))
     if "size" in item and "start" in item:
         raise ValueError(
-            f"{where}.size is {item['size']!r:.80}, but start is {item['start']!r:.80}, whose model has one already; "
+            f"{where}.size is {item['size']!r:.80}, but start is {item['start']!r}, whose model has one already; "
             "leave out size"
         )
     grid = item.get("grid", {})
