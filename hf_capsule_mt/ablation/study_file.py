@@ -144,13 +144,13 @@ def _test(name: str, value: Any, where: str, data: Mapping[str, Any]) -> Test:
     if isinstance(value, str):
         if "dataset_name" not in data:
             raise ValueError(
-                f"{where}.{name} is {value!r:.80}, the name of a split, but data has no dataset_name; name a source "
+                f"{where}.{name} is {value!r}, the name of a split, but data has no dataset_name; name a source "
                 "file and its references: [test.en, test.de]"
             )
         return Test(name, split=value)
     files = check_list(value, f"{where}.{name}", str)
     if len(files) < 2:
-        raise ValueError(f"{where}.{name} is {value!r:.80}; it must be a split, or a source file and its references")
+        raise ValueError(f"{where}.{name} is {value!r}; it must be a split, or a source file and its references")
     return Test(name, files[0], tuple(files[1:]))
 
 

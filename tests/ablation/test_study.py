@@ -465,7 +465,8 @@ def test_a_model_that_a_row_cannot_begin_with(tmp_path, study):
     preset_config("gdr", "tiny").save_pretrained(guided)
     study["rows"] = [{"name": "on", "method": "em-routing", "start": guided}]
     plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
-    with pytest.raises(ValueError, match=re.escape(f"start is {guided!r}, whose model has one already")):
+    said = f"two: the row 'on': method is 'em-routing', but start is {guided!r}, whose model has one already"
+    with pytest.raises(ValueError, match=re.escape(said)):
         check_files(plan, plan.jobs())
 
 
