@@ -359,7 +359,7 @@ class TranslationPipeline(ChunkPipeline):
         return self._all_task_settings().get(self.task, {})
 
     def _forward(self, model_inputs: dict[str, Any], engine: str = "fast", **generate_kwargs: Any) -> dict[str, Any]:
-        settings = {name: value for name, value in self._task_settings().items() if name != "prefix"}
+        settings = _plain_settings(self._task_settings())
         # Of a batch, a list of each.
         chunk = {name: model_inputs.pop(name) for name in ("segment", "is_last")}
         first_word = model_inputs.pop("forced_bos_token_id", None)
@@ -485,6 +485,18 @@ def settings_of(model: PreTrainedModel, options: Mapping[str, Any]) -> Generatio
         if hasattr(config, name):
             setattr(config, name, value)
     return config
+
+
+def _plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the generation settings of a downloaded configuration. Arguments of `generate()`, which could load and run
+    code, are left out.
+    """
+    fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    return {name: value for name, value in settings.items() if name in fields and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, str | int | float | None)
 
 
 def _needs_alignment(segment: Segment) -> bool:

@@ -1,5 +1,6 @@
 """No pickle is loaded, no remote code is run unasked, and no token is shown or written."""
 
+import contextlib
 import json
 import pickle
 import re
@@ -10,7 +11,7 @@ import torch
 from huggingface_hub import HfApi, constants
 from loopback_hub import TOKEN
 from tiny_marian import save_tiny_marian, tiny_tokenizer
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
 
 import hf_capsule_mt
 from hf_capsule_mt import (
@@ -160,6 +161,41 @@ def test_commands_run_no_remote_code(stranger, tmp_path, capsys, monkeypatch):
     files = [tmp_path / "in", tmp_path / "in"]
     options = ["--output_dir", tmp_path / "run", "--use_cpu", "--max_steps", 1]
     fails(train, ["--model_name_or_path", folder, "--train_file", *files, *options], capsys)
+    assert not trace.exists()
+
+
+def _in_config(folder, code):
+    return "config.json", {"task_specific_params": {"translation": code}}
+
+
+def _in_generation_config(folder, code):
+    return "generation_config.json", code
+
+
+def _as_pipeline(folder, code):
+    return "config.json", {"custom_pipelines": {"translation": {"impl": "evil.Pipeline", "pt": "AutoModel"}}}
+
+
+def _as_tokenizer(folder, code):
+    return "tokenizer_config.json", {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["evil.Own", "evil.Own"]}}
+
+
+def _as_kernel(folder, code):
+    return "config.json", {"attn_implementation": "somebody/evil"}
+
+
+@pytest.mark.parametrize("door", [_in_config, _in_generation_config, _as_pipeline, _as_tokenizer, _as_kernel])
+def test_the_pipeline_runs_no_code_of_a_checkpoint(door, marian, tmp_path):
+    trace = tmp_path / "exploded"
+    code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\ndef generate(model, **_): return None\n"
+    (marian / "custom_generate").mkdir()
+    for file in (marian / "custom_generate" / "generate.py", marian / "evil.py"):
+        file.write_text(code)
+    name, fields = door(marian, {"custom_generate": str(marian), "trust_remote_code": True})
+    settings = json.loads((marian / name).read_text())
+    (marian / name).write_text(json.dumps({**settings, **fields}))
+    with contextlib.suppress(ValueError, ImportError):
+        pipeline("translation", model=str(marian), trust_remote_code=False)("a b")
     assert not trace.exists()
 
 
