@@ -24,9 +24,9 @@ from hf_capsule_mt.decoding.products import PRECISIONS
 from hf_capsule_mt.evaluation.decoders import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.evaluation.speed import clock, seconds
-from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.records import DataFile, Environment, FileDecoder, FileDecodingRecord, Score, write
+from hf_capsule_mt.translation.translator import translate_lines
 
 if TYPE_CHECKING:
     from ctranslate2 import Translator

@@ -20,8 +20,8 @@ from .modeling import (
     em_routing,
     simple_routing,
 )
-from .pipeline import TranslationPipeline
 from .registration import register_models, register_translation
+from .translation.pipeline import TranslationPipeline
 from .version import __version__
 
 register_models()

@@ -9,7 +9,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from . import modeling
 from .configuration import CONFIGURATIONS
 from .modeling.portable_model import drawn_anew
-from .pipeline import LANGUAGE_PAIR, TranslationPipeline
+from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 
 
 def register_models() -> None:

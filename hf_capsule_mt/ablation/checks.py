@@ -18,10 +18,10 @@ from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.evaluation.alignment import NO_EFLOMAL, has_eflomal
 from hf_capsule_mt.evaluation.length import check_edges
 from hf_capsule_mt.evaluation.scores import make_metrics
-from hf_capsule_mt.evaluation.translator import check_precision
 from hf_capsule_mt.modeling.warm_start import is_plain
 from hf_capsule_mt.records import RunRecord, read
 from hf_capsule_mt.training.averaging import check_selection
+from hf_capsule_mt.translation.translator import check_precision
 
 from .results import OF_TRAINING, check_run
 from .steps import Job, Plan, Step, needs_eflomal

@@ -7,8 +7,8 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, tokenize_targets
-from hf_capsule_mt.evaluation.translator import generate_batches
-from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.translation.translator import generate_batches
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def translate_corpus(
         sources: one segment each.
         max_tokens_per_batch: source tokens, padding included.
         on_batch: called after each batch with its number of lines.
-        **generate_options: as in [`~hf_capsule_mt.evaluation.translator.generate_batches`].
+        **generate_options: as in [`~hf_capsule_mt.translation.translator.generate_batches`].
 
     Raises:
         ValueError: if a line has more tokens than a batch may, or no line has both sides.

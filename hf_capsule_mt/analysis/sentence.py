@@ -7,9 +7,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import encode_lines, encode_text
-from hf_capsule_mt.evaluation.translator import generate_batches
-from hf_capsule_mt.source_limits import source_limit
-from hf_capsule_mt.teacher_forcing import evaluating, teacher_force
+from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.translation.teacher_forcing import evaluating, teacher_force
+from hf_capsule_mt.translation.translator import generate_batches
 
 from .routing_kinds import guided_groups, kinds_of_routing
 from .subwords import source_subwords, target_subwords

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.teacher_forcing import TeacherForcedPass, attending, evaluating, teacher_force
+from hf_capsule_mt.translation.teacher_forcing import TeacherForcedPass, attending, evaluating, teacher_force
 
 from .assignment import AssignmentSums
 from .bag_overlap import bag_overlaps

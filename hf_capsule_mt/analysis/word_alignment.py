@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.teacher_forcing import attended_positions
+from hf_capsule_mt.translation.teacher_forcing import attended_positions
 
 from .subwords import WORD_START
 

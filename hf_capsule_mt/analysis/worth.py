@@ -17,7 +17,7 @@ from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
 from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation, RoutedAggregation
 from hf_capsule_mt.modeling.layers.sentence_capsules import SentenceCapsules
-from hf_capsule_mt.teacher_forcing import behind_start, evaluating, pad_rows, teacher_force
+from hf_capsule_mt.translation.teacher_forcing import behind_start, evaluating, pad_rows, teacher_force
 
 from .corpus import Corpus
 from .routing_kinds import side_of

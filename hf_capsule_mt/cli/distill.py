@@ -41,9 +41,9 @@ from hf_capsule_mt.data.parallel_text import (
     write_parallel_text,
 )
 from hf_capsule_mt.files import each_hashed, hash_file, hash_text, locked, write_json
-from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.records import Environment
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
+from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
 from .errors import report_user_errors

@@ -14,7 +14,7 @@ from hf_capsule_mt.evaluation.adequacy import ALIGNERS, measure_adequacy
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.attention_alignment import align_by_attention, check_config
 from hf_capsule_mt.evaluation.length import split_words
-from hf_capsule_mt.language_codes import LanguageCodes
+from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
 from .input import check_input_file

@@ -39,15 +39,15 @@ from accelerate.utils import broadcast_object_list, gather_object
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, tokenize_lines
 from hf_capsule_mt.data.parallel_text import each_line
 from hf_capsule_mt.data.segments import text_bytes
-from hf_capsule_mt.documents import Segment, check_language, language_code
-from hf_capsule_mt.evaluation.journal import Found
-from hf_capsule_mt.evaluation.partial_output import PartialOutput
-from hf_capsule_mt.evaluation.translation_report import faults
-from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.files import hash_text, locked_file, replaced_file
-from hf_capsule_mt.language_codes import LanguageCodes
-from hf_capsule_mt.marked_segments import keep_pattern
-from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.translation.documents import Segment, check_language, language_code
+from hf_capsule_mt.translation.journal import Found
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.partial_output import PartialOutput
+from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.translation.translation_report import faults
+from hf_capsule_mt.translation.translator import translate_lines
 
 from . import decoding
 from .arrivals import arrivals

@@ -8,10 +8,10 @@ from typing import Any
 from regex import Pattern
 
 from hf_capsule_mt.data.segments import unbroken
-from hf_capsule_mt.documents import Fits, Segment, cut_document, cut_text
-from hf_capsule_mt.evaluation.journal import Found
-from hf_capsule_mt.evaluation.translation_report import Judgement, report_line
-from hf_capsule_mt.marked_segments import MarkedSegment, keep_pattern, marked_segments
+from hf_capsule_mt.translation.documents import Fits, Segment, cut_document, cut_text
+from hf_capsule_mt.translation.journal import Found
+from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments
+from hf_capsule_mt.translation.translation_report import Judgement, report_line
 
 Put = Callable[[list[Segment]], list[Segment]]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.evaluation.finishing import Finisher
-from hf_capsule_mt.evaluation.journal import Found, Journal
-from hf_capsule_mt.evaluation.translator import translate_batches
+from hf_capsule_mt.translation.finishing import Finisher
+from hf_capsule_mt.translation.journal import Found, Journal
+from hf_capsule_mt.translation.translator import translate_batches
 
 from . import decoding
 from .progress import Progress

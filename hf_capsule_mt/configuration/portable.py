@@ -14,7 +14,9 @@ from .source import IN_PACKAGE, source_files
 _REMOTE_CODE = ("auto_map", "custom_pipelines")
 # At the head of each file of the source.
 _OURS = b"The hf-capsule-mt authors"
-_PIPELINES = {"translation": {"impl": "pipeline.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
+_PIPELINES = {
+    "translation": {"impl": "translation_pipeline.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
+}
 
 
 class PortableConfig:

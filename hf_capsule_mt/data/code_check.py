@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from hf_capsule_mt.language_codes import LanguageCodes
+from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 
 def each_checked(

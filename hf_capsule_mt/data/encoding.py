@@ -6,8 +6,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.language_codes import LanguageCodes
-from hf_capsule_mt.source_limits import TOKENIZING, check_text
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.source_limits import TOKENIZING, check_text
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from hf_capsule_mt.files import hash_text
-from hf_capsule_mt.language_codes import LANGUAGE_CODE
+from hf_capsule_mt.translation.language_codes import LANGUAGE_CODE
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 MODEL_MAX_LENGTH = 512

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from ..source_limits import positions
+from ..translation.source_limits import positions
 from .families import ADAPTERS
 from .products import PRECISIONS, check_precision, precisions_on
 from .search import Decoding, Search, Settings, Translation, begin_search, finish

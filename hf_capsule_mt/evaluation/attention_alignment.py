@@ -7,8 +7,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from hf_capsule_mt.configuration.caps_nmt import CapsNMTConfig
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, special_ids, tokenize_targets
-from hf_capsule_mt.source_limits import source_limit
-from hf_capsule_mt.teacher_forcing import (
+from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.translation.teacher_forcing import (
     TeacherForcedPass,
     attended_positions,
     attending,

@@ -20,7 +20,7 @@ from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 from hf_capsule_mt.records import Comparison, Rates
-from hf_capsule_mt.source_limits import positions
+from hf_capsule_mt.translation.source_limits import positions
 
 from .memory import peak_memory
 

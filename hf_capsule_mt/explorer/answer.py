@@ -9,8 +9,8 @@ from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
 from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.data.encoding import tokenize_lines
 from hf_capsule_mt.hub.architecture import describe_architecture
-from hf_capsule_mt.language_codes import LanguageCodes
-from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.source_limits import source_limit
 
 LONGEST_INPUT = 1000
 """In characters: models without positions have no limit of their own, and a page must answer some time."""

@@ -12,7 +12,7 @@ from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_
 from hf_capsule_mt.data.encoding import encode_text
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.saving import explained_saving
-from hf_capsule_mt.source_limits import check_text, check_words, positions, source_limit
+from hf_capsule_mt.translation.source_limits import check_text, check_words, positions, source_limit
 
 from .checks import check_numbers, check_translation, example_source, example_step
 from .formats import SUFFIXES, check_format, read_program, write_program

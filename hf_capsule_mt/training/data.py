@@ -15,9 +15,9 @@ from hf_capsule_mt.data.rows import longest_sides
 from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_text
-from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.records import PairCounts, ReadReport, ValidationCounts
-from hf_capsule_mt.source_limits import positions
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.source_limits import positions
 
 from .arguments import DataArguments, TranslationTrainingArguments
 

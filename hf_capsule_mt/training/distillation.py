@@ -14,11 +14,11 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, tokenize_lines
-from hf_capsule_mt.evaluation.translation_report import sequence_scores
-from hf_capsule_mt.evaluation.translator import decode_words, generate_batches
 from hf_capsule_mt.files import parse_json, read_json, replace_text
 from hf_capsule_mt.json_fields import decode
-from hf_capsule_mt.source_limits import source_limit
+from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.translation.translation_report import sequence_scores
+from hf_capsule_mt.translation.translator import decode_words, generate_batches
 
 _SETTINGS = "settings.json"
 
@@ -121,8 +121,8 @@ def distill(
     within its limit, and one whose translation is empty.
 
     A batch has at most `max_tokens_per_batch` source tokens, padding included. With `scores` those of
-    [`~hf_capsule_mt.evaluation.translation_report.sequence_scores`] are found too. Messages number the sources from
-    `first` on. The `options` are those of [`~hf_capsule_mt.evaluation.translator.generate_batches`].
+    [`~hf_capsule_mt.translation.translation_report.sequence_scores`] are found too. Messages number the sources from
+    `first` on. The `options` are those of [`~hf_capsule_mt.translation.translator.generate_batches`].
 
     Raises:
         ValueError: if a source has more tokens than a batch may, or `max_new_tokens` exceeds the model's positions.

@@ -9,8 +9,8 @@ from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.evaluation.decoders_report import file_report
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.records import FileDecodingRecord, read
+from hf_capsule_mt.translation.translator import translate_lines
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "trained.py"
 

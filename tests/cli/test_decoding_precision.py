@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
 
 from hf_capsule_mt.cli import decoding
 from hf_capsule_mt.decoding import Engine
-from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.translation.translator import translate_lines
 
 
 def _args(*options):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hf_capsule_mt.data import segments
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text, write_parallel_text
 from hf_capsule_mt.data.segments import unbroken, write_lines
-from hf_capsule_mt.evaluation.journal import Journal, read_journals
 from hf_capsule_mt.files import replaced_files
 from hf_capsule_mt.training.distillation import Distilled, Shards
+from hf_capsule_mt.translation.journal import Journal, read_journals
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 PAIRS = [("one\ntwo", "eins zwei"), ("three", "drei\nvier"), ("a\u2028b\x85\tc", "d\v\fe\r\n"), ("\r", "x")]

@@ -11,7 +11,7 @@ from transformers import LogitsProcessorList, pipeline
 from hf_capsule_mt.decoding import Source, engine_of, generate, translate_stream
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.search import Settings
-from hf_capsule_mt.evaluation.translator import generate_batches
+from hf_capsule_mt.translation.translator import generate_batches
 
 ROWS = [[5, 6, 2], [7, 2]]
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from served import CAPS_NMT, CHECKPOINTS, MARIAN, needs_gradio, served
 
-from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.translation.translator import translate_lines
 
 pytest.importorskip("selenium", reason="the browser is driven by Selenium; pip install selenium")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -6,7 +6,7 @@ import socket
 import pytest
 from served import CAPS_NMT, MARIAN, needs_gradio, served
 
-from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.translation.translator import translate_lines
 
 pytestmark = [pytest.mark.slow, needs_gradio]
 

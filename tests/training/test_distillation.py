@@ -3,9 +3,9 @@
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.evaluation.translation_report import sequence_scores
-from hf_capsule_mt.evaluation.translator import translate_lines
 from hf_capsule_mt.training.distillation import Distilled, Shards, distill
+from hf_capsule_mt.translation.translation_report import sequence_scores
+from hf_capsule_mt.translation.translator import translate_lines
 
 
 def test_shards_cover_every_sentence_once(tmp_path):

@@ -6,11 +6,11 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.attention import aligner, cross_attention
 from hf_capsule_mt.data.segments import unbroken
-from hf_capsule_mt.documents import Segment
-from hf_capsule_mt.marked_segments import MarkedSegment
-from hf_capsule_mt.teacher_forcing import pad_rows
+from hf_capsule_mt.translation.attention import aligner, cross_attention
+from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.marked_segments import MarkedSegment
+from hf_capsule_mt.translation.teacher_forcing import pad_rows
 
 from .journal import Found
 from .translation_report import judge, sequence_scores

@@ -11,12 +11,12 @@ from transformers.utils import logging
 from hf_capsule_mt.cli import distill, evaluate, translation_worker
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.documents import Segment
-from hf_capsule_mt.evaluation.translator import translate_batches
 from hf_capsule_mt.explorer.answer import Answer, answer
-from hf_capsule_mt.language_codes import LanguageCodes
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.data import load_data
+from hf_capsule_mt.translation.documents import Segment
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.translator import translate_batches
 
 LIMIT = ["--max_new_tokens", "6"]
 # Of which the last is the end, which this model is made to write there.

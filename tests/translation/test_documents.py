@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.documents import Segment, cut_document, language_code
+from hf_capsule_mt.translation.documents import Segment, cut_document, language_code
 
 pytest.importorskip("sentencex", reason='needs sentencex; pip install "hf-capsule-mt[documents]"')
 

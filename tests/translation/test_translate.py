@@ -20,7 +20,7 @@ from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli import translation_worker
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.translation.translator import translate_lines
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "translate.py"
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
+from ..modeling.checkpoint_files import first_names
 from .documents import Segment
-from .modeling.checkpoint_files import first_names
 
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
 LANGUAGE_CODE = re.compile(r">>[a-z]{2,3}([_-]\w+)*<<\s*")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_capsule_mt import marked_segments as module
-from hf_capsule_mt.marked_segments import keep_pattern, marked_segments
-from hf_capsule_mt.markup import read_markup
+from hf_capsule_mt.translation import marked_segments as module
+from hf_capsule_mt.translation.marked_segments import keep_pattern, marked_segments
+from hf_capsule_mt.translation.markup import read_markup
 
 TAG = re.compile(r"<[^>]*>")
 PAGE = """<!doctype html>

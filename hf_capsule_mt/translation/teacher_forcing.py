@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from .shared_weights import with_shared_weights
+from ..shared_weights import with_shared_weights
 
 
 @dataclass(frozen=True)

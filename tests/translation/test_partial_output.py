@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hf_capsule_mt.evaluation import partial_output
-from hf_capsule_mt.evaluation.partial_output import PartialOutput
+from hf_capsule_mt.translation import partial_output
+from hf_capsule_mt.translation.partial_output import PartialOutput
 
 
 def header(window):

@@ -10,7 +10,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.cli.translation_job import Job, Reading
-from hf_capsule_mt.evaluation.translator import translate_lines
+from hf_capsule_mt.translation.translator import translate_lines
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
 MARKED = ["--tags", "--keep", r"\{\w\}", "--num_beams", "2", "--max_tokens_per_batch", "12"]

@@ -12,8 +12,8 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.attention import AttentionAligner, cross_attention, source_spans, target_spans
-from hf_capsule_mt.marked_segments import marked_segments
+from hf_capsule_mt.translation.attention import AttentionAligner, cross_attention, source_spans, target_spans
+from hf_capsule_mt.translation.marked_segments import marked_segments
 
 TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
 

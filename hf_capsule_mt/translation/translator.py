@@ -18,9 +18,9 @@ from transformers.utils import logging
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.pipeline import ENGINES, engine_takes, settings_of
-from hf_capsule_mt.source_limits import check_words, positions, source_limit
-from hf_capsule_mt.teacher_forcing import evaluating, pad_rows
+from hf_capsule_mt.translation.pipeline import ENGINES, engine_takes, settings_of
+from hf_capsule_mt.translation.source_limits import check_words, positions, source_limit
+from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
 
 logger = logging.get_logger(__name__)
 

@@ -24,12 +24,13 @@ from transformers.generation import GenerationMode
 from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import TRANSFORMERS_DYNAMIC_MODULE_NAME, logging
 
+from ..modeling.checkpoint_files import first_names
+
 # These and what they import are copied beside a checkpoint, each with a licence of its own.
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .language_codes import LanguageCodes
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
-from .modeling.checkpoint_files import first_names
 from .source_limits import TOKENIZING, check_text, check_words, positions, source_limit
 from .teacher_forcing import evaluating
 

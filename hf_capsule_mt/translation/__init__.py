@@ -1,0 +1,1 @@
+"""Translation: the pipeline, documents, tags, language codes, and batches of lines."""
