@@ -1,4 +1,4 @@
-"""Styles, fonts and files of all figures. They need matplotlib, which `pip install "hf-capsule-mt[figures]"` brings."""
+"""Styles, fonts and files of all figures. They need matplotlib, which `pip install -e ".[figures]"` brings."""
 
 from functools import cache
 from importlib.util import find_spec
@@ -50,7 +50,7 @@ def check_figure_file(path: Path) -> None:
 def check_matplotlib() -> None:
     """Raise a ValueError if there is no matplotlib."""
     if find_spec("matplotlib") is None:
-        raise ValueError('figures need matplotlib; pip install "hf-capsule-mt[figures]"')
+        raise ValueError('figures need matplotlib; pip install -e ".[figures]"')
 
 
 def shades(colour: str) -> "Colormap":

@@ -3,7 +3,7 @@
     hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --output_dir outputs/report
     hf-capsule-mt ablation_report benchmarks/ablations/multi30k.yaml --page benchmarks/multi30k.md
 
-The report's page is index.html; its figures need matplotlib: pip install "hf-capsule-mt[figures]". Lengths and
+The report's page is index.html; its figures need matplotlib: pip install -e ".[figures]". Lengths and
 examples come from the translations in the folder of runs, and hf-capsule-mt analyze looks into its checkpoints, as far
 as they are there; all else, significance too, comes from the records alone. --page writes the study's own page, from
 the template that it names. Nothing is trained; hf-capsule-mt ablate does that.

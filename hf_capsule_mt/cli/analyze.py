@@ -12,7 +12,7 @@ is added with the mean of other lines in their place), and how sure and how dive
 The report begins at index.html; report.md has its tables, routing.json the numbers, mean_assignment.npz what every
 layer or head gives to every output capsule (where these are routed), sentences.html the words that guided or sentence
 capsules take, and figures/ the pictures. The folder is written whole or not at all.
-Needs matplotlib: pip install "hf-capsule-mt[figures]".
+Needs matplotlib: pip install -e ".[figures]".
 """
 
 import argparse

@@ -19,7 +19,7 @@ def completion_script(shell: str, commands: Mapping[str, str]) -> str:
     if shell not in SHELLS:
         raise ValueError(f"--completion is {shell!r}; there are {', '.join(SHELLS)}")
     if find_spec("shtab") is None:
-        raise ValueError('--completion needs shtab; pip install "hf-capsule-mt[completion]"')
+        raise ValueError('--completion needs shtab; pip install -e ".[completion]"')
     import shtab
 
     parser = argparse.ArgumentParser(prog="hf-capsule-mt")

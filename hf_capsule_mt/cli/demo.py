@@ -10,7 +10,7 @@ it, by --host, it offers the checkpoints of --models alone. It takes no files, a
 
 The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
 MODELS names the checkpoints, with spaces between them.
-Needs gradio and matplotlib: pip install "hf-capsule-mt[demo]".
+Needs gradio and matplotlib: pip install -e ".[demo]".
 """
 
 import argparse
@@ -82,7 +82,7 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
         ValueError: if one is no encoder-decoder, none can be chosen, the device cannot be used, or Gradio is missing.
     """
     if find_spec("gradio") is None:
-        raise ValueError('the page needs Gradio; pip install "hf-capsule-mt[demo]"')
+        raise ValueError('the page needs Gradio; pip install -e ".[demo]"')
     if fixed_models and not models:
         raise ValueError("--fixed_models leaves nothing to choose; name checkpoints with --models")
     for model in models:

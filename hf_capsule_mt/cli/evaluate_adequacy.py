@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--aligner",
         choices=list(ALIGNERS),
-        help='default: eflomal where it is installed (pip install "hf-capsule-mt[align]"), else attention, as '
+        help='default: eflomal where it is installed (pip install -e ".[align]"), else attention, as '
         "where --model is named and --input_file is not",
     )
     group.add_argument(

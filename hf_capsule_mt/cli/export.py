@@ -6,7 +6,7 @@
 A translation model becomes two programs, in float32 and for any batch and any length: the encoder, and a step of the
 decoder, with which greedy or beam search is a loop of a few lines. The tokenizer and the configuration lie beside them.
 They are compared with the model, for other batches and lengths, and translate a sentence to the words of `generate()`;
-only then does the folder appear. ONNX needs some packages: pip install "hf-capsule-mt[export]".
+only then does the folder appear. ONNX needs some packages: pip install -e ".[export]".
 """
 
 import argparse

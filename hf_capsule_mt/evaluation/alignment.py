@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-NO_EFLOMAL = 'eflomal is not installed; pip install "hf-capsule-mt[align]" (it needs a C compiler)'
+NO_EFLOMAL = 'eflomal is not installed; pip install -e ".[align]" (it needs a C compiler)'
 
 
 @dataclass(frozen=True)

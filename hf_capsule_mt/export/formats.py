@@ -26,7 +26,7 @@ def check_format(name: str) -> None:
         raise ValueError(f"the format is {name!r}; there are {', '.join(SUFFIXES)}")
     missing = [package for package in _NEEDED[name] if find_spec(package) is None]
     if missing:
-        raise ValueError(f'the format {name} needs {", ".join(missing)}; pip install "hf-capsule-mt[export]"')
+        raise ValueError(f'the format {name} needs {", ".join(missing)}; pip install -e ".[export]"')
 
 
 def write_program(program: nn.Module, example: Tensors, path: Path) -> None:

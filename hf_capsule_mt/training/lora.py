@@ -23,7 +23,7 @@ _WEIGHTS = "adapter_model.safetensors"
 def check_peft() -> None:
     """Raise a ValueError if PEFT is not installed."""
     if not is_peft_available():
-        raise ValueError('lora_rank needs peft; pip install "hf-capsule-mt[peft]"')
+        raise ValueError('lora_rank needs peft; pip install -e ".[peft]"')
 
 
 def with_adapter(model: PreTrainedModel, args: ModelArguments) -> "PeftModel":

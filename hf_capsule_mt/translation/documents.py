@@ -148,7 +148,7 @@ def _segmenter() -> Callable[[str, str], Iterator[str]]:
     try:
         from sentencex import segment
     except ImportError as error:
-        raise ValueError('documents need sentencex; pip install "hf-capsule-mt[documents]"') from error
+        raise ValueError('documents need sentencex; pip install -e ".[documents]"') from error
     return segment
 
 

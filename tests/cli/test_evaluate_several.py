@@ -257,7 +257,7 @@ def test_mistakes(files, capsys, monkeypatch, options, message):
 @pytest.mark.parametrize("options", [[], ["--aligner", "eflomal"]])
 def test_no_aligner(files, capsys, monkeypatch, options):
     monkeypatch.setattr(alignment, "has_eflomal", lambda: False)
-    assert 'eflomal is not installed; pip install "hf-capsule-mt[align]"' in refuse(capsys, *ADEQUACY, *options)
+    assert 'eflomal is not installed; pip install -e ".[align]"' in refuse(capsys, *ADEQUACY, *options)
 
 
 def test_a_model_without_attention(files, capsys):

@@ -20,7 +20,9 @@ LEAST = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 1}
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_known(page):
     for block in blocks(page):
-        assert block.language in {*RUN, "math"}, f"{page}:{block.line} is neither code that runs nor an equation"
+        assert block.language in {*RUN, "math", "bibtex"}, (
+            f"{page}:{block.line} is neither code that runs nor an equation nor a reference"
+        )
         assert block.needs is None or block.needs in NEEDS, f"{page}:{block.line}: {block.needs}"
         if block.language == "bash" and block.needs is None:
             assert all(words[0] in {"hf-capsule-mt", "accelerate", "torchrun"} for words in commands(block.text))

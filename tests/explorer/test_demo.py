@@ -22,7 +22,7 @@ from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "tests" / "checkpoints" / "caps_nmt"
-NEEDS_GRADIO = 'the page needs Gradio; pip install "hf-capsule-mt[demo]"'
+NEEDS_GRADIO = 'the page needs Gradio; pip install -e ".[demo]"'
 
 
 def error_of(arguments, capsys):

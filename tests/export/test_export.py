@@ -40,7 +40,7 @@ def greedy(folder, lines, limit, start, pad, eos):
 
 
 def check_command(model, tmp_path, capsys):
-    pytest.importorskip("onnxscript", reason='needs onnxscript; pip install "hf-capsule-mt[export]"')
+    pytest.importorskip("onnxscript", reason='needs onnxscript; pip install -e ".[export]"')
     folder, output = tmp_path / "model", tmp_path / "onnx"
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -111,7 +111,7 @@ def test_refusals(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="revision is 'v1', but model is a folder, which has none; leave it out"):
         checkpoint.export_checkpoint("model", tmp_path / "new", revision="v1")
     monkeypatch.setattr(formats, "find_spec", lambda name: None if name.startswith("onnx") else name)
-    message = 'the format onnx needs onnx, onnxscript, onnxruntime; pip install "hf-capsule-mt[export]"'
+    message = 'the format onnx needs onnx, onnxscript, onnxruntime; pip install -e ".[export]"'
     assert message in _error(capsys, ["--model", "model", "--output_dir", "new"])
     assert sorted(tmp_path.rglob("*")) == before
 

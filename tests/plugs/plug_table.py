@@ -55,4 +55,4 @@ def library(name):
     """An optional library; without it tests are skipped, but not on a continuous integration server."""
     if os.environ.get("CI") == "true":
         return importlib.import_module(name)
-    return pytest.importorskip(name, reason=f'needs {name}; pip install "hf-capsule-mt[test]"')
+    return pytest.importorskip(name, reason=f'needs {name}; pip install -e ".[test]"')

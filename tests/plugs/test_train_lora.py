@@ -111,4 +111,4 @@ def test_without_peft(corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.training.lora.is_peft_available", lambda: False)
     with pytest.raises(SystemExit):
         run(corpus, "base", tmp_path / "run")
-    assert 'pip install "hf-capsule-mt[peft]"' in capsys.readouterr().err
+    assert 'pip install -e ".[peft]"' in capsys.readouterr().err

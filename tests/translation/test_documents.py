@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hf_capsule_mt.translation.documents import Segment, cut_document, language_code
 
-pytest.importorskip("sentencex", reason='needs sentencex; pip install "hf-capsule-mt[documents]"')
+pytest.importorskip("sentencex", reason='needs sentencex; pip install -e ".[documents]"')
 
 TEXT = "Dr. Smith left.  He was late!\n\n  \n- one,\n  two; three\n"
 
