@@ -20,7 +20,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.precisions import PRECISIONS
 from hf_capsule_mt.evaluation.decoders import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.evaluation.speed import clock, seconds

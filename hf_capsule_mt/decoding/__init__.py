@@ -3,12 +3,12 @@
 model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.generate)
 """
 
+from .decoder_weights import UnsupportedError, UnsupportedModelError, only_listens
 from .engine import Engine
 from .finite_scores import FiniteScores
 from .generation import engine_of, generate, release, translate_stream
 from .search import NewTokenLimits
 from .stream import Source
-from .weights import UnsupportedError, UnsupportedModelError, only_listens
 
 __all__ = [
     "Engine",

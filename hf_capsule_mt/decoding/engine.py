@@ -10,12 +10,12 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..translation.source_limits import positions
+from .decoder_weights import Fingerprint, UnsupportedModelError, with_products
 from .families import ADAPTERS
-from .products import PRECISIONS, check_precision, precisions_on
+from .precisions import PRECISIONS, check_precision, precisions_on
 from .search import Decoding, Search, Settings, Translation, begin_search, finish
 from .stream import Arrivals, Source
 from .vocabulary import Vocabulary
-from .weights import Fingerprint, UnsupportedModelError, with_products
 
 
 class Engine:

@@ -16,12 +16,12 @@ from transformers.utils import ModelOutput
 
 from ..modeling.cache_name import CACHE
 from .constraints import Constraints
+from .decoder_weights import UnsupportedError, UnsupportedModelError
 from .engine import Engine
 from .finite_scores import FiniteScores
-from .products import check_precision
+from .precisions import check_precision
 from .search import NewTokenLimits, Settings, Translation, stacked
 from .stream import Source
-from .weights import UnsupportedError, UnsupportedModelError
 
 logger = logging.getLogger(__name__)
 

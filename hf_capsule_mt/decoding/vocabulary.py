@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .decoder_weights import joined
 from .finite_scores import FiniteSum
-from .products import Make, Product
-from .weights import joined
+from .precisions import Make, Product
 
 _GROUP = 32
 """Words in a group."""

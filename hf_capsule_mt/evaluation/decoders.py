@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, Pre
 
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.decoding import UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.decoding.products import precisions_on
+from hf_capsule_mt.decoding.precisions import precisions_on
 from hf_capsule_mt.records import Decoders
 
 from .memory import peak_of_live_tensors

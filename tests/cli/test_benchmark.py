@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_capsule_mt.cli.benchmark import main
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.precisions import PRECISIONS
 from hf_capsule_mt.evaluation.decoders_report import decoders_page
 from hf_capsule_mt.records import SpeedRecord, read
 

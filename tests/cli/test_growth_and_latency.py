@@ -6,7 +6,7 @@ import pytest
 from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt.cli import growth, latency
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.precisions import PRECISIONS
 
 SMALL = ["--size", "tiny", "--config_overrides", "d_model=16"]
 

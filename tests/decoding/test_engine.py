@@ -28,9 +28,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine, Source, UnsupportedModelError, engine_of, generate, release, translate_stream
+from hf_capsule_mt.decoding.folded_aggregation import layer_aggregation
 from hf_capsule_mt.decoding.generation import _log_once
-from hf_capsule_mt.decoding.layer_aggregation import layer_aggregation
-from hf_capsule_mt.decoding.products import Product
+from hf_capsule_mt.decoding.precisions import Product
 from hf_capsule_mt.decoding.search import _fill
 from hf_capsule_mt.modeling.capsule_aggregated_marian import build_layer_aggregation
 

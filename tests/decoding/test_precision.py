@@ -9,9 +9,9 @@ import pytest
 import torch
 from ending_models import EVERY_KIND, ending, sources
 
-from hf_capsule_mt.decoding import Engine, engine_of, generate, int8, products
+from hf_capsule_mt.decoding import Engine, engine_of, generate, int8, precisions
 from hf_capsule_mt.decoding.int8 import int8_map, quantized
-from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map
+from hf_capsule_mt.decoding.precisions import PRECISIONS, Product, bfloat16_map
 from hf_capsule_mt.decoding.vocabulary import Vocabulary
 
 needs_int8 = pytest.mark.skipif(not int8._implementations(), reason="this machine has no product in int8")
@@ -112,7 +112,7 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_bfloat16_products(fast, monkeypatch):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda device: fast)
+    monkeypatch.setattr(precisions, "multiplies_bfloat16", lambda device: fast)
     weight, bias, inputs = torch.randn(30, 50), torch.randn(50), torch.randn(9, 30)
     found = bfloat16_map(weight, bias)(inputs)
     expected = inputs.bfloat16().double() @ weight.bfloat16().double() + bias.bfloat16().double()

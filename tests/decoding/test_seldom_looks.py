@@ -10,11 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import NoRepeatNGramLogitsProcessor
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, products
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, precisions
 from hf_capsule_mt.decoding import search as search_module
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.families import ADAPTERS
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.precisions import PRECISIONS
 from hf_capsule_mt.decoding.search import Settings, begin_search
 
 KINDS = ("marian", "marian/em_routing", "marian/gdr", "recurrent/rnmt", "recurrent/capsule", "recurrent/hybrid")
@@ -46,7 +46,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 def seldom(monkeypatch):
     """Look on a CPU as seldom as on a GPU, and multiply as there."""
     monkeypatch.setitem(search_module._STEPS_TO_A_LOOK, "cpu", STEPS)
-    monkeypatch.setattr(products, "_packed", lambda weight: None)
+    monkeypatch.setattr(precisions, "_packed", lambda weight: None)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

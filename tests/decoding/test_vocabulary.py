@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers.generation import logits_process as hf
 
-from hf_capsule_mt.decoding import products
+from hf_capsule_mt.decoding import precisions
 from hf_capsule_mt.decoding.constraints import Constraints
-from hf_capsule_mt.decoding.products import Product
+from hf_capsule_mt.decoding.precisions import Product
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
 
 
@@ -72,7 +72,7 @@ def test_scores_far_from_zero():
 @pytest.mark.parametrize("shape", [(5, 7), (300, 700)])
 def test_products(shape, with_bias, has_onednn, monkeypatch):
     if not has_onednn:
-        monkeypatch.setattr(products, "_packed", lambda weight: None)
+        monkeypatch.setattr(precisions, "_packed", lambda weight: None)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
     product = Product(weight, bias)
     for rows in (1, 4, 20000 // shape[0]):

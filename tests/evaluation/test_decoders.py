@@ -8,7 +8,7 @@ from test_speed import CPU, WORKLOAD, small_config
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.precisions import PRECISIONS
 from hf_capsule_mt.evaluation import decoders
 from hf_capsule_mt.evaluation.decoders import GENERATE, compare_decoders, ctranslate2_decoder
 from hf_capsule_mt.evaluation.speed import compare_with_plain

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.decoding.products import PRECISIONS
+from hf_capsule_mt.decoding.precisions import PRECISIONS
 from hf_capsule_mt.evaluation import decoders
 from hf_capsule_mt.evaluation.latency import measure_latency
 

@@ -48,7 +48,11 @@ KINDS = {
     "rnmt-gdr": {**TINY, "label_smoothing": 0.1, "guided_capsule_dim": 4},
 }
 FAMILIES = ("em-routing", "capsnmt", "rnmt")
-ADAPTERS = {"em-routing": "decoding_marian.py", "capsnmt": "decoding_caps_nmt.py", "rnmt": "decoding_rnmt.py"}
+ADAPTERS = {
+    "em-routing": "decoding_marian_adapter.py",
+    "capsnmt": "decoding_caps_nmt_adapter.py",
+    "rnmt": "decoding_rnmt_adapter.py",
+}
 BATCH = {"input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]], "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]]}
 LABELS = [[7, 8, 2], [9, 2, -100]]
 

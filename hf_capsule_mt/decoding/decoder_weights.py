@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..modeling.layers.linear import GateLinear, Linear, UnitGainLinear
 from ..shared_weights import hooks_of, with_shared_weights
-from .products import Make, Map
+from .precisions import Make, Map
 
 _LINEAR = (nn.Linear, Linear, UnitGainLinear, GateLinear)
 _RECORDING_HOOKS = "transformers.utils.output_capturing"

@@ -25,13 +25,13 @@ from ..modeling.capsule_aggregated_marian import (
 )
 from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
 from ..modeling.layers.positions import Positions
-from .guided_routing import Guide
-from .layer_aggregation import layer_aggregation
-from .products import Make, Map
+from .decoder_weights import Norm, check_attention, check_plain, norm, product, with_products
+from .folded_aggregation import layer_aggregation
+from .guided_decoding import Guide
+from .precisions import Make, Map
 from .rows import masks_together, moved_rows, together
 from .target_cache import TargetCache
 from .vocabulary import Vocabulary
-from .weights import Norm, check_attention, check_plain, norm, product, with_products
 
 
 class MarianAdapter:

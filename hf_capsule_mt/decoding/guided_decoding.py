@@ -5,9 +5,9 @@ from transformers.utils import ModelOutput
 
 from ..modeling.layers.guided_routing import GuidedRouting, GuidedVotes
 from ..modeling.ops.masks import word_mask
-from .products import Make
+from .decoder_weights import check_plain, with_products
+from .precisions import Make
 from .rows import masks_together, together
-from .weights import check_plain, with_products
 
 
 class Guide:

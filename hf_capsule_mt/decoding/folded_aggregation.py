@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..modeling.layers.layer_aggregation import BlockLinear, LayerAggregation, RoutedAggregation
-from .products import Make, Map
-from .weights import check_plain, norm, with_products
+from .decoder_weights import check_plain, norm, with_products
+from .precisions import Make, Map
 
 
 def layer_aggregation(module: LayerAggregation, make: Make) -> Callable[[list[Tensor]], Tensor]:

@@ -7,10 +7,10 @@ from transformers.utils import ModelOutput
 
 from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel, read_by_decoder
 from ..modeling.layers.recurrent import LSTM, RecurrentLayer
-from .products import Make, Map
+from .decoder_weights import check_plain, norm
+from .precisions import Make, Map
 from .rows import reordered, together
 from .vocabulary import Vocabulary
-from .weights import check_plain, norm
 
 
 class CapsNMTAdapter:

@@ -10,11 +10,11 @@ from ..modeling.layers.linear import GateLinear, UnitGainLinear
 from ..modeling.ops.additive_scores import additive_scores
 from ..modeling.ops.masks import mean_over_words, word_mask
 from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel, read_by_decoder
-from .guided_routing import Guide
-from .products import Make, Map
+from .decoder_weights import check_plain, product
+from .guided_decoding import Guide
+from .precisions import Make, Map
 from .rows import masks_together, reordered, together
 from .vocabulary import Vocabulary
-from .weights import check_plain, product
 
 
 class RNMTAdapter:
