@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
+from hf_capsule_mt.modeling.aggregation import RoutedHeads
 
 
 def main() -> None:

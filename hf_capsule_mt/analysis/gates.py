@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from hf_capsule_mt.modeling.layers.head_aggregation import ResidualRoutedHeads
-from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation
+from hf_capsule_mt.modeling.aggregation import LayerAggregation, ResidualRoutedHeads
 
 from .routing_kinds import side_of
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting
-from hf_capsule_mt.modeling.layers.head_aggregation import RoutedHeads
-from hf_capsule_mt.modeling.layers.layer_aggregation import LayerAggregation, RoutedAggregation
-from hf_capsule_mt.modeling.layers.sentence_capsules import SentenceCapsules
+from hf_capsule_mt.modeling.aggregation import LayerAggregation, RoutedAggregation, RoutedHeads
+from hf_capsule_mt.modeling.guided_routing import GuidedRouting
+from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
 from hf_capsule_mt.translation.teacher_forcing import behind_start, evaluating, pad_rows, teacher_force
 
 from .corpus import Corpus

@@ -1,9 +1,9 @@
 """Configurations of the models, and the presets."""
 
-from .caps_nmt import CapsNMTConfig
-from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .configuration_caps_nmt import CapsNMTConfig
+from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .configuration_rnmt import RNMTConfig
 from .presets import METHODS, SIZES, decoding_fields, method_config_class, method_fields, preset_config
-from .rnmt import RNMTConfig
 
 CONFIGURATIONS = (CapsuleAggregatedMarianConfig, CapsNMTConfig, RNMTConfig)
 """Of all families."""

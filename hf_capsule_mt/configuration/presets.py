@@ -4,10 +4,10 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from .caps_nmt import CapsNMTConfig
-from .capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .checks import check_choice, check_overrides, check_read
-from .rnmt import RNMTConfig
+from .configuration_caps_nmt import CapsNMTConfig
+from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .configuration_rnmt import RNMTConfig
 
 _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),

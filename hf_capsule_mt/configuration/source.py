@@ -101,12 +101,14 @@ def _target(path: str, dots: str, name: str) -> str:
 
 
 def _flat_name(path: str) -> str:
-    return path.replace("/", "_")
+    room, _, name = path.rpartition("/")
+    return name if name.startswith(f"{room}_") else path.replace("/", "_")
 
 
 def _path(module: str) -> str:
     """The file of an exported module: its room is what its name begins with."""
-    return f"{module.replace('_', '/', 1)}.py"
+    own = f"{module.partition('_')[0]}/{module}.py"
+    return own if (_PACKAGE / own).exists() else f"{module.replace('_', '/', 1)}.py"
 
 
 def _flatten(path: str, adapter: str) -> str:

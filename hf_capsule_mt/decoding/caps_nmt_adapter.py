@@ -5,8 +5,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
-from ..modeling.caps_nmt import CapsNMTDecoder, CapsNMTForConditionalGeneration, CapsNMTModel, read_by_decoder
-from ..modeling.layers.recurrent import LSTM, RecurrentLayer
+from ..modeling.modeling_caps_nmt import (
+    CapsNMTDecoder,
+    CapsNMTForConditionalGeneration,
+    CapsNMTModel,
+    caps_nmt_encoder_outputs,
+)
+from ..modeling.recurrent import LSTM, RecurrentLayer
 from .decoder_weights import check_plain, norm
 from .precisions import Make, Map
 from .rows import reordered, together
@@ -39,7 +44,7 @@ class CapsNMTAdapter:
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "CapsNMTDecoding":
         """Return the decoding of sentences from its start; a ValueError tells that `encoded` is another model's."""
-        return CapsNMTDecoding(self, read_by_decoder(encoded).sentence_state, num_beams)
+        return CapsNMTDecoding(self, caps_nmt_encoder_outputs(encoded).sentence_state, num_beams)
 
 
 def _gates(lstm: LSTM, make: Make) -> Map:

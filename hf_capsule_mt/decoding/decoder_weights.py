@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ..modeling.layers.linear import GateLinear, Linear, UnitGainLinear
+from ..modeling.linear import GateLinear, Linear, UnitGainLinear
 from ..shared_weights import hooks_of, with_shared_weights
 from .precisions import Make, Map
 

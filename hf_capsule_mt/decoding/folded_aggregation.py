@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..modeling.layers.layer_aggregation import BlockLinear, LayerAggregation, RoutedAggregation
+from ..modeling.aggregation import BlockLinear, LayerAggregation, RoutedAggregation
 from .decoder_weights import check_plain, norm, with_products
 from .precisions import Make, Map
 

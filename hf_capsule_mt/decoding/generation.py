@@ -14,7 +14,7 @@ from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthC
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
 from transformers.utils import ModelOutput
 
-from ..modeling.cache_name import CACHE
+from ..modeling.outputs import CACHE
 from .constraints import Constraints
 from .decoder_weights import UnsupportedError, UnsupportedModelError
 from .engine import Engine

@@ -3,8 +3,8 @@
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from ..modeling.layers.guided_routing import GuidedRouting, GuidedVotes
-from ..modeling.ops.masks import word_mask
+from ..modeling.guided_routing import GuidedRouting, GuidedVotes
+from ..modeling.routing import word_mask
 from .decoder_weights import check_plain, with_products
 from .precisions import Make
 from .rows import masks_together, together

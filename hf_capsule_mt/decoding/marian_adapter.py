@@ -17,14 +17,14 @@ from transformers.models.marian.modeling_marian import (
 )
 from transformers.utils import ModelOutput
 
-from ..modeling.capsule_aggregated_marian import (
+from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
+from ..modeling.modeling_capsule_aggregated_marian import (
     CapsuleAggregatedMarianDecoder,
     CapsuleAggregatedMarianDecoderLayer,
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
+    Positions,
 )
-from ..modeling.layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
-from ..modeling.layers.positions import Positions
 from .decoder_weights import Norm, check_attention, check_plain, norm, product, with_products
 from .folded_aggregation import layer_aggregation
 from .guided_decoding import Guide

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..modeling.ops.products import multiplies_bfloat16
+from ..modeling.linear import multiplies_bfloat16
 from .int8 import int8_map
 
 Map = Callable[[Tensor], Tensor]

@@ -5,11 +5,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
-from ..modeling.layers.conditional_gru import AdditiveAttention, ConditionalGRU, ConditionalGRUStep, GRUStep
-from ..modeling.layers.linear import GateLinear, UnitGainLinear
-from ..modeling.ops.additive_scores import additive_scores
-from ..modeling.ops.masks import mean_over_words, word_mask
-from ..modeling.rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel, read_by_decoder
+from ..modeling.guided_routing import additive_scores
+from ..modeling.linear import GateLinear, UnitGainLinear
+from ..modeling.modeling_rnmt import RNMTDecoder, RNMTForConditionalGeneration, RNMTModel, rnmt_encoder_outputs
+from ..modeling.recurrent import AdditiveAttention, ConditionalGRU, ConditionalGRUStep, GRUStep
+from ..modeling.routing import mean_over_words, word_mask
 from .decoder_weights import check_plain, product
 from .guided_decoding import Guide
 from .precisions import Make, Map
@@ -61,7 +61,7 @@ class RNMTAdapter:
         Raises:
             ValueError: if `encoded` is not what the encoder of this model returns.
         """
-        return RNMTDecoding(self, read_by_decoder(encoded, self.config), mask, num_beams)
+        return RNMTDecoding(self, rnmt_encoder_outputs(encoded, self.config), mask, num_beams)
 
 
 class RNMTDecoding:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Sequence
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.configuration.caps_nmt import CapsNMTConfig
+from hf_capsule_mt.configuration.configuration_caps_nmt import CapsNMTConfig
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, special_ids, tokenize_targets
 from hf_capsule_mt.translation.source_limits import source_limit
 from hf_capsule_mt.translation.teacher_forcing import (

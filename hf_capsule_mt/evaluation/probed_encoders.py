@@ -26,7 +26,7 @@ from hf_capsule_mt.configuration.checks import check_choice
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.probing import ProbingData
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.modeling.ops.masks import mean_over_words
+from hf_capsule_mt.modeling.routing import mean_over_words
 from hf_capsule_mt.translation.source_limits import check_words, source_limit
 from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTrainedModel
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
-from hf_capsule_mt.modeling.cache_name import CACHE
-from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
-from hf_capsule_mt.modeling.outputs import AttendedEncoderOutput, RoutedEncoderOutput, SentenceEncoderOutput
+from hf_capsule_mt.modeling.outputs import CACHE, AttendedEncoderOutput, RoutedEncoderOutput, SentenceEncoderOutput
+from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 MASK = "encoder_attention_mask"
 PAST, PRESENT = "past_key_values.", "present."

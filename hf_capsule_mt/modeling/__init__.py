@@ -1,14 +1,14 @@
 """The models, and the routing they are made of."""
 
-from .caps_nmt import CapsNMTForConditionalGeneration, CapsNMTModel, CapsNMTPreTrainedModel
-from .capsule_aggregated_marian import (
+from .em_routing import em_routing
+from .modeling_caps_nmt import CapsNMTForConditionalGeneration, CapsNMTModel, CapsNMTPreTrainedModel
+from .modeling_capsule_aggregated_marian import (
     CapsuleAggregatedMarianForConditionalGeneration,
     CapsuleAggregatedMarianModel,
     CapsuleAggregatedMarianPreTrainedModel,
 )
-from .ops.em_routing import em_routing
-from .ops.routing import RoutingOutput, dynamic_routing, simple_routing
-from .rnmt import RNMTForConditionalGeneration, RNMTModel, RNMTPreTrainedModel
+from .modeling_rnmt import RNMTForConditionalGeneration, RNMTModel, RNMTPreTrainedModel
+from .routing import RoutingOutput, dynamic_routing, simple_routing
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
 __all__ = [

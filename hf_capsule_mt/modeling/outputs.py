@@ -1,9 +1,9 @@
-"""Model outputs: Transformers' own, with the routing and the parts of the loss."""
+"""Model outputs: those of Transformers, with the routing and the parts of the loss."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
@@ -12,8 +12,28 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
 )
 from transformers.utils import ModelOutput
+from transformers.utils.deprecation import deprecate_kwarg
+from transformers.utils.output_capturing import OutputRecorder
 
 from ..configuration.checks import check_choice
+
+CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
+"""What the installed Transformers calls it, in the arguments of models and in their outputs."""
+
+# Deprecated where Transformers has it so; there is no warning of what was removed before the installed version.
+under_both_names = deprecate_kwarg("past_key_values", "5.40.0" if CACHE == "cache" else "5.0.0", new_name="cache")
+"""Decorator of a method that has an argument `cache`: it may be called with `past_key_values` too."""
+
+
+# Since Transformers 5.24, where hidden states can be asked for by numbers, from behind too.
+_COUNTED_BY = {"num_hidden_layers_key": "decoder_layers"}
+_KNOWN = {field.name for field in fields(OutputRecorder)}
+
+
+def decoder_layers(kind: type[nn.Module]) -> OutputRecorder:
+    """Return the recorder of a decoder's layers of a `kind`, which may be more or fewer than the encoder's."""
+    return OutputRecorder(kind, **{name: value for name, value in _COUNTED_BY.items() if name in _KNOWN})
+
 
 OutputRouting = bool | Literal["all"]
 """Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""

@@ -8,13 +8,13 @@ from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import shift_tokens_right
 from transformers.utils import ModelOutput
 
-from ..configuration.recurrent import RecurrentConfig
-from .layers.linear import init_unit_gain, init_words
-from .layers.recurrent import RecurrentCache, reading_orders
-from .layers.sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
-from .ops.masks import reading_mask, word_mask
+from ..configuration.shared_fields import RecurrentConfig
+from .linear import init_unit_gain, init_words
 from .portable_model import PortableModel
-from .untied_embeddings import UntiedEmbeddings
+from .recurrent import RecurrentCache, reading_orders
+from .routing import reading_mask, word_mask
+from .sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
+from .translation_head import UntiedEmbeddings
 
 OF_THE_DECODER = "one of them, or the whole model labels, decoder_input_ids or decoder_inputs_embeds"
 

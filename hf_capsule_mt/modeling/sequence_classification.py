@@ -12,10 +12,10 @@ from transformers.models.bart.modeling_bart import BartClassificationHead
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
-from .capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
-from .ops.masks import mean_over_words, word_mask
+from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
 from .outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput, check_output_routing
+from .routing import mean_over_words, word_mask
 
 
 class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel):

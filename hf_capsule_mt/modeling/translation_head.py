@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
-from .cache_name import CACHE, under_both_names
-from .ops.losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
-from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput
+from .losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
+from .outputs import CACHE, OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
 
 logger = logging.get_logger(__name__)
 
@@ -220,3 +219,19 @@ def _is_plain(projection: nn.Module) -> bool:
     forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in projection.__dict__
     changed = forward or projection._backward_hooks or projection._backward_pre_hooks
     return type(projection) is nn.Linear and projection.bias is None and not changed
+
+
+class UntiedEmbeddings:
+    """For a model with encoder and decoder: Transformers resizes one embedding, and the output projection."""
+
+    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
+        embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        config, decoder = self.config, self.get_decoder()
+        if not getattr(config, "share_encoder_decoder_embeddings", True):
+            # With a vocabulary of its own the target is resized by itself.
+            return embeddings
+        if not config.tie_word_embeddings:
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
+        if hasattr(config, "decoder_vocab_size"):
+            config.decoder_vocab_size = embeddings.weight.shape[0]
+        return embeddings

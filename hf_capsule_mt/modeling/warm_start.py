@@ -9,8 +9,9 @@ import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from ..configuration.capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from ..configuration.checks import check_overrides, check_read
+from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .aggregation import ResidualRoutedHeads, RoutedHeads
 from .checkpoint_files import (
     GENERATION_CONFIG,
     OTHER_WEIGHTS,
@@ -23,8 +24,7 @@ from .checkpoint_files import (
 )
 from .copied_weights import copy_weights
 from .finite_weights import check_finite
-from .guided_parts import GUIDED_PARTS
-from .layers.head_aggregation import ResidualRoutedHeads, RoutedHeads
+from .guided_routing import GUIDED_PARTS
 
 _ADDED = ("model.encoder.aggregation.", "model.decoder.aggregation.", *GUIDED_PARTS)
 

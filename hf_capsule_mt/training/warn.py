@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
-from hf_capsule_mt.modeling.ops.products import multiplies_bfloat16
+from hf_capsule_mt.modeling.linear import multiplies_bfloat16
 
 from .arguments import TranslationTrainingArguments
 from .hyperparameters import WITHOUT_WARMUP

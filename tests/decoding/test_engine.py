@@ -32,7 +32,7 @@ from hf_capsule_mt.decoding.folded_aggregation import layer_aggregation
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.decoding.precisions import Product
 from hf_capsule_mt.decoding.search import _fill
-from hf_capsule_mt.modeling.capsule_aggregated_marian import build_layer_aggregation
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import build_layer_aggregation
 
 OPTIONS = {"num_beams": 3, "max_new_tokens": 8}
 

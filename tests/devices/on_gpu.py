@@ -3,6 +3,7 @@
 `test_pretend_gpu.py` runs these in a process of their own. On a machine with a GPU: `pytest tests/devices/on_gpu.py`.
 """
 
+import importlib
 import json
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.cli import analyze, train, translate
 from hf_capsule_mt.decoding import generate, search
-from hf_capsule_mt.modeling.ops import additive_scores, em_routing, log_partition
+from hf_capsule_mt.modeling import guided_routing, losses
+
+# The package has the function under this name.
+em_routing = importlib.import_module("hf_capsule_mt.modeling.em_routing")
 
 HAS_CUDA = torch.cuda.is_available()
 if HAS_CUDA:
@@ -116,7 +120,7 @@ def test_what_an_update_waits_for(name, device):
     model(**batch).loss.backward()
     # Transformers asks whether masks hide anything, and losses which positions have a word.
     files = {Path(file).name for file, _ in pretend_gpu.reads}
-    assert files <= {"masking_utils.py", "log_partition.py"}
+    assert files <= {"masking_utils.py", "losses.py"}
     assert len(pretend_gpu.reads) <= 5
 
 
@@ -137,8 +141,9 @@ def test_an_update(name, device):
 
 def test_an_update_in_pieces(device, monkeypatch):
     """Of layers' votes, additive scores and the vocabulary's scores; these models are far smaller than a piece."""
-    for module in (em_routing, additive_scores, log_partition):
-        monkeypatch.setattr(module, "_ACCELERATOR_CHUNK", 64)
+    monkeypatch.setattr(em_routing, "_ACCELERATOR_VOTE_CHUNK", 64)
+    monkeypatch.setattr(guided_routing, "_ACCELERATOR_PAIR_CHUNK", 64)
+    monkeypatch.setattr(losses, "_ACCELERATOR_SCORE_CHUNK", 64)
     # They take votes in no pieces.
     monkeypatch.setattr(em_routing, "_kernels", lambda device: None)
     expected, of_cpu = _update("marian-everything", torch.device("cpu"), torch.float32)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from exported_models import every_kind, model_of
 
-from hf_capsule_mt.modeling.cache_name import CACHE
+from hf_capsule_mt.modeling.outputs import CACHE
 
 LONGER = pytest.param("small-rnmt", marks=pytest.mark.exhaustive)
 LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])

@@ -9,7 +9,7 @@ from elsewhere import run_elsewhere
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 from hf_capsule_mt.configuration import CONFIGURATIONS
-from hf_capsule_mt.modeling.cache_name import CACHE
+from hf_capsule_mt.modeling.outputs import CACHE
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 STORED = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())

@@ -38,12 +38,12 @@ from hf_capsule_mt import (
     preset_config,
 )
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
-from hf_capsule_mt.configuration import capsule_aggregated_marian as configuration
+from hf_capsule_mt.configuration import configuration_capsule_aggregated_marian as configuration
 from hf_capsule_mt.hub.architecture import describe_architecture
+from hf_capsule_mt.modeling import aggregation as capsule_routing
 from hf_capsule_mt.modeling import warm_start
+from hf_capsule_mt.modeling.aggregation import CapsuleRouting
 from hf_capsule_mt.modeling.finite_weights import check_finite
-from hf_capsule_mt.modeling.layers import capsule_routing
-from hf_capsule_mt.modeling.layers.capsule_routing import CapsuleRouting
 
 every_kind = pytest.mark.parametrize("kind", MARIAN)
 every_aggregation = pytest.mark.parametrize("kind", MARIAN[1:])

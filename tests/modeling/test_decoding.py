@@ -14,8 +14,8 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.modeling import translation_head
-from hf_capsule_mt.modeling.cache_name import CACHE
-from hf_capsule_mt.modeling.layers.recurrent import RecurrentCache
+from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 # Chosen for sentences of different lengths; test_sentences_end_and_beams_differ checks.
 MARIAN = {

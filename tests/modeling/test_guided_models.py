@@ -5,8 +5,8 @@ import torch
 from aggregated_models import GUIDED_ROUTINGS, PAD, aggregated, source_batch, training_batch
 from recurrent_models import GUIDED_KINDS, recurrent
 
-from hf_capsule_mt.modeling.cache_name import CACHE
-from hf_capsule_mt.modeling.layers.guided_routing import GuidedRouting, GuidedVotes
+from hf_capsule_mt.modeling.guided_routing import GuidedRouting, GuidedVotes
+from hf_capsule_mt.modeling.outputs import CACHE
 
 every_kind = pytest.mark.parametrize("kind", [*GUIDED_ROUTINGS, *GUIDED_KINDS])
 # Of generation: only Marian's family has caches to choose from.

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from hf_capsule_mt.modeling.ops.em_routing import VARIANCE_FLOOR
-from hf_capsule_mt.modeling.ops.routing import EPSILON, RoutingOutput
+from hf_capsule_mt.modeling.em_routing import VARIANCE_FLOOR
+from hf_capsule_mt.modeling.routing import EPSILON, RoutingOutput
 
 
 def dynamic_routing(votes: Tensor, num_iterations: int = 3, mask: Tensor | None = None) -> RoutingOutput:

@@ -1,0 +1,396 @@
+"""EM routing (Dou et al. 2019, Algorithm 2, Eq. 10-16; Hinton et al. 2018), with a hand-written backward pass.
+
+The forward keeps only its inputs, the backward recomputes the rest; on a GPU both are kernels of em_routing_kernels.py,
+where they run. All but [`em_routing`] work on flat tensors of one dtype: P positions, I input capsules, N output
+capsules of width D.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from transformers.utils import logging
+
+from .routing import EPSILON, RoutingOutput, check_votes, hide_missing, in_compute_dtype
+
+VARIANCE_FLOOR = 0.01
+"""Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.
+
+A capsule can otherwise collapse onto a single vote, there being more capsules than votes, and its gradient, as
+1 / sigma, drowns all others. A fraction keeps the assignment free of the votes' scale, as Eq. 11-16 are.
+"""
+
+# Votes in a chunk, whose temporaries are many times as large: on a CPU they stay in a core's cache, on an accelerator
+# the votes are 16 MiB of float32.
+_VOTE_CHUNK = {"cpu": 1 << 17}
+_ACCELERATOR_VOTE_CHUNK = 1 << 22
+_ROUNDING = 1e-3  # relative: kernels that are further from what they should compute are wrong
+
+logger = logging.get_logger(__name__)
+
+
+def em_routing(
+    votes: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    num_iterations: int = 3,
+    input_activations: Tensor | None = None,
+    inverse_temperature: float = 0.01,
+    mask: Tensor | None = None,
+    return_all_coefficients: bool = False,
+) -> RoutingOutput:
+    """EM routing (Dou et al. 2019, Algorithm 2, Eq. 10-16; Hinton et al. 2018).
+
+    Args:
+        votes: `[..., I, N, D]`, any floating dtype.
+        beta_a: `[N]`, the cost of activating an output capsule.
+        beta_u: `[N]`, the cost of an input capsule when the output capsule is not active.
+        num_iterations: iterations, at least 1.
+        input_activations: probabilities `[..., I, 1]`, or `[..., I, N]` where an input capsule has one for every output
+            capsule; 1 by default.
+        inverse_temperature: lambda's limit; iteration t = 1, 2, ... uses `inverse_temperature * (1 - 0.95**t)`.
+        mask: `[..., I]` bool, True where the input capsule exists; all exist by default.
+        return_all_coefficients: whether to return the assignment of every iteration too.
+
+    Raises:
+        ValueError: if the shapes do not fit or `num_iterations` is not positive.
+    """
+    check_votes(votes, num_iterations, mask)
+    *batch, num_inputs, num_outputs, width = votes.shape
+    for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
+        if beta.shape != (num_outputs,):
+            raise ValueError(f"{name} has shape {tuple(beta.shape)}; votes for {num_outputs} capsules need one each")
+    if input_activations is None:
+        input_activations = votes.new_ones(*batch, num_inputs, 1)
+    elif input_activations.shape not in ((*batch, num_inputs, 1), (*batch, num_inputs, num_outputs)):
+        raise ValueError(
+            f"input_activations has shape {tuple(input_activations.shape)}; votes of shape {tuple(votes.shape)} need "
+            f"{(*batch, num_inputs, 1)} or {(*batch, num_inputs, num_outputs)}"
+        )
+    dtype = votes.dtype
+    votes, input_activations, beta_a, beta_u = in_compute_dtype(votes, input_activations, beta_a, beta_u)
+    if mask is not None:
+        votes = votes.masked_fill(~mask[..., None, None], 0.0)
+        input_activations = input_activations.masked_fill(~mask[..., None], 0.0)
+    votes = votes.reshape(-1, num_inputs, num_outputs, width)
+    input_activations = input_activations.reshape(-1, *input_activations.shape[-2:])
+    schedule = tuple(inverse_temperature * (1 - 0.95**t) for t in range(1, num_iterations + 1))
+    arguments = votes, input_activations, _variance_floor(votes, mask), beta_a, beta_u, schedule
+    capsules, coefficients, activations = EMRoutingFunction.apply(*arguments)
+    every = None
+    if return_all_coefficients:
+        with torch.no_grad():
+            every = torch.stack([state.coefficients for state in em_iterations(*arguments)]).to(dtype)
+        every = hide_missing(every.view(num_iterations, *batch, num_inputs, num_outputs), mask)
+    return RoutingOutput(
+        capsules.view(*batch, num_outputs, width).to(dtype),
+        hide_missing(coefficients.view(*batch, num_inputs, num_outputs), mask).to(dtype),
+        activations.view(*batch, num_outputs).to(dtype),
+        every,
+    )
+
+
+def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:
+    """The floor `[P]` for votes `[P, I, N, D]`, from the input capsules that exist."""
+    mean_square = votes.square().mean((-1, -2))
+    if mask is None:
+        mean_square = mean_square.mean(-1)
+    else:
+        mean_square = mean_square.sum(-1) / mask.reshape(mean_square.shape).sum(-1).clamp(min=1)
+    return VARIANCE_FLOOR * mean_square + EPSILON
+
+
+class EMState(NamedTuple):
+    """One iteration of EM routing: what its M-step used and found."""
+
+    coefficients: Tensor  # c [P, I, N]
+    assigned: Tensor  # r = c * A_in [P, I, N]
+    assigned_sum: Tensor  # sum_i r [P, N]
+    mean: Tensor  # [P, N, D]
+    variance: Tensor  # [P, N, D]
+    deviation: Tensor  # V - mean [P, I, N, D]
+    squared_deviation: Tensor  # [P, I, N, D]
+    activation_logits: Tensor  # [P, N]
+
+
+def em_iterations(
+    votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+) -> list[EMState]:
+    """Run EM routing, with an inverse temperature for every iteration.
+
+    Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, the floor of the variance `[P]`, betas `[N]`.
+    """
+    coefficients = votes.new_full(votes.shape[:-1], 1 / votes.shape[-2])
+    states = []
+    for inverse_temperature in schedule:
+        if states:
+            coefficients = _e_step(states[-1])
+        states.append(_m_step(coefficients, votes, input_activations, floor, beta_a, beta_u, inverse_temperature))
+    return states
+
+
+def _m_step(
+    coefficients: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    floor: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    inverse_temperature: float,
+) -> EMState:
+    """Eq. 11-14: mean, variance and activation of every output capsule."""
+    assigned = coefficients * input_activations
+    assigned_sum = assigned.sum(-2)
+    divisor = (assigned_sum + EPSILON).unsqueeze(-1)
+    mean = (assigned.unsqueeze(-1) * votes).sum(-3) / divisor
+    deviation = votes - mean.unsqueeze(-3)
+    squared_deviation = deviation.square()
+    variance = (assigned.unsqueeze(-1) * squared_deviation).sum(-3) / divisor + floor[:, None, None]
+    cost = _cost_per_assignment(variance) * assigned_sum
+    logits = inverse_temperature * (beta_a - beta_u * assigned_sum - cost)
+    return EMState(coefficients, assigned, assigned_sum, mean, variance, deviation, squared_deviation, logits)
+
+
+def _cost_per_assignment(variance: Tensor) -> Tensor:
+    """Eq. 13 summed over the width, for one unit of assignment: `[P, N]`."""
+    # (1 + ln 2 pi) / 2 as a number: a float with a name torch.compile(dynamic=True) takes for an input without a value.
+    return _sum_width(0.5 * variance.log()) + variance.shape[-1] * 1.4189385332046727
+
+
+def _e_step(state: EMState) -> Tensor:
+    """Eq. 15-16: the assignment from the Gaussian log density of every vote and the activations (constants cancel)."""
+    per_output = torch.nn.functional.logsigmoid(state.activation_logits) - _sum_width(0.5 * state.variance.log())
+    precision = (-0.5 / state.variance).unsqueeze(-3)
+    if precision.shape[-1] == 1:
+        logits = torch.addcmul(per_output.unsqueeze(-2), state.squared_deviation.squeeze(-1), precision.squeeze(-1))
+    else:
+        logits = (state.squared_deviation * precision).sum(-1) + per_output.unsqueeze(-2)
+    return logits.softmax(-1)
+
+
+def _sum_width(tensor: Tensor) -> Tensor:
+    # A sum over one element is a view: with D = 1, the papers' setting, it costs nothing.
+    return tensor.squeeze(-1) if tensor.shape[-1] == 1 else tensor.sum(-1)
+
+
+class EMRoutingFunction(torch.autograd.Function):
+    """[`em_iterations`], to the capsules `[P, N, D]`; assignment and activations come without gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        votes: Tensor,
+        input_activations: Tensor,
+        floor: Tensor,
+        beta_a: Tensor,
+        beta_u: Tensor,
+        schedule: tuple[float, ...],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Keep nothing but the arguments."""
+        ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
+        ctx.schedule = schedule
+        route, _ = _implementation(votes)
+        capsules, coefficients, activations = route(votes, input_activations, floor, beta_a, beta_u, schedule)
+        ctx.mark_non_differentiable(coefficients, activations)
+        return capsules, coefficients, activations
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_capsules: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Differentiate every iteration, last to first."""
+        arguments = ctx.saved_tensors
+        _, route_backward = _implementation(arguments[0])
+        return *route_backward(grad_capsules, *arguments, ctx.schedule), None
+
+
+def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
+    """What routes these votes, and what differentiates that."""
+    # A subclass may have no memory of its own, as in tracing.
+    traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if votes.device.type == "cuda" and votes.dtype == torch.float32 and not traced:
+        kernels = _kernels(votes.device)
+        if kernels is not None and kernels.fit(votes):
+            return kernels.route, kernels.route_backward
+    return _route, _route_backward
+
+
+class _Kernels(NamedTuple):
+    fit: Callable[[Tensor], bool]
+    route: Callable
+    route_backward: Callable
+
+
+@cache
+def _kernels(device: torch.device) -> _Kernels | None:
+    """Triton's kernels, if they run on this device, which takes a C compiler, and compute what `_route` does.
+
+    A version of Triton may compile them to something else, which no run would tell.
+    """
+    try:
+        from .em_routing_kernels import fit, route, route_backward
+
+        with torch.autocast(device.type, enabled=False):
+            for votes, activations in _trials(device):
+                _check_routing(route, route_backward, votes, activations)
+    # Memory that others have taken may be free when it is asked for again.
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Of Triton, of its compilers and of the driver, each has its own.
+        logger.warning(
+            f"EM routing takes several times as long on {device} as it could, for its Triton kernels cannot be used "
+            f"there: {type(error).__name__}: {error}"
+        )
+        return None
+    return _Kernels(fit, route, route_backward)
+
+
+def _trials(device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Votes `[P, I, N, D]` that kernels are tried on, with input activations: for each output capsule, and for all."""
+    for width, columns in ((1, 64), (2, 1)):
+        votes = torch.arange(2 * 3 * 64 * width, device=device, dtype=torch.float32).sin().view(2, 3, 64, width)
+        yield votes, votes[..., :columns, 0].abs()
+
+
+def _check_routing(route: Callable, route_backward: Callable, votes: Tensor, activations: Tensor) -> None:
+    """Raise ArithmeticError unless they compute what `_route` and `_route_backward` do, but for rounding."""
+    arguments = votes, activations, votes[:, 0, 0, 0].square(), *votes[0, :2, :, 0], (0.1, 0.2, 0.3)
+    capsules, *others = _route(*arguments)
+    wanted = capsules, *others, *_route_backward(capsules, *arguments)
+    found = *route(*arguments), *route_backward(capsules, *arguments)
+    # Of a tensor, for the largest of numbers in Python may not be the one that is none.
+    error = torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, wanted, strict=True)]).max().item()
+    if not error < _ROUNDING:
+        raise ArithmeticError(f"they compute something else, with a relative error of {error:.1g}")
+
+
+def _route(
+    votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+) -> list[Tensor]:
+    """Route chunk by chunk: the capsules `[P, N, D]`, the assignment `[P, I, N]`, the activations `[P, N]`."""
+    results = []
+    for part in _vote_chunks(votes):
+        state = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)[-1]
+        activations = state.activation_logits.sigmoid()
+        results.append((activations.unsqueeze(-1) * state.mean, state.coefficients, activations))
+    return _concatenate(results)
+
+
+def _route_backward(
+    grad_capsules: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    floor: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    schedule: tuple[float, ...],
+) -> list[Tensor]:
+    """Gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules, chunk by chunk."""
+    results = []
+    for part in _vote_chunks(votes):
+        parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
+        results.append(_chunk_gradients(*parts, beta_a, beta_u, schedule))
+    of_chunks, of_betas = [result[:3] for result in results], [result[3:] for result in results]
+    return [*_concatenate(of_chunks), *map(sum, zip(*of_betas))]
+
+
+def _chunk_gradients(
+    grad_capsules: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    floor: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    schedule: tuple[float, ...],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules."""
+    states = em_iterations(votes, input_activations, floor, beta_a, beta_u, schedule)
+    last = states[-1]
+    probability = last.activation_logits.sigmoid()
+    # The output is A * mean.
+    grad_mean = probability.unsqueeze(-1) * grad_capsules
+    grad_variance = None
+    grad_logits = _sum_width(grad_capsules * last.mean) * probability * (1 - probability)
+    grad_votes, grad_activations = torch.zeros_like(votes), torch.zeros_like(input_activations)
+    grad_floor, grad_beta_a, grad_beta_u = map(torch.zeros_like, (floor, beta_a, beta_u))
+    for iteration in reversed(range(len(schedule))):
+        state = states[iteration]
+        scaled = grad_logits * schedule[iteration]
+        grad_beta_a += scaled.sum(0)
+        grad_beta_u -= (scaled * state.assigned_sum).sum(0)
+        grad_assigned = _m_step_backward(state, floor, scaled, beta_u, grad_mean, grad_variance, grad_votes, grad_floor)
+        contribution = grad_assigned * state.coefficients
+        grad_activations += contribution.sum(-1, keepdim=True) if input_activations.shape[-1] == 1 else contribution
+        if iteration:
+            grad_coefficients = grad_assigned.mul_(input_activations)
+            grad_mean, grad_variance, grad_logits = _e_step_backward(
+                states[iteration - 1], state.coefficients, grad_coefficients, grad_votes
+            )
+    return grad_votes, grad_activations, grad_floor, grad_beta_a, grad_beta_u
+
+
+def _m_step_backward(
+    state: EMState,
+    floor: Tensor,
+    scaled: Tensor,
+    beta_u: Tensor,
+    grad_mean: Tensor,
+    grad_variance: Tensor | None,
+    grad_votes: Tensor,
+    grad_floor: Tensor,
+) -> Tensor:
+    """Gradient of `assigned` [P, I, N]; those of votes and floor are added to `grad_votes` and `grad_floor`.
+
+    `scaled` is lambda times the gradient of the activation logits.
+    """
+    divisor = (state.assigned_sum + EPSILON).unsqueeze(-1)
+    from_cost = (scaled * state.assigned_sum).unsqueeze(-1) * (-0.5 / state.variance)
+    grad_variance = from_cost if grad_variance is None else grad_variance + from_cost
+    grad_floor += grad_variance.sum((-1, -2))
+    # variance = (sum_i r * deviation^2) / divisor + floor, mean = (sum_i r * V) / divisor
+    grad_squares = grad_variance / divisor
+    # sum_i r * deviation is EPSILON * mean, not exactly zero
+    grad_mean = grad_mean - 2 * EPSILON * grad_squares * state.mean
+    grad_weighted = grad_mean / divisor
+    grad_divisor = _sum_width(-grad_squares * (state.variance - floor[:, None, None]) - grad_weighted * state.mean)
+    grad_sum = grad_divisor - scaled * (beta_u + _cost_per_assignment(state.variance))
+    # With V = mean + deviation, d/dr = grad_squares * deviation^2 + grad_weighted * (mean + deviation) + grad_sum
+    constant = _sum_width(grad_weighted * state.mean) + grad_sum
+    bend = grad_squares.unsqueeze(-3) * state.deviation
+    slope = bend + grad_weighted.unsqueeze(-3)
+    grad_assigned = _sum_width(slope * state.deviation) + constant.unsqueeze(-2)
+    # d/dV = r * (2 * grad_squares * deviation + grad_weighted)
+    grad_votes.addcmul_(bend.add_(slope), state.assigned.unsqueeze(-1))
+    return grad_assigned
+
+
+def _e_step_backward(
+    state: EMState, coefficients: Tensor, grad_coefficients: Tensor, grad_votes: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of mean, variance and activation logits of the iteration that `coefficients` were computed from."""
+    inner = (grad_coefficients * coefficients).sum(-1, keepdim=True)
+    grad_scores = (grad_coefficients - inner).mul_(coefficients)
+    summed = grad_scores.sum(-2)
+    precision = 1 / state.variance
+    weighted = grad_scores.unsqueeze(-1) * state.deviation
+    grad_mean = weighted.sum(-3) * precision
+    squares = (weighted * state.deviation).sum(-3)
+    grad_variance = 0.5 * precision * (squares * precision - summed.unsqueeze(-1))
+    grad_votes.addcmul_(weighted, precision.unsqueeze(-3), value=-1)
+    grad_logits = summed * torch.sigmoid(-state.activation_logits)
+    return grad_mean, grad_variance, grad_logits
+
+
+def _vote_chunks(votes: Tensor) -> list[slice]:
+    """Slices of the positions; one for all under compilation."""
+    positions = votes.shape[0]
+    if torch.compiler.is_compiling() or positions == 0:
+        return [slice(None)]
+    size = max(1, _VOTE_CHUNK.get(votes.device.type, _ACCELERATOR_VOTE_CHUNK) // votes[0].numel())
+    return [slice(start, start + size) for start in range(0, positions, size)]
+
+
+def _concatenate(results: list) -> list[Tensor]:
+    return list(results[0]) if len(results) == 1 else [torch.cat(tensors) for tensors in zip(*results)]

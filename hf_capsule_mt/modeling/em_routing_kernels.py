@@ -1,0 +1,300 @@
+"""EM routing on a GPU by Triton: all iterations of a position in one program, which reads its votes once.
+
+The same equations as those of em_routing.py, name by name, for flat tensors of float32. A program's votes are a block
+`[I, N, D]` whose sides are powers of two; what fills it up has votes, activations or coefficients of 0, and so adds
+nothing to any sum.
+"""
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from .routing import EPSILON
+
+# ruff: noqa: ANN001, ANN202
+# Kernels take pointers and numbers, and their helpers blocks: Triton has no types for them.
+
+
+try:  # In a `try` block, for Transformers asks for what else a checkpoint's source imports.
+    import triton
+    from triton import language as tl
+except ImportError as error:
+    raise ImportError("the kernels of EM routing need triton, which comes with torch for GPUs") from error
+
+_LARGEST_BLOCK = 1 << 13  # votes; of more, what the backward pass computes goes to memory and back
+_VOTES_OF_A_WARP = 256
+_OF_A_NUMBER = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2: of Eq. 13, for each number of a vote
+
+
+def fit(votes: Tensor) -> bool:
+    """Return whether the kernels can route votes `[P, I, N, D]`: there must be some, not too many of a position."""
+    return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK
+
+
+def _block(votes: Tensor) -> list[int]:
+    """The sides of the block that holds a position's votes."""
+    return [triton.next_power_of_2(size) for size in votes.shape[1:]]
+
+
+def route(
+    votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the capsules `[P, N, D]`, the assignment `[P, I, N]` and the activations `[P, N]`."""
+    positions, _, outputs, width = votes.shape
+    capsules = votes.new_empty(positions, outputs, width)
+    coefficients, activations = votes.new_empty(votes.shape[:-1]), votes.new_empty(positions, outputs)
+    inputs = _inputs(votes, input_activations, floor, beta_a, beta_u, schedule)
+    settings = _settings(votes, input_activations, schedule)
+    # Triton runs on the current device.
+    with torch.cuda.device_of(votes):
+        _route[(positions,)](*inputs, capsules, coefficients, activations, **settings)
+    return capsules, coefficients, activations
+
+
+def route_backward(
+    grad_capsules: Tensor,
+    votes: Tensor,
+    input_activations: Tensor,
+    floor: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    schedule: tuple[float, ...],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules."""
+    positions, _, outputs, _ = votes.shape
+    grad_votes, grad_floor = votes.new_empty(votes.shape), votes.new_empty(positions)
+    grad_activations = votes.new_empty(input_activations.shape)
+    # A row for each position: to add them up in the programs would add in another order every time.
+    grad_beta_a, grad_beta_u = (votes.new_empty(positions, outputs) for _ in range(2))
+    inputs = _inputs(votes, input_activations, floor, beta_a, beta_u, schedule)
+    gradients = grad_votes, grad_activations, grad_floor, grad_beta_a, grad_beta_u
+    settings = _settings(votes, input_activations, schedule)
+    with torch.cuda.device_of(votes):
+        _route_backward[(positions,)](*inputs, grad_capsules.contiguous(), *gradients, **settings)
+    return grad_votes, grad_activations, grad_floor, grad_beta_a.sum(0), grad_beta_u.sum(0)
+
+
+def _inputs(
+    votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
+) -> list[Tensor | int]:
+    """What both kernels begin with."""
+    tensors = votes, input_activations, floor, beta_a, beta_u, _schedule_on(votes.device, schedule)
+    return [*(tensor.contiguous() for tensor in tensors), *votes.shape[1:]]
+
+
+@cache
+def _schedule_on(device: torch.device, schedule: tuple[float, ...]) -> Tensor:
+    """The inverse temperatures, copied once: each copy to a device waits for it."""
+    return torch.tensor(schedule, device=device, dtype=torch.float32)
+
+
+def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, ...]) -> dict[str, int | bool | float]:
+    """What the kernels are compiled for."""
+    inputs, outputs, width = _block(votes)
+    warps = max(1, min(16, inputs * outputs * width // _VOTES_OF_A_WARP))
+    return {
+        "INPUTS": inputs,
+        "OUTPUTS": outputs,
+        "WIDTH": width,
+        "ITERATIONS": len(schedule),
+        # Whether an input capsule has an activation for every output capsule.
+        "JOINT": input_activations.shape[-1] != 1,
+        "EPSILON": EPSILON,
+        "num_warps": warps,
+    }
+
+
+@triton.jit
+def _of_assignment(inputs, outputs, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
+    """Where the entries of an assignment `[I, N]` are, and which exist."""
+    i, n = tl.arange(0, INPUTS)[:, None], tl.arange(0, OUTPUTS)[None, :]
+    return i * outputs + n, (i < inputs) & (n < outputs)
+
+
+@triton.jit
+def _of_votes(inputs, outputs, width, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Where votes `[I, N, D]` are, and which exist."""
+    place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
+    d = tl.arange(0, WIDTH)[None, None, :]
+    return place[:, :, None] * width + d, exist[:, :, None] & (d < width)
+
+
+@triton.jit
+def _of_capsules(outputs, width, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr):
+    """Where the output capsules `[N, D]` are, and which of their numbers exist."""
+    n, d = tl.arange(0, OUTPUTS)[:, None], tl.arange(0, WIDTH)[None, :]
+    return n * width + d, (n < outputs) & (d < width)
+
+
+@triton.jit
+def _of_activations(inputs, outputs, JOINT: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr):
+    """Where the input activations `[I, 1 or N]` are, and which exist."""
+    if JOINT:
+        place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
+    else:
+        place, exist = _of_assignment(inputs, 1, INPUTS, 1)
+    return place, exist
+
+
+@triton.jit
+def _m_step(coefficients, votes, activations, floor, beta_a, beta_u, temperature_at, width, EPSILON: tl.constexpr):
+    """Eq. 11-14, as `_m_step` of em_routing.py."""
+    assigned = coefficients * activations
+    assigned_sum = tl.sum(assigned, 0)
+    divisor = (assigned_sum + EPSILON)[:, None]
+    mean = tl.sum(assigned[:, :, None] * votes, 0) / divisor
+    deviation = votes - mean[None, :, :]
+    variance = tl.sum(assigned[:, :, None] * deviation * deviation, 0) / divisor + floor
+    d = tl.arange(0, votes.shape[2])[None, :]
+    log_deviation = tl.sum(tl.where(d < width, 0.5 * tl.log(variance), 0.0), 1)
+    cost = log_deviation + width * _OF_A_NUMBER
+    logits = tl.load(temperature_at) * (beta_a - beta_u * assigned_sum - cost * assigned_sum)
+    return assigned, assigned_sum, mean, variance, log_deviation, logits
+
+
+@triton.jit
+def _e_step(votes, mean, variance, log_deviation, logits, outputs):
+    """Eq. 15-16, as `_e_step` of em_routing.py."""
+    # log sigmoid, without an exponential of what is large.
+    per_output = tl.minimum(logits, 0.0) - tl.log(1.0 + tl.exp(-tl.abs(logits))) - log_deviation
+    deviation = votes - mean[None, :, :]
+    scores = tl.sum(deviation * deviation * (-0.5 / variance)[None, :, :], 2) + per_output[None, :]
+    scores = tl.where(tl.arange(0, votes.shape[1])[None, :] < outputs, scores, float("-inf"))
+    exponentials = tl.exp(scores - tl.max(scores, 1)[:, None])
+    return exponentials / tl.sum(exponentials, 1)[:, None]
+
+
+@triton.jit
+def _load(
+    votes_at, activations_at, floor_at, beta_a_at, beta_u_at, inputs, outputs, width,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, JOINT: tl.constexpr,
+):  # fmt: skip
+    """Votes, input activations and floor of this program's position, the betas, and the first assignment."""
+    position = tl.program_id(0).to(tl.int64)
+    place, exist = _of_votes(inputs, outputs, width, INPUTS, OUTPUTS, WIDTH)
+    votes = tl.load(votes_at + position * inputs * outputs * width + place, mask=exist, other=0.0)
+    columns = outputs if JOINT else 1
+    place, exist = _of_activations(inputs, outputs, JOINT, INPUTS, OUTPUTS)
+    activations = tl.load(activations_at + position * inputs * columns + place, mask=exist, other=0.0)
+    n = tl.arange(0, OUTPUTS)
+    beta_a = tl.load(beta_a_at + n, mask=n < outputs, other=0.0)
+    beta_u = tl.load(beta_u_at + n, mask=n < outputs, other=0.0)
+    uniform = tl.where(n < outputs, 1.0 / outputs, 0.0)[None, :] + tl.zeros([INPUTS, OUTPUTS], tl.float32)
+    return votes, activations, tl.load(floor_at + position), beta_a, beta_u, uniform
+
+
+@triton.jit
+def _route(
+    votes_at, activations_at, floor_at, beta_a_at, beta_u_at, schedule_at, inputs, outputs, width,
+    capsules_at, coefficients_at, output_activations_at,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, ITERATIONS: tl.constexpr, JOINT: tl.constexpr,
+    EPSILON: tl.constexpr,
+):  # fmt: skip
+    """Route the votes of one position."""
+    votes, activations, floor, beta_a, beta_u, coefficients = _load(
+        votes_at, activations_at, floor_at, beta_a_at, beta_u_at, inputs, outputs, width, INPUTS, OUTPUTS, WIDTH, JOINT
+    )
+    _, _, mean, variance, log_deviation, logits = _m_step(
+        coefficients, votes, activations, floor, beta_a, beta_u, schedule_at, width, EPSILON
+    )
+    for iteration in tl.range(1, ITERATIONS):
+        coefficients = _e_step(votes, mean, variance, log_deviation, logits, outputs)
+        _, _, mean, variance, log_deviation, logits = _m_step(
+            coefficients, votes, activations, floor, beta_a, beta_u, schedule_at + iteration, width, EPSILON
+        )
+    probability = tl.sigmoid(logits)
+    position = tl.program_id(0).to(tl.int64)
+    place, exist = _of_capsules(outputs, width, OUTPUTS, WIDTH)
+    tl.store(capsules_at + position * outputs * width + place, probability[:, None] * mean, mask=exist)
+    place, exist = _of_assignment(inputs, outputs, INPUTS, OUTPUTS)
+    tl.store(coefficients_at + position * inputs * outputs + place, coefficients, mask=exist)
+    n = tl.arange(0, OUTPUTS)
+    tl.store(output_activations_at + position * outputs + n, probability, mask=n < outputs)
+
+
+@triton.jit
+def _route_backward(
+    votes_at, activations_at, floor_at, beta_a_at, beta_u_at, schedule_at, inputs, outputs, width,
+    grad_capsules_at, grad_votes_at, grad_activations_at, grad_floor_at, grad_beta_a_at, grad_beta_u_at,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, ITERATIONS: tl.constexpr, JOINT: tl.constexpr,
+    EPSILON: tl.constexpr,
+):  # fmt: skip
+    """Differentiate every iteration of one position, last to first, as `_chunk_gradients` of em_routing.py.
+
+    What an iteration found is computed again: to keep all of it takes more registers than there are. The loops are
+    loops of the device too, for of unrolled ones the compiler would compute nothing twice, and keep all.
+    """
+    votes, activations, floor, beta_a, beta_u, uniform = _load(
+        votes_at, activations_at, floor_at, beta_a_at, beta_u_at, inputs, outputs, width, INPUTS, OUTPUTS, WIDTH, JOINT
+    )
+    position = tl.program_id(0).to(tl.int64)
+    place, exist = _of_capsules(outputs, width, OUTPUTS, WIDTH)
+    grad_capsules = tl.load(grad_capsules_at + position * outputs * width + place, mask=exist, other=0.0)
+    grad_votes, grad_activations = tl.zeros_like(votes), tl.zeros_like(uniform)
+    grad_variance, grad_floor = tl.zeros_like(grad_capsules), tl.sum(tl.zeros_like(beta_a), 0)
+    grad_beta_a, grad_beta_u = tl.zeros_like(beta_a), tl.zeros_like(beta_a)
+    grad_mean, grad_logits = tl.zeros_like(grad_capsules), tl.zeros_like(beta_a)
+    for back in tl.range(0, ITERATIONS):
+        coefficients = uniform
+        assigned, assigned_sum, mean, variance, log_deviation, logits = _m_step(
+            coefficients, votes, activations, floor, beta_a, beta_u, schedule_at, width, EPSILON
+        )
+        # Not what the M-step found: a name that a loop gives the value that it has already, Triton takes for unchanged.
+        last_mean, last_logits = tl.zeros_like(mean), tl.zeros_like(logits)
+        last_variance = tl.zeros_like(variance) + 1.0
+        for iteration in tl.range(1, ITERATIONS - back):
+            last_mean, last_variance, last_logits = mean, variance, logits
+            coefficients = _e_step(votes, mean, variance, log_deviation, logits, outputs)
+            assigned, assigned_sum, mean, variance, log_deviation, logits = _m_step(
+                coefficients, votes, activations, floor, beta_a, beta_u, schedule_at + iteration, width, EPSILON
+            )
+        # The output is A * mean, of the last iteration.
+        probability = tl.sigmoid(logits)
+        grad_mean = tl.where(back == 0, probability[:, None] * grad_capsules, grad_mean)
+        of_output = tl.sum(grad_capsules * mean, 1) * probability * (1.0 - probability)
+        grad_logits = tl.where(back == 0, of_output, grad_logits)
+        # The M-step, as `_m_step_backward`.
+        scaled = grad_logits * tl.load(schedule_at + ITERATIONS - 1 - back)
+        grad_beta_a += scaled
+        grad_beta_u -= scaled * assigned_sum
+        divisor = (assigned_sum + EPSILON)[:, None]
+        grad_variance += tl.where(exist, (scaled * assigned_sum)[:, None] * (-0.5 / variance), 0.0)
+        grad_floor += tl.sum(tl.sum(grad_variance, 1), 0)
+        grad_squares = grad_variance / divisor
+        grad_weighted = (grad_mean - 2.0 * EPSILON * grad_squares * mean) / divisor
+        grad_divisor = tl.sum(-grad_squares * (variance - floor) - grad_weighted * mean, 1)
+        cost = log_deviation + width * _OF_A_NUMBER
+        constant = tl.sum(grad_weighted * mean, 1) + grad_divisor - scaled * (beta_u + cost)
+        deviation = votes - mean[None, :, :]
+        bend = grad_squares[None, :, :] * deviation
+        slope = bend + grad_weighted[None, :, :]
+        grad_assigned = tl.sum(slope * deviation, 2) + constant[None, :]
+        grad_votes += (bend + slope) * assigned[:, :, None]
+        grad_activations += grad_assigned * coefficients
+        # The E-step before it, as `_e_step_backward`; there is none before the first iteration.
+        grad_coefficients = grad_assigned * activations
+        inner = tl.sum(grad_coefficients * coefficients, 1)[:, None]
+        grad_scores = tl.where(back < ITERATIONS - 1, (grad_coefficients - inner) * coefficients, 0.0)
+        summed = tl.sum(grad_scores, 0)
+        precision = 1.0 / last_variance
+        deviation = votes - last_mean[None, :, :]
+        weighted = grad_scores[:, :, None] * deviation
+        grad_mean = tl.sum(weighted, 0) * precision
+        squares = tl.sum(weighted * deviation, 0)
+        grad_variance = tl.where(exist, 0.5 * precision * (squares * precision - summed[:, None]), 0.0)
+        grad_votes -= weighted * precision[None, :, :]
+        grad_logits = summed * tl.sigmoid(-last_logits)
+    place, exist = _of_votes(inputs, outputs, width, INPUTS, OUTPUTS, WIDTH)
+    tl.store(grad_votes_at + position * inputs * outputs * width + place, grad_votes, mask=exist)
+    place, exist = _of_activations(inputs, outputs, JOINT, INPUTS, OUTPUTS)
+    if JOINT:
+        tl.store(grad_activations_at + position * inputs * outputs + place, grad_activations, mask=exist)
+    else:
+        summed_activations = tl.sum(grad_activations, 1)[:, None]
+        tl.store(grad_activations_at + position * inputs + place, summed_activations, mask=exist)
+    tl.store(grad_floor_at + position, grad_floor)
+    n = tl.arange(0, OUTPUTS)
+    tl.store(grad_beta_a_at + position * outputs + n, grad_beta_a, mask=n < outputs)
+    tl.store(grad_beta_u_at + position * outputs + n, grad_beta_u, mask=n < outputs)

@@ -1,0 +1,521 @@
+"""PAST and FUTURE capsules (Zheng et al. 2019): equations, modules, losses."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers import PreTrainedConfig
+from transformers import initialization as init
+from transformers.utils import ModelOutput
+
+from .linear import Linear
+from .losses import bag_of_words_loss, bag_of_words_loss_of_scores, content_agreement_loss, shares
+from .outputs import OutputRouting
+from .routing import compute_dtype, in_compute_dtype, squash
+
+# Hidden units in a chunk: on a CPU its temporaries stay in a core's cache, on an accelerator it is 64 MiB of float32.
+_PAIR_CHUNK = {"cpu": 1 << 18}
+_ACCELERATOR_PAIR_CHUNK = 1 << 24
+# Queries or keys, as in decoding, with which exponentials of each cost as much as those of their pairs.
+_FEW = 8
+
+
+def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+    """sum_d weight[k, d] tanh(queries[..., t, d] + keys[..., s, d]).
+
+    Args:
+        queries: `[..., T, D]`.
+        keys: `[..., S, D]`, with the same leading dimensions.
+        weight: `[K, D]`.
+
+    Returns:
+        `[..., T, S, K]`.
+
+    Raises:
+        ValueError: if the leading dimensions are not the same.
+    """
+    leading = queries.shape[:-2]
+    if keys.shape[:-2] != leading:
+        raise ValueError(f"queries have shape {tuple(queries.shape)}, but keys {tuple(keys.shape)}")
+    queries, keys = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (queries, keys))
+    scores = AdditiveScoresFunction.apply(queries, keys, weight)
+    return scores.reshape(*leading, *scores.shape[1:])
+
+
+class AdditiveScoresFunction(torch.autograd.Function):
+    """[`additive_scores`] with one leading dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
+        """Score chunk by chunk."""
+        ctx.save_for_backward(queries, keys, weight)
+        (rows, length, _), source = queries.shape, keys.shape[1]
+        scores = queries.new_empty(rows, length, source, weight.shape[0])
+        hidden_of, weight = _hidden_layer(queries, keys), 2 * weight
+        for row, part in _pair_chunks(queries, keys):
+            scores[row, part] = _product(hidden_of(row, part), weight)
+        return scores.sub_(weight.sum(-1) / 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Differentiate chunk by chunk."""
+        queries, keys, weight = ctx.saved_tensors
+        grad_queries, grad_keys, grad_weight = map(torch.zeros_like, (queries, keys, weight))
+        hidden_of = _hidden_layer(queries, keys)
+        for row, part in _pair_chunks(queries, keys):
+            hidden, gradient = hidden_of(row, part), grad_scores[row, part]
+            if weight.shape[0] == 1:
+                # The weight is in every gradient: it is multiplied by at the end.
+                slope = hidden * gradient
+                grad_weight += slope.sum((0, 1, 2))
+            else:
+                grad_weight += _product(gradient.flatten(0, -2).t(), hidden.flatten(0, -2).t())
+                slope = _product(gradient, weight.t()).mul_(hidden)
+            slope = slope.addcmul_(slope, hidden, value=-1)
+            grad_queries[row, part] = slope.sum(-2)
+            grad_keys[row] += slope.sum(-3)
+        factor = 4 * weight[0] if weight.shape[0] == 1 else 4
+        grad_weight = 2 * grad_weight - grad_scores.sum((0, 1, 2)).unsqueeze(-1)
+        return grad_queries.mul_(factor), grad_keys.mul_(factor), grad_weight
+
+
+def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Tensor]:
+    """Return the function from a chunk to its sigmoids of twice the sums, `[rows, length, source, D]`."""
+    if _can_multiply(queries, keys):
+        # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)): no exponential for each pair.
+        queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
+        return lambda row, part: _pairs(torch.mul, queries, keys, row, part).add_(1).reciprocal_()
+    # Not 2 * keys: in decoding that would copy the keys of all sentences at every step.
+    queries, add_twice = 2 * queries, partial(torch.add, alpha=2)
+    return lambda row, part: _pairs(add_twice, queries, keys, row, part).sigmoid_()
+
+
+def _pairs(
+    operation: Callable[[Tensor, Tensor], Tensor], queries: Tensor, keys: Tensor, row: slice, part: slice
+) -> Tensor:
+    """The result of an operation for every query of a chunk with every key of its row."""
+    return operation(queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3))
+
+
+def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
+    """Return whether there are pairs enough, and exp(-2 q) and exp(-2 k) are finite and not zero.
+
+    Only on a CPU is that known at once.
+    """
+    # Of lengths that are not known a compiled program would make conditions.
+    if torch.compiler.is_compiling() or queries.device.type != "cpu":
+        return False
+    if min(queries.shape[1], keys.shape[1]) < _FEW:
+        return False
+    largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
+    return all(tensor.numel() == 0 or _largest(tensor) < largest for tensor in (queries, keys))
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest absolute value; without a copy of absolute values, which takes longer than to find it."""
+    return max(tensor.amax().item(), -tensor.amin().item())
+
+
+def _product(inputs: Tensor, weight: Tensor) -> Tensor:
+    """inputs @ weight.t(); under compilation as a sum, into which a compiler fuses what makes the inputs."""
+    if torch.compiler.is_compiling():
+        return (inputs.unsqueeze(-2) * weight).sum(-1)
+    return inputs @ weight.t()
+
+
+def _pair_chunks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Slices of the rows and of the queries in them; one for all under compilation, which unrolls loops."""
+    (rows, length, width), source = queries.shape, keys.shape[1]
+    if torch.compiler.is_compiling():
+        yield slice(None), slice(None)
+        return
+    budget = _PAIR_CHUNK.get(queries.device.type, _ACCELERATOR_PAIR_CHUNK) // max(1, source * width)
+    row_step, step = max(1, budget // max(1, length)), max(1, min(length, budget))
+    for row in range(0, rows, row_step):
+        for start in range(0, length, step):
+            yield slice(row, row + row_step), slice(start, start + step)
+
+
+class GuidedRoutingOutput(NamedTuple):
+    """Capsules, and the assignment of source words to them.
+
+    Attributes:
+        capsules: `[B, T, J, D]`.
+        assignment: of source words to capsules (or, in the baselines, to PAST, FUTURE and redundant as a whole), that
+            of the last iteration, `[B, T, S, J]`, or of every iteration, `[B, T, iterations, S, J]`; without gradient.
+    """
+
+    capsules: Tensor
+    assignment: Tensor
+
+
+def guided_dynamic_routing(
+    votes: Tensor,
+    keys: Tensor,
+    queries: Tensor,
+    capsule_map: Tensor,
+    score_weight: Tensor,
+    num_iterations: int = 3,
+    mask: Tensor | None = None,
+    every_iteration: bool = False,
+) -> GuidedRoutingOutput:
+    """Guided dynamic routing (Algorithm 1, Eq. 4-7), with W_b of Eq. 7 in three parts.
+
+    Args:
+        votes: v `[B, J, S, D]` (Eq. 5).
+        keys: W_v v `[B, J, S, D]`.
+        queries: W_z z `[B, T, D]`.
+        capsule_map: W_Omega `[D, D]`, which is applied to the capsules.
+        score_weight: w `[1, D]`.
+        num_iterations: iterations, at least 1.
+        mask: `[B, S]`; every word exists by default.
+        every_iteration: whether to return the assignment of every iteration.
+    """
+    dtype = queries.dtype
+    votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
+    # Until the first update the assignment is that of every target position.
+    logits = votes.new_zeros(*votes.shape[:2], 1, votes.shape[2])
+    every = []
+    for iteration in range(num_iterations):
+        coefficients = _hide(logits.softmax(1), mask)
+        every.append(coefficients.detach())
+        capsules = squash(coefficients @ votes)
+        if iteration + 1 < num_iterations:
+            guides = queries.unsqueeze(1) + capsules @ capsule_map.t()
+            logits = logits + additive_scores(guides, keys, score_weight).squeeze(-1)
+    length = queries.shape[1]
+    assignments = [_at_every_position(each, length).movedim(1, -1) for each in every]
+    return GuidedRoutingOutput(
+        _at_every_position(capsules, length).transpose(1, 2).to(dtype),
+        (torch.stack(assignments, dim=2) if every_iteration else assignments[-1]).to(dtype),
+    )
+
+
+def guided_classifier(
+    values: Tensor,
+    keys: Tensor,
+    queries: Tensor,
+    score_weight: Tensor,
+    num_past: int,
+    mask: Tensor | None = None,
+) -> GuidedRoutingOutput:
+    """The baseline CLF (Fig. 6, footnote 5): each word is PAST, FUTURE or redundant, and capsules are weighted sums.
+
+    Args:
+        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
+        keys: W_h h `[B, 1, S, D]`.
+        queries: W_z z `[B, T, D]`.
+        score_weight: `[2 or 3, D]`, of the classes.
+        num_past: the PAST capsules among J.
+        mask: `[B, S]`; every word exists by default.
+    """
+    dtype = queries.dtype
+    values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
+    scores = additive_scores(queries.unsqueeze(1), keys, score_weight).squeeze(1)
+    classes = _hide(scores.softmax(-1).movedim(-1, 1), mask)
+    return _weighted_sums(classes, values, num_past, dtype)
+
+
+def guided_attention(
+    values: Tensor, keys: Tensor, queries: Tensor, num_past: int, mask: Tensor | None = None
+) -> GuidedRoutingOutput:
+    """The baseline ATTN (Fig. 6): scaled dot-product attention to PAST, and another to FUTURE.
+
+    Args:
+        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
+        keys: `[B, 2, S, D]`.
+        queries: `[B, T, 2 * D]`.
+        num_past: the PAST capsules among J.
+        mask: `[B, S]`; every word exists by default.
+    """
+    dtype = queries.dtype
+    values, keys, queries = in_compute_dtype(values, keys, queries)
+    queries = queries.unflatten(-1, (2, -1)).transpose(1, 2)
+    scores = queries @ keys.transpose(-1, -2) / keys.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None], torch.finfo(scores.dtype).min)
+    return _weighted_sums(_hide(scores.softmax(-1), mask), values, num_past, dtype)
+
+
+def _hide(coefficients: Tensor, mask: Tensor | None) -> Tensor:
+    """Zero what is assigned of missing words, `[B, J, T, S]`."""
+    return coefficients if mask is None else coefficients.masked_fill(~mask[:, None, None], 0.0)
+
+
+def _at_every_position(tensor: Tensor, length: int) -> Tensor:
+    """`[B, J, length, ...]` of `[B, J, length or 1, ...]`."""
+    return tensor.expand(-1, -1, length, -1)
+
+
+def _weighted_sums(weights: Tensor, values: Tensor, num_past: int, dtype: torch.dtype) -> GuidedRoutingOutput:
+    """Capsules from weights `[B, 2 or 3, T, S]` of PAST, FUTURE (and redundant), and values `[B, J, S, D]`."""
+    past, future = values.split([num_past, values.shape[1] - num_past], dim=1)
+    capsules = torch.cat([weights[:, :1] @ past, weights[:, 1:2] @ future], dim=1)
+    return GuidedRoutingOutput(capsules.transpose(1, 2).to(dtype), weights.detach().movedim(1, -1).to(dtype))
+
+
+class GuidedCapsules(NamedTuple):
+    """Numbers of PAST, FUTURE and redundant capsules, and the width of one."""
+
+    past: int
+    future: int
+    redundant: int
+    dim: int
+
+
+class GuidedVotes(nn.Module):
+    """Votes of the source words for capsules, and keys to score them by: made once a sentence, by the encoder.
+
+    Args:
+        kind: "gdr", "classifier" or "attention".
+        width: of the encoder's states.
+        capsules: how many there are, and how wide.
+    """
+
+    def __init__(self, kind: str, width: int, capsules: GuidedCapsules) -> None:
+        super().__init__()
+        self.capsule_dim = capsules.dim
+        self.routes = kind == "gdr"
+        voted_for = capsules.past + capsules.future + (capsules.redundant if self.routes else 0)
+        self.votes = Linear(width, voted_for * self.capsule_dim, bias=False)
+        if self.routes:
+            self.keys = Linear(self.capsule_dim, self.capsule_dim, bias=False)
+        else:
+            attentions = 2 if kind == "attention" else 1
+            self.keys = Linear(width, attentions * self.capsule_dim, bias=False)
+
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Votes (Eq. 5) and keys, `[B, ..., S, D]` and at least float32, of the encoder's states `[B, S, width]`."""
+        if mask is not None:
+            states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
+        votes = self._split(self.votes(states))
+        keys = self.keys(votes) if self.routes else self._split(self.keys(states))
+        # As routing reads them, at every step.
+        return in_compute_dtype(votes, keys)
+
+    def of(self, encoded: ModelOutput, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Votes and keys in the output of an encoder; if it is not this one's, or a tuple of it, they are made now."""
+        votes, keys = getattr(encoded, "guided_votes", None), getattr(encoded, "guided_keys", None)
+        if votes is None or keys is None:
+            return self(encoded.last_hidden_state, mask)
+        return votes, keys
+
+    def _split(self, concatenated: Tensor) -> Tensor:
+        return concatenated.unflatten(-1, (-1, self.capsule_dim)).transpose(1, 2).contiguous()
+
+
+class GuidedContext(NamedTuple):
+    """Output of [`GuidedRouting`].
+
+    Attributes:
+        states: o `[B, T, width]`, which the next words are predicted from.
+        capsules: PAST, then FUTURE, `[B, T, J, D]`; None without guided routing.
+        assignment: as in [`GuidedRoutingOutput`], that of the last or of every iteration; None unless asked for.
+    """
+
+    states: Tensor
+    capsules: Tensor | None
+    assignment: Tensor | None
+
+
+class GuidedRouting(nn.Module):
+    """o = z + FFN([z; PAST; FUTURE]) (section 3.2), with the capsules that z and the votes make.
+
+    Args:
+        kind: "gdr" (Algorithm 1), or a baseline of Fig. 6, "classifier" or "attention".
+        width: of the decoder's states.
+        capsules: how many there are, and how wide.
+        hidden_width: of the feed-forward network.
+        dropout: of what that network adds.
+        num_iterations: iterations of "gdr".
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        capsules: GuidedCapsules,
+        hidden_width: int,
+        dropout: float = 0.0,
+        num_iterations: int = 3,
+    ) -> None:
+        super().__init__()
+        self.kind, capsule_dim = kind, capsules.dim
+        self.num_past, self.num_capsules = capsules.past, capsules.past + capsules.future
+        self.num_iterations = num_iterations
+        attends = kind == "attention"
+        self.queries = Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
+        # Not linear maps, whose weights may be elsewhere when it is not they that run.
+        if kind == "gdr":
+            self.capsule_map = nn.Parameter(torch.empty(capsule_dim, capsule_dim))
+        if not attends:
+            classes = 1 if kind == "gdr" else 2 + (capsules.redundant > 0)
+            self.score_weight = nn.Parameter(torch.empty(classes, capsule_dim))
+        self.fc1 = Linear(width + self.num_capsules * capsule_dim, hidden_width)
+        self.fc2 = Linear(hidden_width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def init_weights(self, std: float | None = None) -> None:
+        """Draw the weights that are not a linear map's from N(0, std^2), or with unit gain, unless they were loaded."""
+        for _, weight in self.named_parameters(recurse=False):
+            init.normal_(weight, mean=0.0, std=std or weight.shape[1] ** -0.5)
+
+    def switch_off(self) -> None:
+        """Let o be z, until the first update."""
+        for parameter in self.fc2.parameters():
+            init.zeros_(parameter)
+
+    def forward(
+        self,
+        states: Tensor,
+        votes: Tensor,
+        keys: Tensor,
+        mask: Tensor | None = None,
+        output_routing: OutputRouting = False,
+    ) -> GuidedContext:
+        """Route for the decoder's states z `[B, T, width]`.
+
+        Args:
+            states: z.
+            votes: of [`GuidedVotes`].
+            keys: of [`GuidedVotes`].
+            mask: `[B, S]` bool, True where there is a source word.
+            output_routing: True for the assignment of the last iteration, "all" for that of every iteration.
+        """
+        queries = self.queries(states)
+        # Products of matrices too are computed in the dtype of their factors.
+        with torch.autocast(states.device.type, enabled=False):
+            capsules, assignment = self._route(votes, keys, queries, mask, output_routing == "all")
+        capsules = capsules[:, :, : self.num_capsules]
+        context = torch.cat([states, capsules.flatten(-2).to(states.dtype)], dim=-1)
+        outputs = states + self.dropout(self.fc2(self.fc1(context).relu()))
+        return GuidedContext(outputs, capsules, assignment if output_routing else None)
+
+    def _route(
+        self, votes: Tensor, keys: Tensor, queries: Tensor, mask: Tensor | None, every_iteration: bool
+    ) -> GuidedRoutingOutput:
+        if self.kind == "gdr":
+            weights = self.capsule_map, self.score_weight
+            return guided_dynamic_routing(votes, keys, queries, *weights, self.num_iterations, mask, every_iteration)
+        if self.kind == "classifier":
+            routed = guided_classifier(votes, keys, queries, self.score_weight, self.num_past, mask)
+        else:
+            routed = guided_attention(votes, keys, queries, self.num_past, mask)
+        return routed._replace(assignment=routed.assignment.unsqueeze(2)) if every_iteration else routed
+
+
+class GuidedLosses(nn.Module):
+    """The bag-of-words loss and that of bilingual content agreement, unweighted.
+
+    Args:
+        width: of the decoder's states and of the embedding.
+        capsules: how many there are, and how wide.
+        bow_loss: whether there is the bag-of-words loss.
+        bca_loss: whether there is that of bilingual content agreement.
+    """
+
+    def __init__(self, width: int, capsules: GuidedCapsules, bow_loss: bool = True, bca_loss: bool = True) -> None:
+        super().__init__()
+        past, future = capsules.past * capsules.dim, capsules.future * capsules.dim
+        self.names = [name for name, there in (("bow_loss", bow_loss), ("bca_loss", bca_loss)) if there]
+        self.num_past = capsules.past
+        if bow_loss:
+            self.past_bow, self.future_bow = (Linear(size, width, bias=False) for size in (past, future))
+        if bca_loss:
+            self.past_bca, self.future_bca = (Linear(width, size, bias=False) for size in (past, future))
+
+    def forward(
+        self,
+        states: Tensor,
+        capsules: Tensor,
+        labels: Tensor,
+        embedding: Tensor | nn.Module,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> dict[str, Tensor]:
+        """Compute the losses, by name, each the mean over the target words.
+
+        Args:
+            states: z `[B, T, width]`.
+            capsules: PAST, then FUTURE, `[B, T, J, D]`.
+            labels: target words `[B, T]`, -100 where there is none.
+            embedding: of the output words, `[V, width]`; or the projection that scores them, if it is more than that.
+            num_items_in_batch: what the sums are divided by, instead of the number of target words.
+        """
+        labels = labels.to(states.device)
+        mask = labels != -100
+        # Zero, not times zero: what a position without a word holds may be anything.
+        capsules = capsules.masked_fill(~mask[..., None, None], 0.0)
+        states = states.masked_fill(~mask[..., None], 0.0)
+        past, future = (part.flatten(-2) for part in capsules.tensor_split([self.num_past], dim=2))
+        items = mask.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=mask.device)
+        # Of every position with a word: the words before it, those and its own, its own and those after it.
+        pairs, dtype = mask.unsqueeze(1) & mask.unsqueeze(2), compute_dtype(states)
+        before, until, after = (shares(members, dtype) for members in (pairs.tril(-1), pairs.tril(), pairs.triu()))
+        sums = {}
+        if "bow_loss" in self.names:
+            words = labels.masked_fill(~mask, 0)
+            # Together, the two bags have half as many products with the vocabulary to add up.
+            queries, bags = torch.cat([self.past_bow(past), self.future_bow(future)]), torch.cat([before, after])
+            words = words.repeat(2, 1)
+            if isinstance(embedding, Tensor):
+                sums["bow_loss"] = bag_of_words_loss(queries, embedding.to(states.device), words, bags)
+            else:
+                sums["bow_loss"] = bag_of_words_loss_of_scores(embedding(queries).to(states.device), words, bags)
+        if "bca_loss" in self.names:
+            with torch.autocast(states.device.type, enabled=False):
+                read, unread = (bag @ states.to(dtype) for bag in (until, after))
+            agreements = (past, self.past_bca, read), (future, self.future_bca, unread)
+            sums["bca_loss"] = sum(
+                content_agreement_loss(part, mapped(content.to(states.dtype)), mask)
+                for part, mapped, content in agreements
+            )
+        return {name: total / items for name, total in sums.items()}
+
+
+_PLACES = ("model.encoder.guided_votes", "model.guided_routing", "model.decoder.guided_routing", "guided_losses")
+GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
+"""Beginnings of the names of their weights in all models that have them."""
+READ_BY_LOSSES = (r"^guided_losses\.",)
+"""Names of weights that translating has no need of: a model whose losses have since been switched off lacks them."""
+
+
+def build_guided_votes(config: PreTrainedConfig) -> GuidedVotes | None:
+    """Build the votes of the encoder's states."""
+    if config.guided_routing is None:
+        return None
+    return GuidedVotes(config.guided_routing, config.d_model, _capsules(config))
+
+
+def build_guided_routing(config: PreTrainedConfig, hidden_width: int) -> GuidedRouting | None:
+    """Build the routing for the decoder's states, whose feed-forward network has `hidden_width` units."""
+    if config.guided_routing is None:
+        return None
+    return GuidedRouting(
+        config.guided_routing,
+        config.d_model,
+        _capsules(config),
+        hidden_width,
+        config.dropout,
+        config.guided_routing_iterations,
+    )
+
+
+def build_guided_losses(config: PreTrainedConfig) -> GuidedLosses | None:
+    """Build the losses of the capsules."""
+    if config.guided_routing is None:
+        return None
+    return GuidedLosses(config.d_model, _capsules(config), config.bow_loss_weight > 0, config.bca_loss_weight > 0)
+
+
+def _capsules(config: PreTrainedConfig) -> GuidedCapsules:
+    return GuidedCapsules(
+        past=config.num_past_capsules,
+        future=config.num_future_capsules,
+        redundant=config.num_redundant_capsules,
+        dim=config.guided_capsule_dim,
+    )

@@ -1,1 +1,0 @@
-"""Modules with plain arguments, which the model families are made of."""

@@ -1,0 +1,231 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+"""CapsNMT (Wang et al. 2019): translation in time linear in the lengths of source and target."""
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from ..configuration.configuration_caps_nmt import CapsNMTConfig
+from .outputs import (
+    CACHE,
+    OutputRouting,
+    RoutedSeq2SeqModelOutput,
+    SentenceEncoderOutput,
+    check_output_routing,
+    decoder_layers,
+    under_both_names,
+)
+from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
+from .recurrent_seq2seq import (
+    OF_THE_DECODER,
+    RecurrentEmbeddings,
+    RecurrentHead,
+    RecurrentPreTrainedModel,
+    build_sentence_aggregation,
+    build_sentence_projection,
+    named_encoder_outputs,
+)
+from .routing import next_word_mask
+from .translation_head import TranslationHead
+
+
+class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):
+    """Configuration class and undivided modules of the family."""
+
+    config: CapsNMTConfig
+    config_class = CapsNMTConfig
+    _no_split_modules = ("BidirectionalLayer", "RecurrentLayer", "SentenceCapsules")
+
+
+class CapsNMTEncoder(CapsNMTPreTrainedModel):
+    """Bidirectional LSTM layers, and the aggregation of their states to a state of the sentence."""
+
+    _can_record_outputs = {"hidden_states": BidirectionalLayer}  # noqa: RUF012
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.layers = nn.ModuleList(
+            BidirectionalLayer(config.d_model, config.dropout) for _ in range(config.encoder_layers)
+        )
+        self.aggregation = build_sentence_aggregation(config)
+        self.projection = build_sentence_projection(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.post_init()
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SentenceEncoderOutput:
+        """Encode a batch.
+
+        Args:
+            input_ids: `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what [`get_input_embeddings`]
+                makes of them.
+            attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
+            inputs_embeds: see `input_ids`.
+            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
+            **kwargs: `output_hidden_states` and `return_dict`.
+        """
+        words = self.dropout(self._embed(input_ids, inputs_embeds))
+        hidden_states, mask = self._read(words, attention_mask)
+        vectors, routing = self.aggregation(hidden_states, mask, output_routing)
+        return SentenceEncoderOutput(hidden_states, self.projection(vectors.flatten(-2)), vectors, routing)
+
+
+class CapsNMTDecoder(CapsNMTPreTrainedModel):
+    """LSTM layers that read the state of the sentence with every word (Eq. 5)."""
+
+    _can_record_outputs = {"hidden_states": decoder_layers(RecurrentLayer)}  # noqa: RUF012
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.layers = nn.ModuleList(
+            RecurrentLayer(config.d_model, config.dropout, layer) for layer in range(config.decoder_layers)
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        # By this attribute Transformers returns no cache where checkpointed layers fill none.
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        sentence_state: Tensor | None = None,
+        cache: RecurrentCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decode a batch.
+
+        Args:
+            input_ids: the next words `[batch, target]`; or `inputs_embeds`, as in [`CapsNMTEncoder.forward`].
+            attention_mask: `[batch, target]`, or that and the words before, 1 where there is a word.
+            sentence_state: `[batch, d_model]`, of the encoder.
+            cache: the states after the words before; they are updated.
+            inputs_embeds: see `input_ids`.
+            use_cache: whether to return the states after the last word.
+            **kwargs: `output_hidden_states` and `return_dict`.
+        """
+        words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
+        if sentence_state is None:
+            raise ValueError("sentence_state is missing; the decoder reads that of the encoder's output")
+        cache = self._cache(cache, len(self.layers), use_cache)
+        if cache is not None and self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            raise ValueError("checkpointed layers read no cache; leave it out in training")
+        mask = next_word_mask(attention_mask, words)
+        hidden_states = self.dropout(sentence_state.unsqueeze(1) + words)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, cache=cache)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache if use_cache else None)
+
+
+class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
+    """The encoder-decoder without a language model head."""
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsNMTEncoder(config)
+        self.decoder = CapsNMTDecoder(config)
+        self.post_init()
+
+    @can_return_tuple
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: SentenceEncoderOutput | tuple[Tensor, ...] | None = None,
+        cache: RecurrentCache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what
+                [`get_input_embeddings`] makes of them.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            cache: the decoder's states after the words before; as `past_key_values` too.
+            inputs_embeds: see `input_ids`.
+            decoder_inputs_embeds: see `decoder_input_ids`.
+            use_cache: whether to return the decoder's states.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            **kwargs: `output_hidden_states` and `return_dict`.
+        """
+        check_output_routing(output_routing)
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        encoder_outputs = caps_nmt_encoder_outputs(encoder_outputs)
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            sentence_state=encoder_outputs.sentence_state,
+            cache=cache,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return RoutedSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            sentence_routing=encoder_outputs.sentence_routing,
+        )
+
+
+def caps_nmt_encoder_outputs(outputs: ModelOutput | tuple[Tensor, ...]) -> ModelOutput:
+    """Return the output of an encoder by name.
+
+    Raises:
+        ValueError: if it lacks what the decoder reads.
+    """
+    return named_encoder_outputs(outputs, SentenceEncoderOutput, ("last_hidden_state", "sentence_state"))
+
+
+class CapsNMTForConditionalGeneration(TranslationHead, RecurrentHead, CapsNMTPreTrainedModel, GenerationMixin):
+    """The translation model: CapsNMT with a language model head (Eq. 6) and its own label-smoothed loss."""
+
+    def __init__(self, config: CapsNMTConfig) -> None:
+        super().__init__(config)
+        self.model = CapsNMTModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.guided_losses = None
+        self.post_init()
+
+
+__all__ = ["CapsNMTForConditionalGeneration", "CapsNMTModel", "CapsNMTPreTrainedModel"]

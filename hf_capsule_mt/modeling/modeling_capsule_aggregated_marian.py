@@ -1,0 +1,576 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+"""The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from transformers import Cache, GenerationMixin, MarianMTModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.marian.modeling_marian import (
+    MarianDecoder,
+    MarianDecoderLayer,
+    MarianEncoder,
+    MarianEncoderLayer,
+    MarianModel,
+    MarianPreTrainedModel,
+    MarianSinusoidalPositionalEmbedding,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+
+from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from .aggregation import (
+    RECORDED_HEADS,
+    CapsuleRouting,
+    DynamicCombination,
+    HeadRouting,
+    LayerAggregation,
+    LinearCombination,
+    ResidualRoutedHeads,
+    RoutedAggregation,
+    RoutedHeads,
+    record_heads,
+    split_head_routing,
+)
+from .guided_routing import READ_BY_LOSSES, GuidedContext, build_guided_losses, build_guided_routing, build_guided_votes
+from .linear import init_words, use_products
+from .outputs import (
+    CACHE,
+    OutputRouting,
+    RoutedDecoderOutput,
+    RoutedEncoderOutput,
+    RoutedSeq2SeqModelOutput,
+    check_output_routing,
+    decoder_layers,
+    under_both_names,
+)
+from .portable_model import PortableModel
+from .routing import word_mask
+from .translation_head import TranslationHead, UntiedEmbeddings
+from .warm_start import aggregated_config, check_arguments, is_plain, load_marian_weights, load_plain
+
+
+class Positions(MarianSinusoidalPositionalEmbedding):
+    """Marian's sinusoids, which say when a text is longer than they are."""
+
+    def forward(
+        self, input_ids_shape: Sequence[int], cache_length: int | Tensor = 0, position_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the sinusoids of a text's positions, behind those of a cache: arguments and result of Marian's.
+
+        Raises:
+            ValueError: if there are fewer. Not while a program is compiled or exported, nor of a static cache, whose
+                length is on the device.
+        """
+        # On a GPU what is looked up past the end is an assertion of the device, after which nothing runs on it.
+        if not torch.compiler.is_compiling() and isinstance(cache_length, int):
+            longest = cache_length + input_ids_shape[1]
+            if longest > self.num_embeddings:
+                raise ValueError(
+                    f"a text has {longest} tokens, and the model {self.num_embeddings} positions "
+                    "(max_position_embeddings); cut a source, as a tokenizer does with truncation=True, or write a "
+                    "shorter translation, by max_new_tokens"
+                )
+        return super().forward(input_ids_shape, cache_length, position_ids)
+
+
+def use_positions(stack: nn.Module) -> None:
+    """Make a [`Positions`] of those of Marian's encoder or decoder, as they are: new ones would draw random numbers."""
+    stack.embed_positions.__class__ = Positions
+
+
+def float32_attention(device: torch.device) -> AbstractContextManager:
+    """Compute `scaled_dot_product_attention` in float32 meanwhile, if this device is a CPU that autocasts.
+
+    Without AMX its backward pass takes several times as long in bfloat16.
+    """
+    if device.type != "cpu" or torch.compiler.is_compiling() or not torch.is_autocast_enabled("cpu"):
+        return nullcontext()
+    return _Float32Attention()
+
+
+class _Float32Attention(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            return func(*map(_to_float32, args), **{name: _to_float32(value) for name, value in kwargs.items()})
+
+
+def _to_float32(value: Any) -> Any:
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedModel):
+    """Weight initialisation and loading, shared by the models of the family."""
+
+    config: CapsuleAggregatedMarianConfig
+    config_class = CapsuleAggregatedMarianConfig
+    _no_split_modules = (
+        "CapsuleAggregatedMarianEncoderLayer",
+        "CapsuleAggregatedMarianDecoderLayer",
+        "LayerAggregation",
+        "GuidedVotes",
+        "GuidedRouting",
+    )
+
+    # Positions are computed. Marian's own list has the bias too, and zeros would take its place without a word.
+    _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        self._check_kind(config)
+        if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
+            raise ValueError(
+                f"pad_token_id is {config.pad_token_id}; allowed are integers below vocab_size, {config.vocab_size}"
+            )
+        # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
+        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
+        super().__init__(config)
+
+    def post_init(self) -> None:
+        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
+        if self._checkpointing_requested:
+            self.config.gradient_checkpointing = True
+        super().post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model as [`PortableModel.from_pretrained`] does, with its arguments; its positions are not trained."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
+            if isinstance(module, MarianSinusoidalPositionalEmbedding):
+                # Of Transformers every weight that was loaded can be. A translation model is saved without positions.
+                module.requires_grad_(False)
+        return loaded
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, MarianSinusoidalPositionalEmbedding):
+            # Past Marian's own, which takes seconds for the same numbers.
+            super(MarianPreTrainedModel, self)._init_weights(module)
+            init.copy_(module.weight, _positions(*module.weight.shape))
+        else:
+            super()._init_weights(module)
+        if type(module) is nn.Embedding and self.config.scale_embedding:
+            init_words(module, self.config.d_model)
+        if hasattr(module, "init_weights") and not isinstance(module, MarianPreTrainedModel):
+            module.init_weights(self.config.init_std)
+
+
+def _positions(count: int, width: int) -> Tensor:
+    """Return the sinusoids of positions `[count, width]`, to the last bit as Marian computes them one by one."""
+    periods = np.array([np.power(10000, 2 * (place // 2) / width) for place in range(width)])
+    angles = np.arange(count)[:, None] / periods
+    return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
+
+
+_COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination}
+"""Aggregations of layers that do not route."""
+
+
+def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
+    """Arguments of [`CapsuleRouting`] that layers and heads share."""
+    return {
+        "num_capsules": config.num_output_capsules or config.d_model,
+        "num_iterations": config.routing_iterations,
+        "inverse_temperature": config.inverse_temperature,
+    }
+
+
+def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
+    """Build the aggregation that the configuration describes, for a stack of `num_layers`.
+
+    Raises:
+        ValueError: if nothing here builds it.
+    """
+    size = num_layers, config.d_model
+    if config.routes_layers:
+        routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
+        how = config.layer_aggregation_context, config.layer_aggregation_parameterization
+        aggregator = RoutedAggregation(*size, routing, *how)
+    elif config.layer_aggregation in _COMBINATIONS:
+        aggregator = _COMBINATIONS[config.layer_aggregation](*size)
+    else:
+        raise ValueError(
+            f"layer_aggregation is {config.layer_aggregation!r}, which nothing builds; give its module to "
+            "_COMBINATIONS or, if it routes, its name to ROUTED_LAYER_AGGREGATIONS"
+        )
+    return LayerAggregation(aggregator, config.d_model, config.layer_aggregation_output)
+
+
+def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
+    """Put an aggregation in the place of `attention.out_proj`, if the configuration has one at this site and layer.
+
+    Args:
+        attention: of one site: "encoder_self", "decoder_self" or "cross".
+        config: of the model.
+        site: where `attention` is.
+        layer: index of its layer, from the bottom.
+    """
+    if config.aggregates_heads(site, layer):
+        kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
+        routing = HeadRouting(f"{site}.{layer}", config.head_aggregation, **_routing_settings(config))
+        attention.out_proj = kind(config.d_model, attention.num_heads, routing, config.head_aggregation_input_norm)
+
+
+class _Layer:
+    """A layer that appends its output to `layer_outputs`, outside of what gradient checkpointing runs again."""
+
+    def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
+        output = super().__call__(*args, **kwargs)
+        if layer_outputs is not None:
+            layer_outputs.append(output)
+        return output
+
+    def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Run Marian's layer."""
+        with float32_attention(hidden_states.device):
+            return super().forward(hidden_states, *args, **kwargs)
+
+
+class CapsuleAggregatedMarianEncoderLayer(_Layer, MarianEncoderLayer):
+    """Marian's encoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config)
+        aggregate_heads(self.self_attn, config, "encoder_self", layer)
+        use_products(self)
+
+
+class CapsuleAggregatedMarianDecoderLayer(_Layer, MarianDecoderLayer):
+    """Marian's decoder layer, recorded, with its heads aggregated if the configuration says so."""
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
+        super().__init__(config, layer_idx=layer)
+        aggregate_heads(self.self_attn, config, "decoder_self", layer)
+        aggregate_heads(self.encoder_attn, config, "cross", layer)
+        use_products(self)
+
+
+class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
+    """Marian's encoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    _can_record_outputs = {**MarianEncoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        use_positions(self)
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianEncoderLayer(config, layer) for layer in range(config.encoder_layers)
+        )
+        aggregates = config.aggregates_layers("encoder")
+        self.aggregation = build_layer_aggregation(config, config.encoder_layers) if aggregates else None
+        self.guided_votes = build_guided_votes(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedEncoderOutput:
+        """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
+        )
+        outputs, head_routing = split_head_routing(outputs)
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        votes = keys = None
+        if self.guided_votes is not None:
+            states = outputs["last_hidden_state"]
+            votes, keys = self.guided_votes(states, word_mask(attention_mask, states))
+        return RoutedEncoderOutput(
+            **outputs,
+            layer_routing=layer_routing,
+            head_routing=head_routing,
+            guided_votes=votes,
+            guided_keys=keys,
+        )
+
+
+class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
+    """Marian's decoder, with its layers aggregated if the configuration says so.
+
+    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    """
+
+    _can_record_outputs = {  # noqa: RUF012
+        **MarianDecoder._can_record_outputs,
+        "hidden_states": decoder_layers(MarianDecoderLayer),
+        **RECORDED_HEADS,
+    }
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        use_positions(self)
+        self.layers = nn.ModuleList(
+            CapsuleAggregatedMarianDecoderLayer(config, layer) for layer in range(config.decoder_layers)
+        )
+        aggregates = config.aggregates_layers("decoder")
+        self.aggregation = build_layer_aggregation(config, config.decoder_layers) if aggregates else None
+        self.post_init()
+
+    @can_return_tuple
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedDecoderOutput:
+        """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        layers: list[Tensor] | None = None if self.aggregation is None else []
+        kwargs |= record_heads(output_routing)
+        outputs = super().forward(
+            input_ids,
+            attention_mask,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            cache,
+            inputs_embeds,
+            use_cache=use_cache,
+            layer_outputs=layers,
+            return_dict=True,
+            **kwargs,
+        )
+        outputs, head_routing = split_head_routing(outputs)
+        layer_routing = None
+        if self.aggregation is not None:
+            outputs["last_hidden_state"], layer_routing = self.aggregation(layers, output_routing)
+        return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
+
+
+class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+    """The encoder-decoder without a language model head.
+
+    With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
+    """
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.encoder = CapsuleAggregatedMarianEncoder(config)
+        self.decoder = CapsuleAggregatedMarianDecoder(config)
+        self.guided_routing = build_guided_routing(config, config.decoder_ffn_dim)
+        self.post_init()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the embedding of the source, and that of the target if it is tied."""
+        if self.config.tie_word_embeddings or not self.config.share_encoder_decoder_embeddings:
+            super().set_input_embeddings(value)
+        else:
+            self.encoder.embed_tokens = value
+            # Nothing reads this one, but it is saved, and has as many words.
+            self.shared = copy.deepcopy(value)
+
+    @can_return_tuple
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`.
+            attention_mask: `[batch, source]`, 1 where the source is real.
+            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: of an earlier call, instead of the source.
+            cache: of the decoder; as `past_key_values` too.
+            inputs_embeds: what [`get_input_embeddings`] makes of `input_ids`, times sqrt(d_model) if `scale_embedding`:
+                Marian's encoder does not do that by itself.
+            decoder_inputs_embeds: what it makes of `decoder_input_ids`; Marian's decoder multiplies by itself.
+            use_cache: whether to return the cache.
+            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
+            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
+        """
+        check_output_routing(output_routing)
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            # Hidden states and attentions are tuples; what else there is comes in no fixed order.
+            tuples = [value for value in encoder_outputs[1:] if isinstance(value, tuple)]
+            encoder_outputs = RoutedEncoderOutput(encoder_outputs[0], *tuples)
+        decoder_outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs.last_hidden_state,
+            attention_mask,
+            cache,
+            decoder_inputs_embeds,
+            use_cache,
+            output_routing=output_routing,
+            **kwargs,
+        )
+        head_routing = {
+            **(getattr(encoder_outputs, "head_routing", None) or {}),
+            **(decoder_outputs.head_routing or {}),
+        }
+        states = decoder_outputs.last_hidden_state
+        guided = GuidedContext(states, None, None)
+        if self.guided_routing is not None:
+            guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
+        return RoutedSeq2SeqModelOutput(
+            last_hidden_state=guided.states,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+            encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
+            decoder_layer_routing=decoder_outputs.layer_routing,
+            head_routing=head_routing or None,
+            guided_routing=guided.assignment,
+            guided_states=states if output_guided_capsules else None,
+            guided_capsules=guided.capsules if output_guided_capsules else None,
+        )
+
+    def _route_guided(
+        self,
+        states: Tensor,
+        encoder_outputs: BaseModelOutput,
+        attention_mask: Tensor | None,
+        output_routing: OutputRouting,
+    ) -> GuidedContext:
+        mask = word_mask(attention_mask, encoder_outputs.last_hidden_state)
+        votes = self.encoder.guided_votes.of(encoder_outputs, mask)
+        return self.guided_routing(states, *votes, mask, output_routing)
+
+
+class CapsuleAggregatedMarianForConditionalGeneration(
+    TranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
+):
+    """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+
+    _keys_to_ignore_on_load_unexpected = READ_BY_LOSSES
+
+    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
+        super().__init__(config)
+        self.model = CapsuleAggregatedMarianModel(config)
+        self.guided_losses = build_guided_losses(config)
+        self.post_init()
+
+    def _logits_bias(self) -> Tensor:
+        return self.final_logits_bias
+
+    def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
+        # With `pad_to_multiple_of` there are more words than were asked for.
+        dtype = self.final_logits_bias.dtype
+        super()._resize_final_logits_bias(self.lm_head.weight.shape[0])
+        # Marian's own gets words in float32.
+        self.final_logits_bias = self.final_logits_bias.to(dtype)
+
+    @classmethod
+    def from_marian(
+        cls,
+        marian: str | MarianMTModel,
+        dtype: str | torch.dtype | None = None,
+        revision: str | None = None,
+        **config_overrides: Any,
+    ) -> "CapsuleAggregatedMarianForConditionalGeneration":
+        """Warm-start from a Marian translation model.
+
+        Until the first update the logits are those of the Marian model, if no output is "replace".
+
+        Args:
+            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it; or a
+                model of this class without any aggregation or guided routing, or its name or folder.
+            dtype: what a name or folder is loaded in, as `from_pretrained` takes it; "auto" is that of the file. By
+                default float32: what is added is to be trained, and in float16, which many OPUS-MT checkpoints are
+                in, Adam fails. A model keeps its own.
+            revision: branch, tag or commit of a name on the Hub, "main" by default; a model has none.
+            **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
+                `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
+                routing adds to the decoder's states.
+
+        Raises:
+            ValueError: if `marian` is of another type or not plain, a folder with a `revision` or a model with that
+                or a `dtype` beside it, an override is unknown, not allowed or not read, or the weights do not fit the
+                configuration.
+            OSError: if there is no such model, or its weights are not in safetensors.
+        """
+        # Before anything is fetched.
+        check_arguments(cls, marian, config_overrides)
+        if isinstance(marian, str | PathLike):
+            if revision not in (None, "main") and os.path.isdir(marian):
+                raise ValueError(f"revision is {revision!r}, but {marian} is a folder, which has none; leave it out")
+            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
+        elif not isinstance(marian, MarianMTModel):
+            merge = "; merge its adapter first (merge_and_unload)" if hasattr(marian, "merge_and_unload") else ""
+            raise ValueError(
+                f"from_marian takes a MarianMTModel, or the name or folder of one, not a {type(marian).__name__}{merge}"
+            )
+        elif revision is not None:
+            raise ValueError(f"revision is {revision!r}, but marian is a model, which has been loaded; leave it out")
+        elif dtype is not None:
+            raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
+        if not is_plain(marian.config):
+            raise ValueError(
+                f"the {type(marian).__name__} has aggregations or guided routing already; from_marian adds them to a "
+                "plain model (from_pretrained loads one that has them)"
+            )
+        config = aggregated_config(marian.config, config_overrides)
+        model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
+        if model.model.guided_routing is not None:
+            model.model.guided_routing.switch_off()
+        load_marian_weights(model, marian)
+        model.generation_config = copy.deepcopy(marian.generation_config)
+        return model.to(marian.device).train(marian.training)
+
+
+__all__ = [
+    "CapsuleAggregatedMarianForConditionalGeneration",
+    "CapsuleAggregatedMarianModel",
+    "CapsuleAggregatedMarianPreTrainedModel",
+]

@@ -1,1 +1,0 @@
-"""Functions on tensors: no parameters, no configuration."""

@@ -1,0 +1,475 @@
+"""Recurrent networks: LSTM and GRU layers, a conditional GRU, a loop over words that can be exported."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .linear import GateLinear, UnitGainLinear
+from .routing import compute_dtype, in_full_precision
+
+Tensors = tuple[Tensor, ...]
+Step = Callable[[Tensors, Tensors, Tensors], tuple[Tensors, Tensors]]
+
+
+def scan_words(
+    module: nn.Module, step: Step, states: Tensors, words: Tensors, others: Tensors = ()
+) -> tuple[Tensors, Tensors]:
+    """Read words one after the other.
+
+    Args:
+        module: whose parameters `step` reads; others it may not.
+        step: maps the states, what it reads of a word, `[batch, ...]` each, and `others` to the states after the word
+            and what it puts out, in new tensors.
+        states: before the first word.
+        words: what is read, `[batch, length, ...]` each.
+        others: what is read with every word.
+
+    Returns:
+        The states after the last word, and what was put out, `[batch, length, ...]` each.
+    """
+    if is_exported():
+        return _exported_scan(module, step, states, words, others)
+    outputs = []
+    for word in zip(*(each.unbind(1) for each in words)):
+        states, output = step(states, word, others)
+        outputs.append(output)
+    return states, tuple(torch.stack(parts, dim=1) for parts in zip(*outputs))
+
+
+def is_exported() -> bool:
+    """Return whether `torch.export` follows the program with `strict=False`, its default.
+
+    With `strict=True` the compiler follows it, which does not look into this operation.
+    """
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
+class _Step(nn.Module):
+    """A step as the forward of a module, to which its parameters can be given."""
+
+    def __init__(self, module: nn.Module, step: Step) -> None:
+        super().__init__()
+        self.module, self.step = module, step
+
+    def forward(self, *args: Tensors) -> tuple[Tensors, Tensors]:
+        return self.step(*args)
+
+
+def _exported_scan(
+    module: nn.Module, step: Step, states: Tensors, words: Tensors, others: Tensors
+) -> tuple[Tensors, Tensors]:
+    holder = _Step(module, step)
+    parameters = {**dict(holder.named_parameters()), **dict(holder.named_buffers())}
+    num_states, num_words = len(states), len(words)
+
+    def combine(*tensors: Tensor) -> list[Tensor]:
+        before, rest = tensors[:num_states], tensors[num_states:]
+        word, given, shared = rest[:num_words], rest[num_words:][: len(parameters)], rest[num_words:][len(parameters) :]
+        after, outputs = functional_call(holder, dict(zip(parameters, given)), (before, word, shared))
+        return [*after, *(output.clone() for output in outputs)]
+
+    results = _scan_operation()(
+        combine,
+        # What goes in and what comes out must share no memory.
+        [state.clone() for state in states],
+        [each.transpose(0, 1) for each in words],
+        additional_inputs=(*parameters.values(), *others),
+    )
+    return tuple(results[:num_states]), tuple(output.transpose(0, 1) for output in results[num_states:])
+
+
+def _scan_operation() -> Any:
+    # Not the function of this name: it compiles the step first, which takes twenty times as long.
+    from torch._higher_order_ops.scan import scan_op
+
+    return scan_op
+
+
+class RecurrentCache:
+    """The states `[batch, d]` of a decoder's recurrent layers: of the same size after every word.
+
+    Attributes:
+        states: what each layer goes on from, such as the hidden and the cell state of an LSTM; None before the first
+            word.
+    """
+
+    # What `generate()` asks of any cache.
+    is_compileable = False
+    is_croppable = False
+    is_linear = (False,)
+
+    def __init__(self, num_layers: int) -> None:
+        self.states: list[tuple[Tensor, ...] | None] = [None] * num_layers
+        # A tensor, so that compiled code does not depend on its value.
+        self._length: Tensor | None = None
+
+    def update(self, layer: int, *state: Tensor, num_words: int) -> None:
+        """Store the state that `layer` has after `num_words` more words."""
+        self.states[layer] = state
+        if layer == 0:
+            length = torch.zeros((), dtype=torch.long, device=state[0].device) if self._length is None else self._length
+            self._length = length + num_words
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """The number of words read so far."""
+        return 0 if self._length is None else int(self._length)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Go on with the chosen rows `[batch]` of the batch."""
+        for layer, state in enumerate(self.states):
+            if state is not None:
+                self.states[layer] = tuple(part.index_select(0, beam_idx.to(part.device)) for part in state)
+
+
+class OneWayRNN(nn.RNNBase):
+    """A recurrent network of one layer and one direction, on batches `[batch, length, width]`.
+
+    It reads its weights when it runs, so that they may be offloaded or replaced, and `torch.compile` may look into it.
+
+    Args:
+        mode: which of [`torch.nn.RNNBase`] it is.
+        width: of what it reads.
+        hidden_width: of its states.
+    """
+
+    def __init__(self, mode: str, width: int, hidden_width: int) -> None:
+        super().__init__(mode, width, hidden_width, batch_first=True)
+
+    def init_weights(self) -> None:
+        """Draw the weights as Transformers does, and zero the biases, unless they were loaded."""
+        for weight in (self.weight_ih_l0, self.weight_hh_l0):
+            init.xavier_uniform_(weight)
+        for bias in (self.bias_ih_l0, self.bias_hh_l0):
+            init.zeros_(bias)
+
+    def _run(self, fused: Callable[..., Tensors], inputs: Tensor, *start: Tensor) -> Tensors:
+        """Return what torch's `fused` function makes of the inputs and the states before them, `[1, batch, width]`."""
+        weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
+        # There is no dropout inside; without this flag cuDNN cannot run backward.
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
+        # Under autocast an LSTM's cell is bfloat16 on a CPU, where long sums stall; on a GPU all is float16, where the
+        # gradients of large batches vanish.
+        with torch.autocast(inputs.device.type, enabled=False):
+            inputs, *start = (tensor.to(weights[0].dtype) for tensor in (inputs, *start))
+            return fused(inputs, start[0] if len(start) == 1 else tuple(start), weights, *options)
+
+
+class LSTM(OneWayRNN):
+    """[`torch.nn.LSTM`], whose forget gates start open, so that early training remembers (Jozefowicz et al. 2015)."""
+
+    def __init__(self, width: int, hidden_width: int) -> None:
+        super().__init__("LSTM", width, hidden_width)
+
+    def init_weights(self) -> None:
+        """Draw the weights as Transformers does, and set the biases, unless they were loaded."""
+        super().init_weights()
+        gates = torch.zeros(4, self.hidden_size)
+        gates[1] = 1
+        init.copy_(self.bias_ih_l0, gates.flatten())
+
+    def forward(self, inputs: Tensor, states: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The hidden state after every word `[batch, length, width]`; the hidden and the cell state after the last.
+
+        `states` are those before the first word: zero by default.
+        """
+        hidden, cell = states or (inputs.new_zeros(inputs.shape[0], self.hidden_size),) * 2
+        if inputs.shape[1] == 1:
+            hidden, cell = self._step(inputs.squeeze(1), hidden, cell)
+            return hidden.unsqueeze(1), hidden, cell
+        if is_exported():
+            (hidden, cell), (outputs,) = scan_words(self, self._read_word, (hidden, cell), (inputs,))
+            return outputs, hidden, cell
+        outputs, hidden, cell = self._run(torch.lstm, inputs, hidden.unsqueeze(0), cell.unsqueeze(0))
+        return outputs, hidden.squeeze(0), cell.squeeze(0)
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        states = self._step(*word, *states)
+        return states, states[:1]
+
+    def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """The hidden and the cell state after one more word; all are `[batch, width]`."""
+        from_inputs = in_full_precision(F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0))
+        gates = from_inputs + F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
+        write, keep, candidate, read = gates.chunk(4, dim=-1)
+        cell = keep.sigmoid() * cell + write.sigmoid() * candidate.tanh()
+        return read.sigmoid() * cell.tanh(), cell
+
+
+class GRU(OneWayRNN):
+    """[`torch.nn.GRU`], whose reset gate acts on what the candidate gets of the state, not on the state."""
+
+    def __init__(self, width: int, hidden_width: int) -> None:
+        super().__init__("GRU", width, hidden_width)
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The state after every word `[batch, length, width]`, from zero; the state after the last."""
+        start = inputs.new_zeros(inputs.shape[0], self.hidden_size)
+        if is_exported():
+            (hidden,), (outputs,) = scan_words(self, self._read_word, (start,), (inputs,))
+            return outputs, hidden
+        outputs, hidden = self._run(torch.gru, inputs, start.unsqueeze(0))
+        return outputs, hidden.squeeze(0)
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        weights = self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0
+        state = torch.gru_cell(*word, *states, *weights)
+        return (state,), (state,)
+
+
+class BidirectionalLayer(GradientCheckpointingLayer):
+    """LayerNorm(x + [forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1).
+
+    Args:
+        width: d, even.
+        dropout: of the outputs before the residual connection.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.forward_lstm = LSTM(width, width // 2)
+        self.backward_lstm = LSTM(width, width // 2)
+        self.dropout = nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
+
+    def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
+        """Map states `[batch, length, d]`, given [`reading_orders`]."""
+        directions = ((self.forward_lstm, forward_order), (self.backward_lstm, backward_order))
+        outputs = _read_both_ways(hidden_states, directions)
+        return self.layer_norm(hidden_states + self.dropout(outputs))
+
+
+class BidirectionalGRULayer(GradientCheckpointingLayer):
+    """[forward GRU; backward GRU], each direction with half of the width (Bahdanau et al. 2015, section 3.2).
+
+    Args:
+        width: d, even.
+        dropout: of the inputs.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.forward_gru = GRU(width, width // 2)
+        self.backward_gru = GRU(width, width // 2)
+
+    def forward(self, hidden_states: Tensor, forward_order: Tensor | None, backward_order: Tensor) -> Tensor:
+        """Map states `[batch, length, d]`, given [`reading_orders`]."""
+        directions = ((self.forward_gru, forward_order), (self.backward_gru, backward_order))
+        return _read_both_ways(self.dropout(hidden_states), directions)
+
+
+class RecurrentLayer(GradientCheckpointingLayer):
+    """LayerNorm(x + LSTM(x)), from left to right.
+
+    Args:
+        width: d.
+        dropout: of the outputs before the residual connection.
+        layer: its index, from the bottom.
+    """
+
+    def __init__(self, width: int, dropout: float, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.lstm = LSTM(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None = None, cache: RecurrentCache | None = None) -> Tensor:
+        """Map states `[batch, length, d]`.
+
+        Args:
+            hidden_states: of the next words.
+            mask: `[batch, length]` bool, True where there is a word; everywhere by default.
+            cache: states of the words before, which become those after the last word.
+        """
+        if cache is not None:
+            outputs = self._go_on(hidden_states, mask, cache)
+        else:
+            outputs = _read(self.lstm, hidden_states, None if mask is None else reading_orders(mask)[0])
+        return self.layer_norm(hidden_states + self.dropout(outputs))
+
+    def _go_on(self, inputs: Tensor, mask: Tensor | None, cache: RecurrentCache) -> Tensor:
+        states = cache.states[self.layer]
+        if mask is None:
+            outputs, *states = self.lstm(inputs, states)
+        else:
+            # The fused kernel does not tell the cell state after a sentence's last word, if padding follows.
+            states = states or (torch.zeros_like(inputs[:, 0]),) * 2
+            states, (outputs,) = scan_words(self.lstm, self._read_word, tuple(states), (inputs, mask))
+        cache.update(self.layer, *states, num_words=inputs.shape[1])
+        return outputs
+
+    def _read_word(self, states: Tensors, word: Tensors, _: Tensors) -> tuple[Tensors, Tensors]:
+        inputs, is_word = word
+        output, *after = self.lstm(inputs.unsqueeze(1), states)
+        states = tuple(torch.where(is_word.unsqueeze(1), new, old) for new, old in zip(after, states))
+        return states, (output.squeeze(1),)
+
+
+def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The places of a batch `[batch, length]` from the first word to the last and from the last to the first.
+
+    Padding comes after the words in both, wherever it stands, so no recurrence carries it to a word.
+    """
+    places = torch.arange(mask.shape[1], device=mask.device)
+    padding = places + mask.shape[1]
+    return torch.where(mask, places, padding).argsort(-1), torch.where(mask, places.flip(0), padding).argsort(-1)
+
+
+def _read_both_ways(states: Tensor, directions: Iterable[tuple[OneWayRNN, Tensor | None]]) -> Tensor:
+    return torch.cat([_read(network, states, order) for network, order in directions], dim=-1)
+
+
+def _read(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:
+    """The outputs at the places of `states`, read in an order `[batch, length]`, or as they stand."""
+    if order is None:
+        return network(states)[0]
+    return _take(network(_take(states, order))[0], order.argsort(-1))
+
+
+def _take(states: Tensor, places: Tensor) -> Tensor:
+    return states.gather(1, places.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+
+class GRUStep(nn.Module):
+    """One step of [`torch.nn.GRUCell`], given what its gates get of the input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.from_hidden = GateLinear(width, 3 * width)
+
+    def forward(self, from_inputs: Tensor, hidden: Tensor) -> Tensor:
+        """The state `[batch, width]` after `hidden`; `from_inputs` is `[batch, 3 * width]`."""
+        # In bfloat16 a gate that keeps all but a little keeps all.
+        from_inputs, hidden = in_full_precision(from_inputs), in_full_precision(hidden)
+        reset, keep, candidate = from_inputs.chunk(3, dim=-1)
+        reset_by_hidden, keep_by_hidden, candidate_by_hidden = self.from_hidden(hidden).chunk(3, dim=-1)
+        keep = (keep + keep_by_hidden).sigmoid()
+        candidate = (candidate + (reset + reset_by_hidden).sigmoid() * candidate_by_hidden).tanh()
+        return keep * hidden + (1 - keep) * candidate
+
+
+class AdditiveAttention(nn.Module):
+    """A mean of values, weighted by softmax(v . tanh(W q + k_s)) of a query and the keys (Bahdanau et al. 2015)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query = UnitGainLinear(width, width, bias=False)
+        self.score = nn.Parameter(torch.empty(width))
+
+    def init_weights(self) -> None:
+        """Draw v with unit gain, unless it was loaded."""
+        init.normal_(self.score, mean=0.0, std=self.score.shape[0] ** -0.5)
+
+    def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Attend.
+
+        Args:
+            query: `[batch, d]`.
+            keys: `[batch, source, d]`.
+            values: `[batch, source, d]`.
+            mask: `[batch, source]` bool, True where there is a word; None for everywhere.
+
+        Returns:
+            The mean `[batch, d]`, zero for a sentence without words, and the weights `[batch, source]`.
+        """
+        scores = (self.query(query).unsqueeze(1) + keys).tanh() @ self.score
+        scores = scores.to(compute_dtype(scores))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        if mask is not None:
+            # Without a word, softmax would spread over the padding.
+            weights = weights.masked_fill(~mask, 0.0)
+        weights = weights.to(values.dtype)
+        return (weights.unsqueeze(1) @ values).squeeze(1), weights
+
+
+class ConditionalGRUStep(GradientCheckpointingLayer):
+    """One word: s' = GRU_1(u, s); a = attention(s', h); the next state is GRU_2(a, s').
+
+    Args:
+        width: d, of words, states, keys and values.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = GRUStep(width)
+        self.attention = AdditiveAttention(width)
+        self.from_context = GateLinear(width, 3 * width)
+        self.second = GRUStep(width)
+
+    def forward(
+        self, from_word: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, real: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Read a word.
+
+        Args:
+            from_word: what the gates of GRU_1 get of it, `[batch, 3 * d]`.
+            state: `[batch, d]`, before it.
+            keys: as in [`AdditiveAttention.forward`], with `values` and `mask`.
+            values: see `keys`.
+            mask: see `keys`.
+            real: `[batch]` bool, False where padding is read, which leaves the state as it is; None for nowhere.
+
+        Returns:
+            The state after it, what was attended to `[batch, d]`, and the weights `[batch, source]`.
+        """
+        between = self.first(from_word, state)
+        context, weights = self.attention(between, keys, values, mask)
+        after = self.second(self.from_context(context), between)
+        if real is not None:
+            after = torch.where(real.unsqueeze(-1), after, state)
+        return after, context, weights
+
+
+class ConditionalGRU(nn.Module):
+    """The words of a target, one after the other: what is attended to depends on the state, so nothing can be fused.
+
+    Args:
+        width: d, of words, states, keys and values.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.from_words = GateLinear(width, 3 * width)
+        self.step = ConditionalGRUStep(width)
+
+    def forward(
+        self,
+        words: Tensor,
+        state: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        real: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Read words `[batch, target, d]`.
+
+        Args:
+            words: what is read.
+            state: `[batch, d]`, before the first.
+            keys: as in [`AdditiveAttention.forward`], with `values` and `mask`.
+            values: see `keys`.
+            mask: see `keys`.
+            real: `[batch, target]` bool, True where there is a word; everywhere by default.
+
+        Returns:
+            The states after each word and what was attended to `[batch, target, d]`, and the weights `[batch, 1,
+            target, source]`, as of one head. After the last word, whatever padding follows, the state stays.
+        """
+        read = (self.from_words(words), *(() if real is None else (real,)))
+        source = (keys, values, *(() if mask is None else (mask,)))
+        _, (states, contexts, weights) = scan_words(self.step, self._read_word, (state,), read, source)
+        return states, contexts, weights.unsqueeze(1)
+
+    def _read_word(self, states: Tensors, word: Tensors, source: Tensors) -> tuple[Tensors, Tensors]:
+        (from_word, *real), (keys, values, *mask) = word, source
+        outputs = self.step(from_word, *states, keys, values, *(mask or [None]), *(real or [None]))
+        return outputs[:1], outputs

@@ -1,0 +1,205 @@
+"""Head aggregation against its loops, its place in the attentions, and the published parameter counts."""
+
+import pytest
+import torch
+from aggregated_models import changed, count_parameters
+from reference.head_aggregation import aggregate_heads as aggregate_in_loops
+from torch import nn
+
+from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.modeling.aggregation import CapsuleRouting, RoutedHeads
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    aggregate_heads,
+)
+
+HEADS, WIDTH = 4, 8
+every_kind = pytest.mark.parametrize("kind", ["simple_routing", "em_routing"])
+both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+with_and_without_norm = pytest.mark.parametrize("norm", [False, True])
+capsule_numbers = pytest.mark.parametrize("num_output_capsules", [None, 4, 1])
+
+
+class Attention(nn.Module):
+    """What an aggregation needs of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads = HEADS
+        self.out_proj = nn.Linear(WIDTH, WIDTH)
+
+
+def make_config(kind, output="replace", **overrides):
+    plain = preset_config("transformer", "tiny", d_model=WIDTH)
+    return changed(plain, head_aggregation=kind, head_aggregation_output=output, **overrides)
+
+
+def make_module(config, dtype=torch.float64):
+    """A module whose every parameter is random."""
+    attention = Attention()
+    aggregate_heads(attention, config, "encoder_self", 0)
+    module = attention.out_proj.to(dtype)
+    torch.manual_seed(0)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def make_heads(*leading, dtype=torch.float64):
+    torch.manual_seed(1)
+    return torch.randn(*leading, WIDTH, dtype=torch.float64).to(dtype)
+
+
+def compare_with_loops(config, dtype):
+    """Yield (name, actual, expected) of the aggregate and of every gradient."""
+    module = make_module(config, dtype)
+    heads = make_heads(2, 3, dtype=dtype).requires_grad_()
+    cotangent = torch.randn(2, 3, WIDTH).to(dtype)
+    parameters = dict(module.named_parameters())
+    fast = module(heads)
+    gradients = torch.autograd.grad(fast, [heads, *parameters.values()], cotangent)
+    exact = {name: value.detach().double().requires_grad_() for name, value in parameters.items()}
+    exact_heads = heads.detach().double().requires_grad_()
+    slow, _ = aggregate_in_loops(config, exact, HEADS, exact_heads)
+    expected = torch.autograd.grad(slow, [exact_heads, *exact.values()], cotangent.double())
+    yield "aggregate", fast, slow
+    yield from zip(["heads", *parameters], gradients, expected, strict=True)
+
+
+@both_outputs
+@capsule_numbers
+@every_kind
+@with_and_without_norm
+def test_matches_loops(kind, num_output_capsules, output, norm):
+    config = make_config(
+        kind,
+        output,
+        num_output_capsules=num_output_capsules,
+        inverse_temperature=0.3,
+        head_aggregation_input_norm=norm,
+    )
+    for name, actual, expected in compare_with_loops(config, torch.float64):
+        # With one capsule simple routing has nothing to decide, and EM's beta_u acts through lambda = 0.0014 alone.
+        assert expected.any(), f"{name} is zero and shows nothing"
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
+
+
+@both_outputs
+@every_kind
+@with_and_without_norm
+def test_gradcheck(kind, output, norm):
+    module = make_module(make_config(kind, output, num_output_capsules=4, head_aggregation_input_norm=norm))
+    names, values = zip(*module.named_parameters())
+
+    def run(heads, *parameters):
+        return torch.func.functional_call(module, dict(zip(names, parameters)), (heads,))
+
+    assert torch.autograd.gradcheck(run, [make_heads(2).requires_grad_(), *values])
+
+
+@both_outputs
+@every_kind
+def test_assignments_match_loops(kind, output):
+    config = make_config(kind, output, num_output_capsules=4, routing_iterations=4)
+    module, heads = make_module(config), make_heads(2, 3)
+    _, expected = aggregate_in_loops(config, module.state_dict(), HEADS, heads)
+    routed = module.routed if output == "residual" else module
+    votes = routed.votes(routed.input_capsules(heads))
+    place, assignment = routed.routing(votes)[1]
+    assert place == "encoder_self.0"
+    torch.testing.assert_close(assignment, expected[..., -1, :, :])
+    every = CapsuleRouting.forward(routed.routing, votes, every_iteration=True)[1]
+    torch.testing.assert_close(every, expected)
+
+
+@both_outputs
+@every_kind
+def test_bfloat16(kind, output):
+    for name, actual, expected in compare_with_loops(make_config(kind, output, num_output_capsules=4), torch.bfloat16):
+        assert actual.dtype == torch.bfloat16, name
+        # Routing amplifies the rounding to 8 bits; a wrong gradient is off by its own size.
+        tolerance = 2**-5 if name == "aggregate" else 0.2
+        assert (actual.double() - expected).norm() < tolerance * expected.norm(), name
+
+
+@both_outputs
+@every_kind
+def test_position_by_position(kind, output):
+    module, heads = make_module(make_config(kind, output)), make_heads(2, 5)
+    whole = module(heads)
+    torch.testing.assert_close(module(heads[:, [3, 0, 4]]), whole[:, [3, 0, 4]])
+    torch.testing.assert_close(module(heads[1, 3]), whole[1, 3])
+
+
+@pytest.mark.parametrize(
+    ("fields", "sites"),
+    [
+        ({}, {"encoder.layers.0.self_attn", "encoder.layers.1.self_attn", "encoder.layers.2.self_attn"}),
+        ({"head_aggregation_encoder_layers": [2]}, {"encoder.layers.2.self_attn"}),
+        (
+            {"head_aggregation_encoder_layers": [], "head_aggregation_decoder_layers": [1]},
+            {"decoder.layers.1.self_attn"},
+        ),
+        (
+            {"head_aggregation_encoder_layers": [0], "head_aggregation_cross_layers": None},
+            {"encoder.layers.0.self_attn", "decoder.layers.0.encoder_attn", "decoder.layers.1.encoder_attn"},
+        ),
+    ],
+)
+@both_outputs
+def test_sites(fields, sites, output):
+    config = make_config("em_routing", output, encoder_layers=3, decoder_layers=2, vocab_size=11, **fields)
+    model = CapsuleAggregatedMarianForConditionalGeneration(config)
+    tail = ".out_proj.routed" if output == "residual" else ".out_proj"
+    routed = {name for name, module in model.model.named_modules() if isinstance(module, RoutedHeads)}
+    assert routed == {site + tail for site in sites}
+
+
+@every_kind
+def test_initial_parameters(kind):
+    config = make_config(kind, "residual", vocab_size=11, init_std=0.3)
+    model = CapsuleAggregatedMarianForConditionalGeneration(config)
+    for name, parameter in model.model.encoder.layers[1].self_attn.out_proj.named_parameters():
+        if name.endswith("weight"):
+            expected = 0.3 if name == "weight" else WIDTH**-0.5
+            # Five standard errors of the standard deviation of that many normal numbers.
+            assert parameter.std().item() == pytest.approx(expected, rel=5 / (2 * parameter.numel()) ** 0.5), name
+        else:
+            assert not parameter.any(), name
+
+
+@pytest.mark.parametrize(
+    ("layers", "published"), [([5], 90.1), ([0], 90.1), ([0, 1], 92.2), ([0, 1, 2], 94.3), ([3, 4, 5], 94.3)]
+)
+def test_published_counts_by_layer(layers, published):
+    """Li et al. 2019, Table 3, in millions, against 88.0M."""
+    added = count_parameters("head-em-routing", "base", head_aggregation_encoder_layers=layers)
+    added -= count_parameters("transformer", "base")
+    assert added / 1e6 == pytest.approx(published - 88.0, abs=0.06)
+    # The published figures are H d^2 a layer; biases and the two costs of EM are 9 d more.
+    assert added == len(layers) * (8 * 512**2 + 8 * 512 + 2 * 512)
+
+
+@pytest.mark.parametrize(
+    ("method", "sites", "published"),
+    [
+        ("head-simple-routing", "e", 12.6),
+        ("head-em-routing", "e", 12.6),
+        ("head-em-routing", "c", 12.6),
+        ("head-em-routing", "d", 12.6),
+        ("head-em-routing", "ec", 25.2),
+        ("head-em-routing", "ecd", 37.8),
+    ],
+)
+def test_published_counts_by_site(method, sites, published):
+    """Li et al. 2019, Table 2, rows 3-8, in millions."""
+    fields = {"e": "encoder", "c": "cross", "d": "decoder"}
+    chosen = {f"head_aggregation_{name}_layers": None if key in sites else [] for key, name in fields.items()}
+    added = count_parameters(method, "base", **chosen) - count_parameters("transformer", "base")
+    assert added / 1e6 == pytest.approx(published, rel=0.01)
+
+
+def test_published_count_of_big():
+    """Li et al. 2019, Table 4: 297M - 264M, in whole millions; exactly 2 x 16 d^2."""
+    added = count_parameters("head-em-effective", "big") - count_parameters("transformer", "big")
+    assert added == pytest.approx(33.6e6, rel=0.01)

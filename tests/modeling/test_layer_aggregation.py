@@ -1,0 +1,210 @@
+"""Layer aggregation against its loops, its place in the stack, and the published parameter counts."""
+
+import itertools
+
+import pytest
+import torch
+from aggregated_models import changed, count_parameters
+from reference.layer_aggregation import aggregate_layers
+
+from hf_capsule_mt.configuration import preset_config
+from hf_capsule_mt.modeling.modeling_capsule_aggregated_marian import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    build_layer_aggregation,
+)
+
+NUM_LAYERS, WIDTH = 3, 8
+ROUTINGS = ["dynamic_routing", "em_routing"]
+KINDS = [
+    ("linear", "factored", "all"),
+    ("dynamic", "factored", "all"),
+    *itertools.product(ROUTINGS, ["factored", "joint"], ["all", "own"]),
+]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids="-".join)
+both_outputs = pytest.mark.parametrize("output", ["replace", "residual"])
+
+
+def make_config(kind, output="replace", **overrides):
+    aggregation, parameterization, context = kind
+    fields = {"parameterization": parameterization, "context": context, "output": output}
+    return changed(
+        preset_config("transformer", "tiny", d_model=WIDTH, layer_aggregation=aggregation),
+        **{f"layer_aggregation_{name}": value for name, value in fields.items()},
+        **overrides,
+    )
+
+
+def make_module(config, dtype=torch.float64):
+    """A module whose every parameter is random."""
+    module = build_layer_aggregation(config, NUM_LAYERS).to(dtype)
+    torch.manual_seed(0)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def make_layers(*leading, dtype=torch.float64):
+    torch.manual_seed(1)
+    return [torch.randn(*leading, WIDTH, dtype=torch.float64).to(dtype) for _ in range(NUM_LAYERS)]
+
+
+def differentiate(aggregate, layers, parameters, cotangent):
+    """Aggregate, and the gradients of every layer and parameter."""
+    result = aggregate(layers)
+    names = [f"layer {index}" for index in range(len(layers))] + list(parameters)
+    gradients = torch.autograd.grad(result, [*layers, *parameters.values()], cotangent)
+    return result, dict(zip(names, gradients))
+
+
+def leaves(tensors, dtype):
+    return [tensor.detach().to(dtype).requires_grad_() for tensor in tensors]
+
+
+def compare_with_loops(config, dtype, leading):
+    """Yield (name, actual, expected) of the aggregate and of every gradient."""
+    module = make_module(config, dtype)
+    parameters = dict(module.named_parameters())
+    layers = leaves(make_layers(*leading, dtype=dtype), dtype)
+    cotangent = torch.randn(*leading, WIDTH).to(dtype)
+    fast, fast_gradients = differentiate(lambda layers: module(layers)[0], layers, parameters, cotangent)
+    exact = dict(zip(parameters, leaves(parameters.values(), torch.float64)))
+    slow, slow_gradients = differentiate(
+        lambda layers: aggregate_layers(config, exact, layers)[0],
+        leaves(layers, torch.float64),
+        exact,
+        cotangent.double(),
+    )
+    assert fast.dtype == dtype
+    yield "aggregate", fast, slow
+    for name, expected in slow_gradients.items():
+        yield f"gradient of {name}", fast_gradients[name], expected
+
+
+def assert_near(name, actual, expected, tolerance):
+    """Equal relative to each value, or to the largest where terms cancel."""
+    assert actual.shape == expected.shape, name
+    torch.testing.assert_close(
+        actual.double(),
+        expected,
+        rtol=tolerance,
+        atol=tolerance * expected.abs().max().item(),
+        msg=lambda text: f"{name}: {text}",
+    )
+
+
+@both_outputs
+@pytest.mark.parametrize("num_output_capsules", [None, 4, 2])
+@every_kind
+def test_matches_loops(kind, num_output_capsules, output):
+    config = make_config(kind, output, num_output_capsules=num_output_capsules, inverse_temperature=0.3)
+    for name, actual, expected in compare_with_loops(config, torch.float64, (2, 3)):
+        assert expected.any(), f"{name} is zero and shows nothing"
+        assert_near(name, actual, expected, 1e-9)
+
+
+@every_kind
+def test_assignments_match_loops(kind):
+    config = make_config(kind, num_output_capsules=4)
+    module, layers = make_module(config), make_layers(2, 3)
+    _, expected = aggregate_layers(config, module.state_dict(), layers)
+    assert module(layers)[1] is None
+    if expected is None:
+        assert module(layers, output_routing=True)[1] is None
+        return
+    assert expected.shape == (2, 3, 3, NUM_LAYERS, 4)
+    torch.testing.assert_close(module(layers, output_routing="all")[1], expected)
+    torch.testing.assert_close(module(layers, output_routing=True)[1], expected[..., -1, :, :])
+
+
+@both_outputs
+@every_kind
+def test_bfloat16(kind, output):
+    config = make_config(kind, output, num_output_capsules=4)
+    for name, actual, expected in compare_with_loops(config, torch.bfloat16, (2, 3)):
+        assert actual.dtype == torch.bfloat16, name
+        # Routing and LayerNorm amplify the rounding to 8 bits; a wrong gradient is off by its own size.
+        tolerance = 2**-6 if name == "aggregate" else 0.2
+        assert (actual.double() - expected).norm() < tolerance * expected.norm(), name
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_the_gradient_of_the_norm_under_autocast(routing):
+    """That of the bias is the sum over thousands of positions, where bfloat16 would stop at 256."""
+    config = make_config((routing, "factored", "all"), num_output_capsules=4)
+    module = build_layer_aggregation(config, NUM_LAYERS)
+    torch.manual_seed(0)
+    layers, wanted = torch.randn(NUM_LAYERS, 4000, WIDTH), torch.rand(4000, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16):
+        aggregate = module(list(layers))[0]
+    (aggregate.float() * wanted).sum().backward()
+    torch.testing.assert_close(module.layer_norm.bias.grad, wanted.sum(0), rtol=0.01, atol=0)
+
+
+@both_outputs
+@every_kind
+def test_position_by_position(kind, output):
+    module, layers = make_module(make_config(kind, output)), make_layers(2, 5)
+    whole = module(layers)[0]
+    permutation = torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(module([x[:, permutation] for x in layers])[0], whole[:, permutation])
+    torch.testing.assert_close(module([x[:, :2] for x in layers])[0], whole[:, :2])
+    torch.testing.assert_close(module([x[1, 3] for x in layers])[0], whole[1, 3])
+
+
+@every_kind
+def test_a_new_residual_is_exactly_the_top_layer(kind):
+    model = CapsuleAggregatedMarianForConditionalGeneration(make_config(kind, "residual", vocab_size=11))
+    layers = make_layers(2, 5, dtype=torch.float32)
+    layers.append(torch.randn(2, 5, WIDTH))
+    for stack in (model.model.encoder, model.model.decoder):
+        assert torch.equal(stack.aggregation(layers)[0], layers[-1])
+
+
+@every_kind
+def test_initial_parameters(kind):
+    config = make_config(kind, vocab_size=11, init_std=0.3, num_output_capsules=4)
+    model = CapsuleAggregatedMarianForConditionalGeneration(config)
+    for name, parameter in model.model.encoder.aggregation.named_parameters():
+        if kind[0] == "linear" and name == "aggregator.weight":
+            assert parameter.eq(1 / config.encoder_layers).all()
+        elif name == "layer_norm.weight":
+            assert parameter.eq(1).all()
+        elif name.endswith(".weight"):
+            # Five standard errors of the standard deviation of that many normal numbers.
+            assert parameter.std().item() == pytest.approx(0.3, rel=5 / (2 * parameter.numel()) ** 0.5), name
+        else:
+            assert not parameter.any(), name
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "published"),
+    [
+        ("dynamic-combination", "base", 25.2e6),
+        ("dynamic-routing", "base", 37.8e6),
+        ("em-routing", "base", 56.8e6),
+        ("em-routing", "big", 226e6),
+    ],
+)
+def test_published_parameter_counts(method, size, published):
+    """Dou et al. 2019, Tables 1 and 2, over the plain model."""
+    plain = count_parameters("transformer", size)
+    joint = {"layer_aggregation_parameterization": "joint"} if method.endswith("routing") else {}
+    added = count_parameters(method, size, **joint) - plain
+    assert added == pytest.approx(published, rel=0.01)
+    for side in ("encoder", "decoder"):
+        assert count_parameters(method, size, **joint, layer_aggregation_sides=[side]) - plain == added / 2
+
+
+@pytest.mark.parametrize(
+    ("method", "weights", "vectors"),
+    # d-vectors beside the matrices are biases, LayerNorm's two and, for EM, the betas; N = d.
+    [
+        ("linear-combination", lambda d: 6 * d, 2),
+        ("dynamic-combination", lambda d: 48 * d**2, 4 + 6 + 2),
+        ("dynamic-routing", lambda d: (36 + 6) * d**2, 6 + 6 + 2),
+        ("em-routing", lambda d: (36 + 6) * d**2 + 6 * d + 6, 6 + 6 + 2 + 2),
+    ],
+)
+def test_factored_parameter_counts(method, weights, vectors):
+    added = count_parameters(method, "base") - count_parameters("transformer", "base")
+    assert added == 2 * (weights(512) + vectors * 512)

@@ -1,0 +1,105 @@
+"""Linear maps by oneDNN are those of torch."""
+
+import pytest
+import torch
+from torch import nn
+
+from hf_capsule_mt.modeling import linear
+from hf_capsule_mt.modeling import linear as products
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The products that are asked for, of matrices of any size, on a CPU whose MKL is the slower one."""
+    monkeypatch.setattr(products, "_SMALL_PRODUCT", 0)
+    monkeypatch.setattr(products, "_is_intel", lambda: False)
+    asked, original = [], linear.product
+
+    def record(left, right):
+        asked.append((tuple(left.shape), tuple(right.shape)))
+        return original(left, right)
+
+    monkeypatch.setattr(linear, "product", record)
+    return asked
+
+
+def both(bias, shape=(2, 5, 6), dtype=torch.float32):
+    """A map of ours and one of torch with the same weights, and the same inputs for each."""
+    torch.manual_seed(0)
+    plain = nn.Linear(6, 7, bias=bias).to(dtype)
+    ours = linear.Linear(6, 7, bias=bias).to(dtype)
+    ours.load_state_dict(plain.state_dict())
+    return ours, plain, torch.randn(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (2, 5, 6), (0, 6)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_outputs_and_gradients(shape, bias, calls):
+    ours, plain, inputs = both(bias, shape)
+    results = []
+    for module in (ours, plain):
+        given = inputs.clone().requires_grad_()
+        outputs = module(given)
+        outputs.square().sum().backward()
+        results.append([outputs.detach(), given.grad, *(weight.grad for weight in module.parameters())])
+    torch.testing.assert_close(*results)
+    assert len(calls) == (3 if products._has_onednn() and inputs.numel() else 0)
+
+
+def test_only_gradients_that_are_wanted(calls):
+    ours, _, inputs = both(True)
+    if not products._has_onednn():
+        pytest.skip("no oneDNN here")
+    ours(inputs).sum().backward()
+    ours.requires_grad_(False)
+    ours(inputs.requires_grad_()).sum().backward()
+    # Output and weight, output and inputs.
+    assert [left for left, _ in calls] == [(10, 6), (7, 10), (10, 6), (10, 7)]
+    with torch.no_grad():
+        assert not ours(inputs.detach()).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes_are_torchs(dtype, calls):
+    ours, plain, inputs = both(True, dtype=dtype)
+    assert torch.equal(ours(inputs), plain(inputs))
+    ours, plain, inputs = both(True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(ours(inputs), plain(inputs))
+        assert ours(inputs).dtype == torch.bfloat16
+    assert not calls
+
+
+def test_an_intel_cpu_multiplies_by_mkl(calls, monkeypatch):
+    monkeypatch.setattr(products, "_is_intel", lambda: True)
+    ours, plain, inputs = both(True)
+    assert torch.equal(ours(inputs), plain(inputs))
+    assert not calls
+
+
+def test_a_part_of_a_matrix(calls):
+    """Columns of a larger matrix, as they are and transposed."""
+    whole, weight = torch.randn(5, 9), torch.randn(4, 3)
+    for part in (whole[:, 2:5], whole.t()[2:5].t(), whole[::2, ::3]):
+        torch.testing.assert_close(products.product(part, weight), part @ weight.t())
+
+
+@pytest.mark.parametrize("total", [torch.float32, torch.float64])
+def test_sums_of_products(total, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(products, "_is_intel", lambda: False)
+    left, right, before = torch.randn(3, 4), torch.randn(5, 4), torch.randn(3, 5).to(total)
+    for least in (0, 1 << 40):
+        monkeypatch.setattr(products, "_SMALL_PRODUCT", least)
+        after = before.clone()
+        products.add_product(after, left, right)
+        torch.testing.assert_close(after, before + (left @ right.t()).to(total))
+
+
+def test_maps_of_a_module_are_replaced():
+    """Only torch's own: a subclass has its reasons."""
+    parts = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Sequential(linear.GateLinear(3, 4)))
+    before = dict(parts.named_parameters())
+    linear.use_products(parts)
+    assert [type(part) for part in (parts[0], parts[2][0])] == [linear.Linear, linear.GateLinear]
+    assert all(weight is before[name] for name, weight in parts.named_parameters())

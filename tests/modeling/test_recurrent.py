@@ -1,0 +1,419 @@
+"""The recurrent families next to their loops, and all that a Transformers user asks of forward and backward pass."""
+
+import math
+
+import pytest
+import torch
+from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
+from recurrent_models import (
+    CAPSNMT_KINDS,
+    CAPSULES,
+    GUIDED_KINDS,
+    KINDS,
+    LAYERS,
+    ONE_OF_EACH_FAMILY,
+    ROUTED_KINDS,
+    recurrent,
+)
+from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
+from reference.rnmt import rnmt as rnmt_in_loops
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_capsule_mt.modeling.outputs import CACHE
+from hf_capsule_mt.modeling.recurrent import LSTM, ConditionalGRU
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+each_family = pytest.mark.parametrize("kind", ONE_OF_EACH_FAMILY)
+# Of which the logits know nothing.
+NO_LOSSES = {kind: {"bow_loss_weight": 0, "bca_loss_weight": 0} for kind in GUIDED_KINDS}
+TARGETS = torch.tensor([[0, 9, 4, 17, 5], [0, 6, 6, 21, 7], [0, 11, 3, 12, 4]])
+
+
+def gradients(model):
+    """Every gradient, by name, of the loss of one batch."""
+    model.zero_grad()
+    model(**training_batch()).loss.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def in_loops(kind, config, parameters, source, target):
+    """The logits and, where there is attention, its weights."""
+    if kind in CAPSNMT_KINDS:
+        return caps_nmt_in_loops(config, parameters, source, target), None
+    return rnmt_in_loops(config, parameters, source, target)
+
+
+@pytest.mark.parametrize("fields", [{}, {"tie_word_embeddings": False}], ids=["tied", "untied"])
+@every_kind
+def test_matches_loops(kind, fields):
+    model = recurrent(kind, **fields, **NO_LOSSES.get(kind, {})).double()
+    source = source_batch()
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
+    words = parameters["model.encoder.embed_tokens.weight"]
+    tied = {name: words for name in ("model.decoder.embed_tokens.weight", "lm_head.weight") if name not in parameters}
+    assert bool(tied) == model.config.tie_word_embeddings
+    sentences = [ids[mask.bool()].tolist() for ids, mask in zip(source["input_ids"], source["attention_mask"])]
+    all_parameters = {**parameters, **tied}
+    slow, attention = zip(
+        *(in_loops(kind, model.config, all_parameters, *pair) for pair in zip(sentences, TARGETS.tolist()))
+    )
+    slow = torch.stack(slow)
+    outputs = model(**source, decoder_input_ids=TARGETS, output_attentions=True)
+    fast = outputs.logits
+    torch.testing.assert_close(fast, slow)
+    if kind not in CAPSNMT_KINDS:
+        (weights,) = outputs.cross_attentions
+        for row, expected in enumerate(attention):
+            length = expected.shape[1]
+            torch.testing.assert_close(weights[row, 0, :, :length], expected)
+            assert weights[row, 0, :, length:].count_nonzero() == 0
+    cotangent = torch.randn(fast.shape, dtype=torch.float64)
+    fast.backward(cotangent)
+    expected = dict(zip(parameters, torch.autograd.grad(slow, list(parameters.values()), cotangent)))
+    actual = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert set(actual) == set(expected)
+    for name, gradient in expected.items():
+        assert gradient.any(), f"{name} has no gradient and shows nothing"
+        scale = gradient.abs().max().item()
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-9, atol=1e-9 * scale, msg=name)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@every_kind
+def test_every_parameter_has_a_gradient(kind, training):
+    for name, gradient in gradients(recurrent(kind).train(training)).items():
+        assert gradient.any(), name
+        assert gradient.isfinite().all(), name
+
+
+@pytest.mark.parametrize("side", ["left", "right", "middle"])
+@every_kind
+def test_padding_of_the_source_changes_nothing(kind, side):
+    model, batch = recurrent(kind).double(), training_batch()
+    expected, expected_gradients = model(**batch, output_routing=True), gradients(model)
+
+    def pad(values):
+        if side == "middle":
+            return torch.cat([values[:, :1], torch.zeros_like(values[:, :3]), values[:, 1:]], dim=1)
+        return F.pad(values, (3, 0) if side == "left" else (0, 3))
+
+    padded = {name: pad(batch[name]) for name in ("input_ids", "attention_mask")}
+    actual = model(**padded, labels=batch["labels"], output_routing=True)
+    torch.testing.assert_close(actual.logits, expected.logits)
+    if kind in ROUTED_KINDS:
+        real, was_real = padded["attention_mask"].bool(), batch["attention_mask"].bool()
+        torch.testing.assert_close(actual.sentence_routing[real], expected.sentence_routing[was_real])
+        assert actual.sentence_routing[~real].count_nonzero() == 0
+    model.zero_grad()
+    actual.loss.backward()
+    for name, parameter in model.named_parameters():
+        # The loss is computed in float32.
+        torch.testing.assert_close(parameter.grad, expected_gradients[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+@every_kind
+def test_what_stands_in_the_padding_does_not_matter(kind):
+    model, batch = recurrent(kind).double(), training_batch()
+    expected = model(**batch).logits
+    batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, 11)
+    torch.testing.assert_close(model(**batch).logits, expected)
+    del batch["attention_mask"]
+    assert not torch.allclose(model(**batch).logits, expected), "the mask does nothing"
+
+
+@every_kind
+def test_padding_of_the_target_changes_nothing(kind):
+    model, source = recurrent(kind).double(), source_batch()
+    expected = model(**source, decoder_input_ids=TARGETS).logits
+    for padding in ((2, 0), (0, 2)):
+        targets, mask = F.pad(TARGETS, padding, value=11), F.pad(torch.ones_like(TARGETS), padding)
+        for use_cache in (False, True):
+            logits = model(**source, decoder_input_ids=targets, decoder_attention_mask=mask, use_cache=use_cache).logits
+            torch.testing.assert_close(logits[:, padding[0] : padding[0] + TARGETS.shape[1]], expected)
+
+
+@every_kind
+def test_the_decoder_does_not_look_ahead(kind):
+    model, source = recurrent(kind).double(), source_batch()
+    changed = TARGETS.clone()
+    changed[:, 3] = 1
+    before, after = (model(**source, decoder_input_ids=targets).logits for targets in (TARGETS, changed))
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.isclose(before[:, 3:], after[:, 3:]).all(-1).any()
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@each_family
+def test_loss(kind, label_smoothing):
+    model, batch = recurrent(kind, label_smoothing=label_smoothing), training_batch()
+    outputs = model(**batch)
+    assert outputs.lm_loss is outputs.loss
+    assert CACHE not in outputs
+    real = batch["labels"] != -100
+    log_probabilities = outputs.logits[real].log_softmax(-1)
+    likelihood = log_probabilities.gather(-1, batch["labels"][real][:, None]).squeeze(-1)
+    expected = -(1 - label_smoothing) * likelihood - label_smoothing * log_probabilities.mean(-1)
+    torch.testing.assert_close(outputs.loss, expected.mean())
+
+
+@each_family
+def test_num_items_in_batch_adds_parts_up_to_the_whole(kind):
+    model, batch = recurrent(kind, label_smoothing=0.1).double(), training_batch()
+    count = (batch["labels"] != -100).sum()
+    whole = gradients(model)
+    model.zero_grad()
+    total = 0
+    for row in range(3):
+        part = {name: value[row : row + 1] for name, value in batch.items()}
+        loss = model(**part, num_items_in_batch=count).loss
+        loss.backward()
+        total += loss.detach()
+    torch.testing.assert_close(total, model(**batch).loss.detach())
+    torch.testing.assert_close(total, model(**batch, num_items_in_batch=count.item()).loss.detach())
+    for name, parameter in model.named_parameters():
+        # The loss is computed in float32.
+        torch.testing.assert_close(parameter.grad, whole[name], rtol=1e-5, atol=1e-6, msg=name)
+
+
+@each_family
+def test_labels_are_shifted_into_decoder_inputs(kind):
+    model, batch = recurrent(kind), training_batch()
+    labels = batch["labels"]
+    decoder_input_ids = F.pad(labels[:, :-1], (1, 0), value=model.config.decoder_start_token_id)
+    decoder_input_ids = decoder_input_ids.masked_fill(decoder_input_ids == -100, model.config.pad_token_id)
+    assert torch.equal(model.prepare_decoder_input_ids_from_labels(labels), decoder_input_ids)
+    assert torch.equal(model(**batch).logits, model(**source_batch(), decoder_input_ids=decoder_input_ids).logits)
+
+
+@every_kind
+def test_routing_on_request(kind):
+    model, batch = recurrent(kind), training_batch()
+    plain, last, every = (model(**batch, output_routing=option) for option in (False, True, "all"))
+    assert "sentence_routing" not in plain
+    for outputs in (last, every):
+        assert torch.equal(outputs.logits, plain.logits)
+    if kind not in ROUTED_KINDS:
+        assert "sentence_routing" not in every
+        return
+    assert every.sentence_routing.shape == (3, 3, 7, CAPSULES)
+    assert torch.equal(last.sentence_routing, every.sentence_routing[:, -1])
+    real = batch["attention_mask"].float()
+    torch.testing.assert_close(last.sentence_routing.sum(-1), real)
+
+
+@each_family
+def test_hidden_states(kind):
+    model, batch = recurrent(kind), training_batch()
+    outputs = model(**batch, output_hidden_states=True)
+    assert len(outputs.encoder_hidden_states) == LAYERS + 1
+    assert torch.equal(outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state)
+    words = model.get_input_embeddings()(batch["input_ids"]) * WIDTH**0.5
+    torch.testing.assert_close(outputs.encoder_hidden_states[0], words)
+
+
+def test_hidden_states_of_a_stack():
+    model = recurrent()
+    outputs = model(**training_batch(), output_hidden_states=True)
+    assert len(outputs.decoder_hidden_states) == LAYERS + 1
+    assert torch.equal(model.lm_head(outputs.decoder_hidden_states[-1]), outputs.logits)
+
+
+@pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
+def test_hidden_states_of_a_conditional_gru(kind):
+    """What is read, and the states that predict words; the readout of both and of what is attended to predicts them."""
+    model, batch = recurrent(kind).double(), training_batch()
+    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
+    words, states = outputs.decoder_hidden_states
+    encoded, decoder = model.get_encoder()(**source_batch()), model.get_decoder()
+    read = decoder.embed_tokens(model.prepare_decoder_input_ids_from_labels(batch["labels"])) * WIDTH**0.5
+    torch.testing.assert_close(words, read + encoded.sentence_state[:, None] if kind == "hybrid" else read)
+    contexts = outputs.cross_attentions[0].squeeze(1) @ encoded.last_hidden_state
+    readout = decoder.readout(torch.cat([words, states, contexts], dim=-1)).tanh()
+    torch.testing.assert_close(model.lm_head(readout), outputs.logits)
+
+
+@pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
+def test_a_source_without_words(kind):
+    model, source = recurrent(kind), source_batch()
+    source["attention_mask"][1] = 0
+    outputs = model(**source, decoder_input_ids=TARGETS, output_attentions=True)
+    assert outputs.cross_attentions[0][1].count_nonzero() == 0
+    other = {**source, "input_ids": source["input_ids"].clone()}
+    other["input_ids"][1] = 11
+    assert torch.equal(model(**other, decoder_input_ids=TARGETS).logits, outputs.logits)
+    outputs.logits.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@every_kind
+def test_tuples(kind):
+    model, batch = recurrent(kind), training_batch()
+    named, plain = (model(**batch, output_routing=True, return_dict=flag) for flag in (True, False))
+    assert isinstance(plain, tuple)
+    assert len(plain) == len(named)
+    assert torch.equal(plain[0], named.loss)
+    assert torch.equal(plain[1], named.logits)
+    source = source_batch()
+    for options in ({}, {"output_hidden_states": True, "output_routing": True}):
+        encoded = model.get_encoder()(**source, **options, return_dict=False)
+        assert isinstance(encoded, tuple)
+        with_tuple = model(**source, encoder_outputs=encoded, labels=batch["labels"])
+        assert torch.equal(with_tuple.logits, named.logits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing", "number"),
+    [("capsule", "sentence_state", 2), ("rnmt", "attention_keys", 2), ("hybrid", "attention_keys", 3)],
+)
+def test_encoder_outputs_without_what_the_decoder_needs_are_refused(kind, missing, number):
+    model, source = recurrent(kind), source_batch()
+    strange = BaseModelOutput(last_hidden_state=torch.zeros(3, 7, WIDTH))
+    message = rf"encoder_outputs has no {missing}; give what get_encoder\(\) returns, or its first {number} elements"
+    for outputs in (strange, strange.to_tuple()):
+        with pytest.raises(ValueError, match=message):
+            model(**source, encoder_outputs=outputs, decoder_input_ids=TARGETS)
+
+
+@pytest.mark.parametrize(("one", "other"), [("rnmt", "hybrid"), ("hybrid", "rnmt")])
+def test_outputs_of_an_encoder_with_another_aggregation_are_refused(one, other):
+    source = source_batch()
+    encoded = recurrent(one).get_encoder()(**source)
+    message = "encoder_outputs has no sentence_state" if one == "rnmt" else "is given, but sentence_aggregation is None"
+    with pytest.raises(ValueError, match=message):
+        recurrent(other)(**source, encoder_outputs=encoded, decoder_input_ids=TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "missing"),
+    [
+        ("capsule", "CapsNMT", "sentence_state"),
+        ("rnmt", "RNMT", "attention_keys"),
+        ("hybrid", "RNMT", "sentence_state"),
+    ],
+)
+def test_missing_and_double_inputs_are_refused(kind, family, missing):
+    model, source = recurrent(kind), source_batch()
+    embeds = torch.zeros(3, 5, WIDTH)
+    with pytest.raises(ValueError, match=f"{family}Decoder takes either .* the whole model labels, decoder_input"):
+        model(**source)
+    with pytest.raises(ValueError, match=f"{family}Encoder takes either input_ids or inputs_embeds"):
+        model(**source, inputs_embeds=embeds, decoder_input_ids=TARGETS)
+    given = {"encoder_hidden_states": embeds, "attention_keys": embeds} if kind == "hybrid" else {}
+    with pytest.raises(ValueError, match=f"{missing} is missing"):
+        model.get_decoder()(TARGETS, **given)
+
+
+@each_family
+def test_inputs_embeds(kind):
+    model, batch = recurrent(kind), training_batch()
+    expected = model(**batch).logits
+    embed = model.get_input_embeddings()
+    embeds = embed(batch.pop("input_ids"))
+    decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    for options in ({}, {"decoder_inputs_embeds": embed(decoder_ids)}):
+        torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
+
+
+class Shapes(TorchDispatchMode):
+    """Takes down the shapes of all tensors that are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        outputs = function(*args, **(kwargs or {}))
+        self.seen |= {each.shape for each in tree_leaves(outputs) if isinstance(each, torch.Tensor)}
+        return outputs
+
+
+@pytest.mark.parametrize("kind", CAPSNMT_KINDS)
+def test_no_work_grows_with_source_times_target(kind):
+    """Wang et al. 2019: linear time, in the backward pass too."""
+    source, target = 37, 53
+    batch = {"input_ids": torch.full((2, source), 5), "labels": torch.full((2, target), 7)}
+    with Shapes() as shapes:
+        recurrent(kind).train()(**batch).loss.backward()
+    assert {size for shape in shapes.seen for size in shape} >= {source, target}
+    assert not [shape for shape in shapes.seen if {source, target} <= {*shape} or source * target in shape]
+
+
+@each_family
+def test_dropout(kind):
+    model, batch = recurrent(kind, dropout=0.5), training_batch()
+    still = model(**batch).logits
+    assert torch.equal(model(**batch).logits, still)
+    model.train()
+    assert not torch.allclose(model(**batch, return_logits=True).logits, still)
+    for module in model.modules():
+        assert not isinstance(module, torch.nn.Dropout) or module.p == 0.5
+    read = []
+    first = model.get_encoder().layers[0]
+    network = first.forward_gru if kind == "rnmt" else first.forward_lstm
+    network.register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
+    outputs = model(**batch, output_hidden_states=True)
+    read.append(outputs.decoder_hidden_states[0])
+    if kind == "rnmt":
+        read.append(model.model(**source_batch(), decoder_input_ids=TARGETS).last_hidden_state)
+    for words in read:
+        assert 0.3 < (words[0] == 0).float().mean() < 0.7
+
+
+@every_kind
+def test_bfloat16(kind):
+    model, batch = recurrent(kind), training_batch()
+    expected = model(**batch).logits
+    lower = recurrent(kind).to(torch.bfloat16)
+    outputs = lower(**batch, output_routing=True)
+    assert outputs.logits.dtype == torch.bfloat16
+    assert (outputs.logits.float() - expected).norm() < 0.1 * expected.norm()
+    outputs.loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in lower.parameters())
+
+
+@every_kind
+def test_autocast(kind):
+    model, batch = recurrent(kind), training_batch()
+    expected = model(**batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(**batch)
+        stepped = model(**source_batch(), decoder_input_ids=TARGETS[:, :1])
+    outputs.loss.backward()
+    assert (outputs.logits.float() - expected.logits).norm() < 0.1 * expected.logits.norm()
+    assert stepped.logits.shape == (3, 1, VOCABULARY)
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_a_long_sum_in_an_lstms_cell_under_autocast():
+    """Every word adds a sixteenth, where bfloat16 would stop at 16."""
+    lstm = LSTM(8, 8)
+    with torch.no_grad():
+        for weight in lstm.parameters():
+            weight.zero_()
+        # Of the forget gate, and of what is written, half of which the other gate lets pass.
+        lstm.bias_ih_l0[8:24] = torch.tensor([20.0, 0.125]).repeat_interleave(8)
+    words = torch.zeros(1, 1000, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        cell, states = lstm(words)[2], None
+        for word in words.split(1, dim=1):
+            states = lstm(word, states)[1:]
+    for found in (cell, states[1]):
+        torch.testing.assert_close(found, torch.full((1, 8), 500 * math.tanh(0.125)), rtol=1e-4, atol=0)
+
+
+def test_a_conditional_gru_that_keeps_nearly_all_under_autocast():
+    """Every word changes the state by 0.15%, and bfloat16 has a gate that keeps 99.85% at 1."""
+    gru = ConditionalGRU(8)
+    with torch.no_grad():
+        for weight in gru.parameters():
+            weight.zero_()
+        # Of what keeps, and of the candidate; what follows the attention keeps all.
+        gru.from_words.bias[8:24] = torch.tensor([6.5, 1.0]).repeat_interleave(8)
+        gru.step.from_context.bias[8:16] = 30.0
+    with torch.autocast("cpu", torch.bfloat16):
+        states = gru(*(torch.zeros(1, 60, 8) if place != 1 else torch.zeros(1, 8) for place in range(4)))[0]
+    kept = torch.tensor(6.5).sigmoid() ** 60
+    torch.testing.assert_close(states[:, -1], ((1 - kept) * math.tanh(1)).expand(1, 8), rtol=1e-4, atol=0)
