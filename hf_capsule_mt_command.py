@@ -4,12 +4,12 @@ It lies beside the package, because to import the package is to register its mod
 seconds that `hf-capsule-mt --help` need not wait for.
 """
 
+import argparse
 import ast
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 GROUPS = {
@@ -33,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         elif words[0] == "--version":
             print(f"hf-capsule-mt {version()}", flush=True)
         elif words[0] == "--completion":
-            module = importlib.import_module("hf_capsule_mt.cli.completion")
-            module.print_completion(words[1:], {name: summary(name) for name in COMMANDS})
+            print(completion(*words[1:2]), flush=True)
         else:
             _run(words[0], words[1:])
     except KeyboardInterrupt:
@@ -47,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(name: str, options: list[str]) -> None:
     if name not in COMMANDS:
-        near = "".join(f", did you mean {command}?" for command in get_close_matches(name, COMMANDS, n=1))
-        print(f"error: {name} is not a command{near or '; see hf-capsule-mt --help'}", file=sys.stderr)
+        print(f"error: {name} is not a command; see hf-capsule-mt --help", file=sys.stderr)
         raise SystemExit(2)
     # The command's name in its usage and in its records.
     sys.argv = [f"hf-capsule-mt {name}", *options]
@@ -73,6 +71,18 @@ def usage() -> str:
 def summary(name: str) -> str:
     """Return the first line of a command's description, read without importing it."""
     return (ast.get_docstring(_parse("cli", f"{name}.py")) or "").partition("\n")[0]
+
+
+def completion(shell: str = "bash") -> str:
+    """Return the script that completes commands and options in a shell."""
+    import shtab  # The extra "completion" has it.
+
+    parser = argparse.ArgumentParser(prog="hf-capsule-mt")
+    choice = parser.add_subparsers()
+    for name in COMMANDS:
+        own = importlib.import_module(f"hf_capsule_mt.cli.{name}").build_parser()
+        choice.add_parser(name, help=summary(name), parents=[own], add_help=False)
+    return shtab.complete(parser, shell)
 
 
 def version() -> str:

@@ -32,9 +32,7 @@ from hf_capsule_mt.ablation.table import caption, score_table
 from hf_capsule_mt.markdown import table_in_markdown
 
 from . import average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate
-from .errors import report_user_errors
-from .output import check_output_folder
-from .parser import CommandParser, at_least
+from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

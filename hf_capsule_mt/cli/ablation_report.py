@@ -19,9 +19,7 @@ from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.files import new_folder, replace_text
 
 from .ablate import add_study_options, read_plan
-from .errors import report_user_errors
-from .output import check_distinct, check_new_folder, check_output_file
-from .parser import CommandParser
+from .common import CommandParser, check_distinct, check_new_folder, check_output_file, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -39,10 +39,7 @@ from hf_capsule_mt.files import new_folder, write_json
 from hf_capsule_mt.records import Environment
 
 from . import decoding
-from .errors import report_user_errors
-from .input import check_input_file, check_line_counts
-from .output import check_new_folder
-from .parser import CommandParser
+from .common import CommandParser, check_input_file, check_line_counts, check_new_folder, report_user_errors
 from .processes import check_alone
 
 _DRAWN = 3

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, check_selection, last_checkpoints
 
-from .errors import report_user_errors
-from .output import check_output_folder
-from .parser import CommandParser, at_least
+from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

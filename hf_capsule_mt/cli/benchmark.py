@@ -37,11 +37,7 @@ from hf_capsule_mt.files import replace_text
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, SpeedRecord, SpeedSettings, write
 
-from .errors import report_user_errors
-from .input import check_input_file
-from .output import check_output_file
-from .parser import CommandParser, at_least
-from .quiet import quiet_transformers
+from .common import CommandParser, at_least, check_input_file, check_output_file, quiet_transformers, report_user_errors
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")

@@ -19,8 +19,7 @@ from hf_capsule_mt.translation.pipeline import ENGINES
 from hf_capsule_mt.translation.translator import check_precision
 from hf_capsule_mt.weights import verify_weights
 
-from .device import usable_device
-from .parser import at_least, between
+from .common import at_least, between, usable_device
 from .processes import meet
 
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")

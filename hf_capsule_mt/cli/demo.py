@@ -25,8 +25,7 @@ from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.explorer.door import is_loopback
 
 from . import decoding
-from .errors import report_user_errors
-from .parser import CommandParser
+from .common import CommandParser, report_user_errors
 
 if TYPE_CHECKING:
     import gradio as gr

@@ -46,10 +46,15 @@ from hf_capsule_mt.training.distillation import Distilled, Shards, distill
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
-from .errors import report_user_errors
-from .input import check_input_file, files_of_dataset
-from .output import check_distinct, check_output_file
-from .parser import CommandParser, at_least
+from .common import (
+    CommandParser,
+    at_least,
+    check_distinct,
+    check_input_file,
+    check_output_file,
+    files_of_dataset,
+    report_user_errors,
+)
 from .processes import leave_group_at_exit, warn_if_alone
 
 logger = logging.get_logger(__name__)

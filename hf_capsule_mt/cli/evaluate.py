@@ -28,10 +28,14 @@ from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score, ScoreSettings, write
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
-from .errors import report_user_errors
-from .input import check_input_file, check_line_counts
-from .output import check_distinct, check_output_file
-from .parser import CommandParser
+from .common import (
+    CommandParser,
+    check_distinct,
+    check_input_file,
+    check_line_counts,
+    check_output_file,
+    report_user_errors,
+)
 from .processes import leave_group_at_exit, warn_if_alone
 
 _PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_adequacy)
@@ -40,7 +44,6 @@ _PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_a
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.about_rest = "--hypotheses takes one file, and --compare several, the baseline's first"
     systems = parser.add_mutually_exclusive_group(required=True)
     systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
     systems.add_argument("--input_file", type=Path, help="what --model is to translate, one segment a line")

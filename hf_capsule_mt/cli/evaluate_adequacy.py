@@ -17,8 +17,7 @@ from hf_capsule_mt.evaluation.length import split_words
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
-from .input import check_input_file
-from .parser import refuse_options
+from .common import check_input_file, refuse_options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

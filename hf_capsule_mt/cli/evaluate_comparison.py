@@ -9,7 +9,7 @@ from tqdm import tqdm
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, check_test, compare_systems
 
-from .parser import refuse_options
+from .common import refuse_options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

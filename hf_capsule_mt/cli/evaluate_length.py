@@ -16,8 +16,7 @@ from hf_capsule_mt.evaluation.length import (
     score_by_length,
 )
 
-from .output import check_output_file
-from .parser import at_least
+from .common import at_least, check_output_file
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -9,9 +9,7 @@ from hf_capsule_mt.data.pair_files import check_two_files
 from hf_capsule_mt.data.parallel_text import read_lines
 
 from . import decoding
-from .input import check_text_file
-from .output import check_output_file
-from .parser import refuse_options
+from .common import check_output_file, check_text_file, refuse_options
 from .translate import translate_windows
 from .translation_job import Reading
 

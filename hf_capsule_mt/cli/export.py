@@ -17,9 +17,7 @@ from hf_capsule_mt.export.checkpoint import export_checkpoint
 from hf_capsule_mt.export.formats import SUFFIXES
 
 from . import decoding
-from .errors import report_user_errors
-from .output import check_output_folder, check_replaceable
-from .parser import CommandParser
+from .common import CommandParser, check_output_folder, check_replaceable, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

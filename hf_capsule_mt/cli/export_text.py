@@ -10,10 +10,7 @@ from pathlib import Path
 
 from hf_capsule_mt.data.parallel_text import check_parallel_files, load_hub_parallel_text, write_parallel_text
 
-from .errors import report_user_errors
-from .input import files_of_dataset
-from .output import check_distinct, check_output_file
-from .parser import CommandParser
+from .common import CommandParser, check_distinct, check_output_file, files_of_dataset, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

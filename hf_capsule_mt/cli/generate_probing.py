@@ -22,10 +22,7 @@ from hf_capsule_mt.data.probing_generators import GENERATED, SplitSizes, generat
 from hf_capsule_mt.files import hash_text, replace_text, write_json
 from hf_capsule_mt.records import Environment
 
-from .errors import report_user_errors
-from .input import check_input_file
-from .output import check_output_folder
-from .parser import CommandParser
+from .common import CommandParser, check_input_file, check_output_folder, report_user_errors
 
 # By option: its default and its help.
 _NUMBERS = {

@@ -20,10 +20,7 @@ from hf_capsule_mt.evaluation.time_by_length import KINDS, measure_time_by_lengt
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
 
-from .errors import report_user_errors
-from .output import check_distinct, check_output_file
-from .parser import CommandParser
-from .quiet import quiet_transformers
+from .common import CommandParser, check_distinct, check_output_file, quiet_transformers, report_user_errors
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 

@@ -20,11 +20,15 @@ from hf_capsule_mt.evaluation.speed import clock
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, LatencyRecord, LatencySettings, TokenCounts, write
 
-from .errors import report_user_errors
-from .input import check_input_file
-from .output import check_distinct, check_output_file
-from .parser import CommandParser, at_least
-from .quiet import quiet_transformers
+from .common import (
+    CommandParser,
+    at_least,
+    check_distinct,
+    check_input_file,
+    check_output_file,
+    quiet_transformers,
+    report_user_errors,
+)
 from .speed_options import add_row_options, configs_of_rows, device_of
 
 _ROWS = ("transformer", *(f"capsnmt num_sentence_capsules={capsules}" for capsules in (4, 6, 8)))

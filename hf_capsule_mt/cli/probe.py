@@ -31,12 +31,9 @@ from hf_capsule_mt.files import hash_file, locked, read_json, replace_text, writ
 from hf_capsule_mt.json_fields import decode
 from hf_capsule_mt.records import Environment, ProbingRecord, ProbingRunSettings, read, write
 
+from .common import CommandParser, check_output_folder, quiet_transformers, refuse_options, report_user_errors
 from .decoding import process_state
-from .errors import report_user_errors
-from .output import check_output_folder
-from .parser import CommandParser, refuse_options
 from .processes import check_alone
-from .quiet import quiet_transformers
 
 # By option: its type and its help.
 _NEW_ENCODER = {

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from hf_capsule_mt.hub.push import push_checkpoint
 
-from .errors import report_user_errors
-from .parser import CommandParser
+from .common import CommandParser, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -16,9 +16,7 @@ from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.quickstart.corpus import write_corpus
 
 from . import evaluate, train, train_tokenizer, translate
-from .errors import report_user_errors
-from .output import check_output_folder
-from .parser import CommandParser, at_least
+from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
 VOCABULARY = 1500
 SHOWN = 8

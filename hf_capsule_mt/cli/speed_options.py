@@ -10,7 +10,7 @@ from hf_capsule_mt.configuration import preset_config
 from hf_capsule_mt.json_fields import parse_override
 from hf_capsule_mt.records import split_row
 
-from .device import usable_device
+from .common import usable_device
 
 
 def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> None:

@@ -45,9 +45,7 @@ from hf_capsule_mt.training.run_recorder import RunRecorder
 from hf_capsule_mt.training.stopping import STATUS, StopOnSigterm
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
-from .errors import report_user_errors
-from .output import check_output_folder
-from .parser import NearestOptionParser
+from .common import check_output_folder, report_user_errors
 from .processes import leave_group_at_exit, warn_if_alone
 
 
@@ -57,13 +55,12 @@ class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter)
 
 def build_parser() -> HfArgumentParser:
     """Return the parser of the command."""
-    # By itself HfArgumentParser calls a mistyped option "not used", and does not name the nearest.
-    parser = type("TrainParser", (NearestOptionParser, HfArgumentParser), {})
-    return parser(
+    return HfArgumentParser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
         usage="%(prog)s --option value ...",
         description=__doc__,
         formatter_class=_HelpFormatter,
+        allow_abbrev=False,
     )
 
 

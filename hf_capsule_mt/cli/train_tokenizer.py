@@ -25,9 +25,7 @@ from hf_capsule_mt.data.pair_files import find_corpora
 from hf_capsule_mt.data.parallel_text import check_corpus
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
-from .errors import report_user_errors
-from .output import check_output_folder
-from .parser import CommandParser, at_least
+from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

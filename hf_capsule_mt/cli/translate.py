@@ -51,12 +51,17 @@ from hf_capsule_mt.translation.translator import translate_lines
 
 from . import decoding
 from .arrivals import arrivals
-from .errors import report_user_errors
-from .input import check_text_file
-from .output import check_distinct, check_output_file
-from .parser import CommandParser, at_least, refuse_options
+from .common import (
+    CommandParser,
+    Progress,
+    at_least,
+    check_distinct,
+    check_output_file,
+    check_text_file,
+    refuse_options,
+    report_user_errors,
+)
 from .processes import leave_group_at_exit, warn_if_alone
-from .progress import Progress
 from .translation_job import Job, Reading
 from .translation_worker import Worker
 

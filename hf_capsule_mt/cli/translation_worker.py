@@ -13,7 +13,7 @@ from hf_capsule_mt.translation.journal import Found, Journal
 from hf_capsule_mt.translation.translator import translate_batches
 
 from . import decoding
-from .progress import Progress
+from .common import Progress
 from .translation_job import Job, Reading
 
 

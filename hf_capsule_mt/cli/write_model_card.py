@@ -22,9 +22,7 @@ from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
 from hf_capsule_mt.trainer_state import step_of
 from hf_capsule_mt.training.averaging import averaged_checkpoints
 
-from .errors import report_user_errors
-from .output import check_distinct, check_output_file
-from .parser import CommandParser
+from .common import CommandParser, check_distinct, check_output_file, report_user_errors
 
 _DETAILS = {field.name for field in fields(CardDetails)}
 # Fields that a checkpoint may have otherwise than its run.

