@@ -10,14 +10,19 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from ..shared_weights import with_shared_weights
+
+_MODES = Lock()
+_users: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
+"""For each model that is being evaluated: how many users it has, and which modules were in training mode."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +96,24 @@ def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.d
 
 @contextmanager
 def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Without dropout, until the end of the block."""
-    was_training = model.training
-    model.eval()
+    """Switch dropout off until the end of the block. Several threads may do so at the same time.
+
+    The last one to leave puts back into training mode the modules that were in it.
+    """
+    with _MODES:
+        count, trained = _users.get(model, (0, []))
+        _users[model] = count + 1, trained + [module for module in model.modules() if module.training]
+        model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        with _MODES:
+            count, trained = _users.pop(model)
+            if count > 1:
+                _users[model] = count - 1, trained
+            else:
+                for module in trained:
+                    module.training = True
 
 
 def attending(model: PreTrainedModel) -> PreTrainedModel:

@@ -1,0 +1,39 @@
+"""Several users of one model at the same time, and what they leave behind."""
+
+import torch
+from tiny_marian import tiny_model
+
+from hf_capsule_mt.translation.teacher_forcing import evaluating
+
+
+def test_dropout_stays_off_while_anybody_translates():
+    model = tiny_model().train()
+    first, second = evaluating(model), evaluating(model)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(module.training for module in model.modules())
+    second.__exit__(None, None, None)
+    assert all(module.training for module in model.modules())
+
+
+def test_frozen_parts_stay_frozen():
+    model = tiny_model().train()
+    model.get_encoder().eval()
+    before = [module.training for module in model.modules()]
+    with evaluating(model), evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == before
+
+
+def test_training_mode_in_the_middle():
+    """The next user switches dropout off again, and the last one gives the mode back."""
+    model = tiny_model().eval()
+    with evaluating(model):
+        model.train()
+        with evaluating(model):
+            assert not model.training
+            source = torch.tensor([[5, 6, 2]])
+            logits = [model(input_ids=source, decoder_input_ids=source).logits for _ in range(2)]
+            assert torch.equal(*logits)
+    assert model.training
