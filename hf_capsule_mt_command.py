@@ -15,8 +15,7 @@ from pathlib import Path
 GROUPS = {
     "Train": ("quickstart", "train_tokenizer", "train", "average_checkpoints", "distill"),
     "Translate": ("translate", "demo"),
-    "Judge": ("evaluate", "ablate", "ablation_report", "benchmark", "growth", "latency"),
-    "Look inside": ("analyze", "probe", "generate_probing"),
+    "Judge": ("evaluate", "analyze"),
     "Share": ("write_model_card", "push_to_hub", "export", "export_text"),
 }
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""

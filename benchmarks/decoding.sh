@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 measure() {
     record=benchmarks/records/decoding_$MACHINE$1.json
     shift
-    hf-capsule-mt benchmark --decoders --device cpu --output_file "$record" "$@"
+    python -m benchmarks.speed decode --device cpu --output_file "$record" "$@"
 }
 BASE="--size base --new_tokens ${NEW_TOKENS:-16} --rounds ${ROUNDS:-3}"
 TINY="--size tiny --vocab_size 10000 --new_tokens 24"
@@ -25,4 +25,4 @@ if [ -n "$ALL_THREADS" ]; then
     measure base_32_threads $BASE --methods transformer --batch_size 32
     measure tiny_32_threads $TINY --methods transformer --batch_size 32 --rounds 7
 fi
-hf-capsule-mt benchmark --page benchmarks/decoding.md
+python -m benchmarks.speed page benchmarks/decoding.md

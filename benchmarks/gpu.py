@@ -88,7 +88,7 @@ def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
     methods = _FAMILIES[family][:1] if args.quick else _FAMILIES[family]
     workload = {"max_tokens": tokens, "rounds": rounds, "batch_size": batch, "new_tokens": new_tokens}
     workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
-    return _measure(args, "benchmark", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
+    return _measure(args, "train", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
 
 
 def _growth(args: argparse.Namespace, size: str) -> Piece:
@@ -105,7 +105,7 @@ def _decoders(args: argparse.Namespace, size: str, sentences: int) -> Piece:
     methods = ("transformer",) if args.quick else ("transformer", "em-routing")
     workload = {"rounds": rounds, "batch_size": sentences, "new_tokens": tokens, "memory_length": 4 * tokens}
     workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
-    return _measure(args, "benchmark", f"decoders_{size}_{sentences}", size, methods, ["--decoders"], workload)
+    return _measure(args, "decode", f"decoders_{size}_{sentences}", size, methods, [], workload)
 
 
 def _measure(
@@ -119,19 +119,19 @@ def _measure(
 ) -> Piece:
     vocabulary = 100 if args.quick else 10000 if size == "tiny" else 32000
     numbers = {"vocab_size": vocabulary, **workload}
-    words = ["hf_capsule_mt", command, "--device", args.device, "--size", size, "--methods", *methods, *options]
+    words = ["benchmarks.speed", command, "--device", args.device, "--size", size, "--methods", *methods, *options]
     words += [word for option, number in numbers.items() for word in (f"--{option}", str(number))]
     record = args.output_dir / "records" / f"gpu_{name}.json"
     return Piece(name, f"torch and transformers, {args.device}", (*words, "--output_file", str(record)))
 
 
 def _study(args: argparse.Namespace, name: str, file: str) -> Piece:
-    study = ROOT / "benchmarks" / "ablations" / f"{name}.yaml"
+    study = ROOT / "benchmarks" / "studies" / f"{name}.yaml"
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
     folders = "--runs_dir", str(args.output_dir / name), "--records_dir", str(args.output_dir / "records")
     dry = ("--dry_run",) if args.quick else ()
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
-    words = ("hf_capsule_mt", "ablate", str(study), *folders, *options)
+    words = ("benchmarks.studies", "run", str(study), *folders, *options)
     data = args.data / file
     needs = f"{data} and what else it names; datasets, accelerate, sacrebleu; goes on when run again"
     return Piece(name, needs, words, None if args.quick else data)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Parameters and speed of the rows of Li et al. 2019, Table 2 (2 to 8) and Table 3 (2 to 7), next to the printed ratios:
-#   benchmarks/head_aggregation.sh [options of hf-capsule-mt benchmark]
+#   benchmarks/head_aggregation.sh [options of python -m benchmarks.speed train]
 set -euo pipefail
 encoder="head_aggregation_encoder_layers" cross="head_aggregation_cross_layers=null" decoder="head_aggregation_decoder_layers=null"
-hf-capsule-mt benchmark --size base "$@" --methods \
+python -m benchmarks.speed train --size base "$@" --methods \
   "transformer" \
   "head-simple-routing" \
   "head-em-routing" \

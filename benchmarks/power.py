@@ -3,7 +3,7 @@
     python benchmarks/power.py
 
 A row is beside one other, on two test sets, with three seeds. A difference is the true gain, an error of the test set's
-sentences, which all seeds share, and one of the seed. Intervals are drawn as in hf_capsule_mt/evaluation/seeds.py, with
+sentences, which all seeds share, and one of the seed. Intervals are drawn as in benchmarks/studies/seeds.py, with
 normal errors; a row is asked about after two seeds, and after three unless the answer was no.
 """
 
@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from hf_capsule_mt.ablation.comparisons import RowComparison
-from hf_capsule_mt.ablation.questions import judge_row
-from hf_capsule_mt.ablation.study import Question, Row, Study, Test
-from hf_capsule_mt.evaluation.seeds import SeedComparison
+from benchmarks.studies.comparisons import RowComparison
+from benchmarks.studies.questions import judge_row
+from benchmarks.studies.seeds import SeedComparison
+from benchmarks.studies.study import Question, Row, Study, Test
 from hf_capsule_mt.markdown import table_in_markdown
 
 EFFECT = 0.5

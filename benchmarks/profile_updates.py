@@ -10,9 +10,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
+from benchmarks.speed.speed import long_batch, make_trainer
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.configuration import SIZES
-from hf_capsule_mt.evaluation.speed import long_batch, make_trainer
 from hf_capsule_mt.markdown import table_in_markdown
 
 LENGTH, UPDATES = 24, 3

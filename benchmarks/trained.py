@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from benchmarks.speed.decoders import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
+from benchmarks.speed.speed import clock, seconds
 from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.decoding.precisions import PRECISIONS
-from hf_capsule_mt.evaluation.decoders import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.evaluation.speed import clock, seconds
 from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.records import DataFile, Environment, FileDecoder, FileDecodingRecord, Score, write
 from hf_capsule_mt.translation.translator import translate_lines

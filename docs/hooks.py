@@ -18,7 +18,7 @@ _EQUATIONS = re.compile(r"^```math\n(.+?)^```$|\$`(.+?)`\$", re.MULTILINE | re.D
 # What may be the path of a file, up to a part of it.
 _LINK = re.compile(r"\]\(([^\s)#:]+)")
 _REPOSITORY = Path(__file__).parents[1]
-_OF_STUDIES, _STUDIES = "ablations/README.md", "benchmarks/studies.md"
+_OF_STUDIES, _STUDIES = "studies/README.md", "benchmarks/studies.md"
 _BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
 
 

@@ -292,7 +292,7 @@ class SpeedRecord(Record):
     """Speed and memory of models beside plain ones, or of decoders beside each other, by their rows in the table."""
 
     KIND: ClassVar[str] = "speed"
-    COMMAND: ClassVar[str] = "hf-capsule-mt benchmark"
+    COMMAND: ClassVar[str] = "python -m benchmarks.speed train"
 
     settings: SpeedSettings
     results: dict[str, Comparison]
@@ -389,7 +389,7 @@ class TimeByLengthRecord(Record):
     """Time of training and decoding by the length of sentences."""
 
     KIND: ClassVar[str] = "time by length"
-    COMMAND: ClassVar[str] = "hf-capsule-mt growth"
+    COMMAND: ClassVar[str] = "python -m benchmarks.speed growth"
 
     settings: TimeByLengthSettings
     measurements: list[Measurement]
@@ -424,7 +424,7 @@ class LatencyRecord(Record):
     """Time to translate sentences one by one."""
 
     KIND: ClassVar[str] = "latency"
-    COMMAND: ClassVar[str] = "hf-capsule-mt latency"
+    COMMAND: ClassVar[str] = "python -m benchmarks.speed latency"
 
     settings: LatencySettings
     sentences: int
@@ -459,7 +459,7 @@ class ProbingRecord(Record):
     """A probing classifier that was trained and tested."""
 
     KIND: ClassVar[str] = "probing"
-    COMMAND: ClassVar[str] = "hf-capsule-mt probe"
+    COMMAND: ClassVar[str] = "python -m benchmarks.probing run"
 
     settings: ProbingRunSettings
     test_accuracy: float

@@ -17,8 +17,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from write_all import CORPUS
 
 import hf_capsule_mt  # noqa: F401
-from hf_capsule_mt.ablation.study import Row, Study
-from hf_capsule_mt.ablation.study_file import read_study
+from benchmarks.studies.study import Row, Study
+from benchmarks.studies.study_file import read_study
 from hf_capsule_mt.cli.evaluate import main as evaluate
 from hf_capsule_mt.cli.translate import main as translate
 from hf_capsule_mt.cli.write_model_card import main as write_model_card
@@ -26,7 +26,7 @@ from hf_capsule_mt.files import check_empty, new_folder, read_json, write_json
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "checkpoints"
-STUDY = ROOT / "benchmarks" / "ablations" / "does_routing_pay.yaml"
+STUDY = ROOT / "benchmarks" / "studies" / "does_routing_pay.yaml"
 CARD = {
     **CORPUS,
     "--example": "a dog runs through the snow .",

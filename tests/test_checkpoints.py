@@ -13,6 +13,7 @@ from tiny_marian import save_tiny_marian, tiny_tokenizer
 from tiny_run import arguments, small, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
+from benchmarks.speed.speed import Workload, compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.checkpoints import (
     check_folder,
@@ -22,7 +23,6 @@ from hf_capsule_mt.checkpoints import (
     load_tokenizer,
 )
 from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
-from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain
 from hf_capsule_mt.explorer.answer import answer
 from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.trainer_state import missing_state

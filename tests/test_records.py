@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_capsule_mt.evaluation.probing_report import report
+from benchmarks.probing.tables import report
 from hf_capsule_mt.json_fields import encode
 from hf_capsule_mt.records import (
     DataFile,

@@ -1,13 +1,15 @@
 """Styles, fonts and files of all figures. They need matplotlib, which `pip install -e ".[figures]"` brings."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hf_capsule_mt.files import replaced_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
@@ -87,3 +89,39 @@ def save_for_page(figure: "Figure", path: Path) -> None:
     """Write a figure in the formats that pages of reports show and link, to `path` with their endings."""
     for ending in (".png", ".svg"):
         save_figure(figure, path.with_name(f"{path.name}{ending}"))
+
+
+def draw_lengths(record: Mapping[str, Any]) -> "Figure":
+    """Draw a panel for BLEU and one for the length of translations by source length, a line for each system.
+
+    Args:
+        record: `buckets`, each with `name`, `sentences` and by system `bleu` and `ratio`; empty ones are left out.
+    """
+    buckets = [bucket for bucket in record["buckets"] if bucket["systems"]]
+    places = range(len(buckets))
+    figure, panels = new_panels(2, max(4, 1.1 * len(buckets)) * 2 + 1)
+    for axes, value, label in zip(panels, ("bleu", "ratio"), ("BLEU", "length relative to the reference")):
+        for number, system in enumerate(buckets[0]["systems"]):
+            values = [bucket["systems"][system][value] for bucket in buckets]
+            axes.plot(places, values, label=line_label(system), **line_style(number))
+        axes.set_xticks(places, [f"{bucket['name']}\n({bucket['sentences']})" for bucket in buckets])
+        axes.set(xlabel="words of the source (sentences)", ylabel=label)
+    panels[1].axhline(1, color="black", linewidth=0.8, linestyle=":")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure
+
+
+def line_label(name: str) -> str:
+    """Return a name so that Matplotlib shows it: it reads dollars as formulas and hides names that begin with "_"."""
+    return name.replace("$", r"\$") if not name.startswith("_") else line_label(f" {name}")
+
+
+def new_panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":
+    """Return a figure, `width` inches wide, of panels side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 4), layout="constrained")
+    panels = figure.subplots(1, number, squeeze=False)[0]
+    for axes in panels:
+        axes.grid(alpha=0.3)
+    return figure, panels

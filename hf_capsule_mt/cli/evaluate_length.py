@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
-from hf_capsule_mt.analysis.line_figures import draw_lengths
+from hf_capsule_mt.analysis.figures import check_figure_file, draw_lengths, save_figure
 from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import (
     check_edges,

@@ -5,7 +5,7 @@
 
 Training writes a card of its own, README.md in its output folder; this command writes one for another checkpoint of the
 run, an average or the checkpoint-N that the file is in, or one with the scores of test sets and what no record says.
-The evaluations are what hf-capsule-mt evaluate --output_file wrote, the speed what hf-capsule-mt benchmark
+The evaluations are what hf-capsule-mt evaluate --output_file wrote, the speed what python -m benchmarks.speed train
 --output_file wrote.
 """
 
@@ -35,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--run_record", type=Path, required=True, help="run_record.json of the training run")
     parser.add_argument("--output_file", type=Path, required=True, help="README.md in the checkpoint's folder")
     parser.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of hf-capsule-mt evaluate")
-    parser.add_argument("--speed", type=Path, help="a record of hf-capsule-mt benchmark")
+    parser.add_argument("--speed", type=Path, help="a record of python -m benchmarks.speed train")
     parser.add_argument("--repo_id", help="user/name on the Hub (default: push_to_hub fills it in)")
     parser.add_argument("--source_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
     parser.add_argument("--target_lang", help="likewise")

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from hf_capsule_mt.ablation import study
-from hf_capsule_mt.ablation.comparisons import RowComparison
-from hf_capsule_mt.ablation.questions import Verdict, judge, judge_row, question_table
-from hf_capsule_mt.evaluation.seeds import SeedComparison
+from benchmarks.studies import study
+from benchmarks.studies.comparisons import RowComparison
+from benchmarks.studies.questions import Verdict, judge, judge_row, question_table
+from benchmarks.studies.seeds import SeedComparison
 
 ROWS = tuple(
     study.Row(name=name, method="em-routing", size="tiny", config={}, seeds=(1, 2, 3), train={}, against=against)

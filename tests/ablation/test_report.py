@@ -9,9 +9,9 @@ import pytest
 import yaml
 from tiny_study import STORED, study_of_two, subprocess_here, write_record, write_study
 
+from benchmarks.studies import figures, sections
+from benchmarks.studies import report_command as ablation_report
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.ablation import figures, sections
-from hf_capsule_mt.cli import ablation_report
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 GRID = {"name": "em-T{routing_iterations}", "method": "em-routing", "grid": {"routing_iterations": [1, 2, 3]}}

@@ -11,12 +11,12 @@ import pytest
 from filelock import FileLock
 from tiny_study import study_of_two, write_record, write_study
 
-from hf_capsule_mt.ablation import runner
-from hf_capsule_mt.ablation.runner import run_jobs
-from hf_capsule_mt.ablation.steps import Job, Plan, Step
-from hf_capsule_mt.ablation.study import Row
-from hf_capsule_mt.ablation.study_file import read_study
-from hf_capsule_mt.cli import ablate
+from benchmarks.studies import run as ablate
+from benchmarks.studies import runner
+from benchmarks.studies.runner import run_jobs
+from benchmarks.studies.steps import Job, Plan, Step
+from benchmarks.studies.study import Row
+from benchmarks.studies.study_file import read_study
 from hf_capsule_mt.files import LOCK
 
 ROW = Row("row", "transformer", "tiny", {}, (1,), {})
@@ -323,7 +323,7 @@ def test_jobs_know_what_they_need(study, tmp_path):
 
 
 def test_a_run_with_other_settings_is_not_taken_for_the_row(study, tmp_path):
-    from hf_capsule_mt.ablation.checks import check_files
+    from benchmarks.studies.checks import check_files
 
     for name in ("train.en", "train.de", "test.en", "test.de"):
         (tmp_path / name).touch()

@@ -8,13 +8,13 @@ from contextlib import nullcontext
 import pytest
 from tiny_study import study_of_two, write_study
 
+from benchmarks.studies import study_file
+from benchmarks.studies.checks import check_files, check_study
+from benchmarks.studies.run import command_parsers
+from benchmarks.studies.steps import Plan
+from benchmarks.studies.strict_yaml import load_yaml
+from benchmarks.studies.study_file import read_study
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.ablation import study_file
-from hf_capsule_mt.ablation.checks import check_files, check_study
-from hf_capsule_mt.ablation.steps import Plan
-from hf_capsule_mt.ablation.strict_yaml import load_yaml
-from hf_capsule_mt.ablation.study_file import read_study
-from hf_capsule_mt.cli.ablate import command_parsers
 
 # Nine times itself at each of eight steps.
 BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi"))
@@ -153,7 +153,7 @@ def test_adequacy_without_an_aligner(tmp_path, study, monkeypatch):
     plan = Plan(read(tmp_path, study), tmp_path / "runs", tmp_path)
     for name in ("train.en", "train.de", "test.en", "test.de"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("hf_capsule_mt.ablation.checks.has_eflomal", lambda: False)
+    monkeypatch.setattr("benchmarks.studies.checks.has_eflomal", lambda: False)
     with pytest.raises(ValueError, match=r"two: evaluate.adequacy needs an aligner, and eflomal is not installed; pip"):
         check_files(plan, plan.jobs())
     check_files(plan, [dataclasses.replace(job, without_scores=True) for job in plan.jobs()])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tiny_study import STORED, study_of_two, write_record, write_study
 
-from hf_capsule_mt.ablation.results import mean_and_spread, read_results
-from hf_capsule_mt.ablation.study_file import read_study
-from hf_capsule_mt.ablation.table import (
+from benchmarks.studies.results import mean_and_spread, read_results
+from benchmarks.studies.study_file import read_study
+from benchmarks.studies.table import (
     adequacy_table,
     caption,
     curve_table,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hf_capsule_mt.analysis.figures import save_figure
-from hf_capsule_mt.analysis.line_figures import draw_lengths
+from hf_capsule_mt.analysis.figures import draw_lengths, save_figure
 
 
 def record(systems=2):

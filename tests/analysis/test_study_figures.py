@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks.studies.line_figures import draw_learning_curves, draw_sweep
 from hf_capsule_mt.analysis.figures import COLOURS, LINES, line_style
-from hf_capsule_mt.analysis.line_figures import draw_learning_curves, draw_sweep
 
 
 def points(line):

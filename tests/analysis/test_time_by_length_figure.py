@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.studies.line_figures import draw_time_by_length
 from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
-from hf_capsule_mt.analysis.line_figures import draw_time_by_length
 from hf_capsule_mt.records import Measurement, TimeByLengthRecord, read
 
 STORED = Path(__file__).parents[2] / "benchmarks" / "records"

@@ -20,14 +20,14 @@ GPU = runpy.run_path(str(SCRIPT.with_suffix(".py")), run_name="gpu")
 def run_here(piece, output, folder, limit):
     """Run a command of the package in this process; pytest is not run in pytest."""
     with output.open("w") as file, contextlib.redirect_stdout(file):
-        if piece.words[0] == "hf_capsule_mt":
-            importlib.import_module(f"hf_capsule_mt.cli.{piece.words[1]}").main(piece.words[2:])
+        if piece.words[0].startswith("benchmarks."):
+            importlib.import_module(f"{piece.words[0]}.__main__").main(piece.words[1:])
     return "done"
 
 
 @pytest.mark.slow
 def test_every_piece(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.evaluation.speed.MEMORY_LENGTH", 16)
+    monkeypatch.setattr("benchmarks.speed.speed.MEMORY_LENGTH", 16)
     options = ["--device", "cpu", "--quick", "--output_dir", str(tmp_path)]
     assert GPU["main"](options, run_here) == 0
     names = {path.stem for path in tmp_path.glob("*.md")}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.evaluation.decoders_report import file_report
+from benchmarks.speed.decoders_report import file_report
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.records import FileDecodingRecord, read
 from hf_capsule_mt.translation.translator import translate_lines

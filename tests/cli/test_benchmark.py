@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_capsule_mt.cli.benchmark import main
+from benchmarks.speed.benchmark import main
+from benchmarks.speed.decoders_report import decoders_page
 from hf_capsule_mt.decoding.precisions import PRECISIONS
-from hf_capsule_mt.evaluation.decoders_report import decoders_page
 from hf_capsule_mt.records import SpeedRecord, read
 
 SMALL = ["d_model=16", "encoder_layers=1", "decoder_layers=1", "max_position_embeddings=128"]
@@ -49,7 +49,7 @@ def test_run_prints_the_table_and_writes_the_record(tmp_path, capsys):
 
 
 def test_rnmt_is_compared_with_rnmt(capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.evaluation.speed.MEMORY_LENGTH", 16)
+    monkeypatch.setattr("benchmarks.speed.speed.MEMORY_LENGTH", 16)
     fields = ["d_model=64", "guided_capsule_dim=64"]
     main(["--methods", "rnmt-gdr", "--size", "tiny", "--config_overrides", *fields, *QUICK, "--device", "cpu"])
     output = capsys.readouterr().out
@@ -61,7 +61,7 @@ def test_rnmt_is_compared_with_rnmt(capsys, monkeypatch):
 
 
 def test_decoders_and_the_page_of_their_records(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.evaluation.decoders.find_spec", lambda name: None)
+    monkeypatch.setattr("benchmarks.speed.decoders.find_spec", lambda name: None)
     (tmp_path / "records").mkdir()
     record_file = tmp_path / "records" / "small.json"
     rows = ["--decoders", "--methods", "linear-combination", "capsnmt", "--size", "tiny", "--memory_length", "3"]
@@ -133,7 +133,7 @@ def test_the_page_of_decoding_is_made_of_the_stored_records():
     ],
 )
 def test_mistakes_end_it_before_anything_is_measured(argv, message, capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.cli.benchmark.compare_with_plain", None)
+    monkeypatch.setattr("benchmarks.speed.benchmark.compare_with_plain", None)
     with pytest.raises(SystemExit) as exit_:
         main(argv)
     assert exit_.value.code == 2

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from hf_capsule_mt.cli.generate_probing import main
-from hf_capsule_mt.data.probing import find_tasks, read_probing_data
-from hf_capsule_mt.data.probing_generators import GENERATED
+from benchmarks.probing.data import find_tasks, read_probing_data
+from benchmarks.probing.generate import main
+from benchmarks.probing.generators import GENERATED
 
 SIZES = ["--num_train", "60", "--num_validation", "12", "--num_test", "12", "--num_words", "3"]
 

@@ -5,7 +5,8 @@ import json
 import pytest
 from tiny_marian import tiny_tokenizer
 
-from hf_capsule_mt.cli import growth, latency
+from benchmarks.speed import growth
+from benchmarks.speed import latency_command as latency
 from hf_capsule_mt.decoding.precisions import PRECISIONS
 
 SMALL = ["--size", "tiny", "--config_overrides", "d_model=16"]
@@ -37,7 +38,7 @@ def files(tmp_path):
 
 
 def test_latency(files, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.evaluation.decoders.find_spec", lambda name: None)
+    monkeypatch.setattr("benchmarks.speed.decoders.find_spec", lambda name: None)
     references = ["--reference_file", str(tmp_path / "references"), "--num_sentences", "2"]
     latency.main([*files, *references, "--size", "tiny", "--output_file", str(tmp_path / "latency.json")])
     lines = capsys.readouterr().out.splitlines()

@@ -10,10 +10,10 @@ import pytest
 from filelock import FileLock
 from tiny_marian import save_tiny_marian
 
-from hf_capsule_mt.cli.probe import build_parser, main
-from hf_capsule_mt.data.probing import TASKS
-from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS
-from hf_capsule_mt.evaluation.probing import ProbingSettings, Trainer
+from benchmarks.probing.classifiers import ProbingSettings, Trainer
+from benchmarks.probing.data import TASKS
+from benchmarks.probing.encoders import AGGREGATIONS
+from benchmarks.probing.run import build_parser, main
 from hf_capsule_mt.files import LOCK
 
 QUICK = ["--size", "tiny", "--vocab_size", "20", "--epochs", "1", "--batch_size", "8"]
@@ -77,7 +77,7 @@ def pretend(monkeypatch, accuracies=None):
         }
         return {"test_accuracy": next(accuracies), "majority_accuracy": 0.25, "sentences": sizes, **others}
 
-    monkeypatch.setattr("hf_capsule_mt.cli.probe.probe", probe)
+    monkeypatch.setattr("benchmarks.probing.run.probe", probe)
     return done
 
 
@@ -259,7 +259,7 @@ def test_mistakes(data_dir, tmp_path, monkeypatch, capsys, options, message):
 
 
 def test_several_processes(data_dir, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hf_capsule_mt.cli.probe.process_state", lambda device: SimpleNamespace(num_processes=2))
+    monkeypatch.setattr("benchmarks.probing.run.process_state", lambda device: SimpleNamespace(num_processes=2))
     done = pretend(monkeypatch)
     assert "there are 2 processes; start this command in one" in refused(capsys, data_dir, tmp_path / "runs")
     assert not done

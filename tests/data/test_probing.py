@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_capsule_mt.data.probing import TASKS, ProbingData, find_tasks, format_probing_data, read_probing_data
+from benchmarks.probing.data import TASKS, ProbingData, find_tasks, format_probing_data, read_probing_data
 
 # Li et al. 2019, Table 1.
 COLUMNS = ["SeLen", "WC", "TrDep", "ToCo", "BShif", "Tense", "SubNm", "ObjNm", "SOMO", "CoIn"]

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from hf_capsule_mt.data.probing import format_probing_data
-from hf_capsule_mt.data.probing_generators import GENERATED, SplitSizes, generate_task, unique_sentences
+from benchmarks.probing.data import format_probing_data
+from benchmarks.probing.generators import GENERATED, SplitSizes, generate_task, unique_sentences
 
 SIZES = SplitSizes(120, 30, 24)
 WORDS = [f"{first}{second}{'en' * (number % 3)}" for number, first in enumerate("bdfgklm") for second in "aeiou"]

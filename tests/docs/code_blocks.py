@@ -1,5 +1,6 @@
 """The code of Markdown pages, and what runs it."""
 
+import importlib
 import re
 import shlex
 import sys
@@ -31,19 +32,19 @@ _SMALLER = {
     r"num_beams: 5": "num_beams: 1, max_new_tokens: 4",
     r"routing_iterations: \[1, 3\]": "routing_iterations: [1]",
     # Without checkpoints, into which the report would look: tests/ablation has that.
-    r"ablation_report study.yaml": "ablation_report study.yaml --runs_dir none --records_dir outputs/study/records",
-    r"hf-capsule-mt benchmark": "hf-capsule-mt benchmark --vocab_size 99 --max_tokens 96 --batch_size 2 --new_tokens 2",
-    r"hf-capsule-mt growth": "hf-capsule-mt growth --vocab_size 99",
+    r"studies report study.yaml": "studies report study.yaml --runs_dir none --records_dir outputs/study/records",
+    r"speed train": "speed train --vocab_size 99 --max_tokens 96 --batch_size 2 --new_tokens 2",
+    r"python -m benchmarks.speed growth": "python -m benchmarks.speed growth --vocab_size 99",
     r"--lengths 32 64 128 --fit_from 32": "--lengths 4 8 16 --fit_from 4",
     r"--rounds 3": "--rounds 1",
     r"--warmup_steps (200|2000)": "--warmup_steps 1",
     r"--min_score -1.5": "--min_score -20",
-    r"hf-capsule-mt latency": "hf-capsule-mt latency --num_sentences 1",
+    r"python -m benchmarks.speed latency": "python -m benchmarks.speed latency --num_sentences 1",
     r"hf-capsule-mt analyze": "hf-capsule-mt analyze --sentences 1",
     r"--num_train 4000 --num_validation 500 --num_test 1000": "--num_train 12 --num_validation 6 --num_test 6",
     # Of one layer, and nothing else: tests/export has the rest.
     r"export --model run/average": "export --model marian",
-    r"hf-capsule-mt probe": "hf-capsule-mt probe --seeds 1",
+    r"python -m benchmarks.probing run": "python -m benchmarks.probing run --seeds 1",
 }
 
 
@@ -87,6 +88,9 @@ def commands(text):
 def run_command(words, monkeypatch):
     """Run one of our commands in this process, as a launcher's first process if it has one."""
     name, *options = _without_launcher(words)
+    if name in ("benchmarks.studies", "benchmarks.probing", "benchmarks.speed"):
+        importlib.import_module(f"{name}.__main__").main(options)
+        return
     monkeypatch.setattr(sys, "argv", ["hf-capsule-mt"])
     hf_capsule_mt_command.main([name, *options])
 
@@ -94,6 +98,8 @@ def run_command(words, monkeypatch):
 def _without_launcher(words):
     """The command and its options, of `hf-capsule-mt NAME ...` or of `LAUNCHER -m hf_capsule_mt.cli.NAME ...`."""
     launcher, *rest = words
+    if words[:2] == ["python", "-m"]:
+        return words[2:]
     if launcher == "hf-capsule-mt":
         return rest
     if launcher == "accelerate":

@@ -25,7 +25,9 @@ def test_every_block_is_known(page):
         )
         assert block.needs is None or block.needs in NEEDS, f"{page}:{block.line}: {block.needs}"
         if block.language == "bash" and block.needs is None:
-            assert all(words[0] in {"hf-capsule-mt", "accelerate", "torchrun"} for words in commands(block.text))
+            assert all(
+                words[0] in {"hf-capsule-mt", "python", "accelerate", "torchrun"} for words in commands(block.text)
+            )
 
 
 @pytest.mark.slow
@@ -41,7 +43,7 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
         smaller = {name: value for name, value in LEAST.items() if name in sizes["tiny"]}
         monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | smaller)
     # A study runs its commands in processes of their own, of which each would import everything anew.
-    monkeypatch.setattr("hf_capsule_mt.ablation.runner.run_command", partial(_run_step, monkeypatch))
+    monkeypatch.setattr("benchmarks.studies.runner.run_command", partial(_run_step, monkeypatch))
     names = {"__name__": "__main__"}
     for block in blocks(page):
         if block.needs is None and block.language in RUN:

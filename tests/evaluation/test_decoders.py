@@ -7,11 +7,11 @@ import torch
 from test_speed import CPU, WORKLOAD, small_config
 from tiny_marian import tiny_model
 
+from benchmarks.speed import decoders
+from benchmarks.speed.decoders import GENERATE, compare_decoders, ctranslate2_decoder
+from benchmarks.speed.speed import compare_with_plain
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding.precisions import PRECISIONS
-from hf_capsule_mt.evaluation import decoders
-from hf_capsule_mt.evaluation.decoders import GENERATE, compare_decoders, ctranslate2_decoder
-from hf_capsule_mt.evaluation.speed import compare_with_plain
 
 ENGINES = [f"engine {dtype}" for dtype in PRECISIONS]
 BATCH = {"input_ids": torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 0, 0]])}

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from benchmarks.speed import decoders
+from benchmarks.speed.latency import measure_latency
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding.precisions import PRECISIONS
-from hf_capsule_mt.evaluation import decoders
-from hf_capsule_mt.evaluation.latency import measure_latency
 
 SENTENCES = [([5, 6, 2], 4), ([7, 2], 1)]
 CONFIGS = {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt.evaluation.memory import peak_memory, peak_of_live_tensors
+from benchmarks.speed.memory import peak_memory, peak_of_live_tensors
 
 DEVICES = [
     "cpu",

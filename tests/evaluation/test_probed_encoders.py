@@ -9,11 +9,11 @@ from tiny_marian import WORDS, tiny_model, tiny_tokenizer
 from tokenizers import normalizers, processors
 from transformers import AutoModelForSeq2SeqLM
 
+from benchmarks.probing import encoders as probed_encoders
+from benchmarks.probing.classifiers import ProbingSettings, probe
+from benchmarks.probing.data import ProbingData
+from benchmarks.probing.encoders import TrainedEncoder, sentence_vectors
 from hf_capsule_mt.configuration import preset_config
-from hf_capsule_mt.data.probing import ProbingData
-from hf_capsule_mt.evaluation import probed_encoders
-from hf_capsule_mt.evaluation.probed_encoders import TrainedEncoder, sentence_vectors
-from hf_capsule_mt.evaluation.probing import ProbingSettings, probe
 
 SENTENCES = ["a b c", "d", "e f g h i j", "b c", "a b c"]
 SMALL = {"encoder_layers": 2, "vocab_size": 3 + len(WORDS), "d_model": 16}

@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 import hf_capsule_mt  # noqa: F401 (registers the models)
-from hf_capsule_mt.data.probing import ProbingData
-from hf_capsule_mt.evaluation import probing
-from hf_capsule_mt.evaluation.probed_encoders import AGGREGATIONS, NewEncoder, train_word_tokenizer
-from hf_capsule_mt.evaluation.probing import ProbingSettings, probe
+from benchmarks.probing import classifiers as probing
+from benchmarks.probing.classifiers import ProbingSettings, probe
+from benchmarks.probing.data import ProbingData
+from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, train_word_tokenizer
 
 LEARNABLE = ProbingSettings(epochs=3, batch_size=16, learning_rate=2e-3)
 SHORT = ProbingSettings(epochs=3, batch_size=8, learning_rate=1e-3)

@@ -7,8 +7,8 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
+from benchmarks.studies.seeds import compare_seeds
 from hf_capsule_mt.evaluation.bleu_statistics import bleu, sentence_statistics
-from hf_capsule_mt.evaluation.seeds import compare_seeds
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "house"]
 FEW = {"bootstrap": 400, "randomization": 999}

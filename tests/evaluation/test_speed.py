@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
+from benchmarks.speed import speed
+from benchmarks.speed.speed import Workload, compare_with_plain, decoding_batches, training_batches
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.evaluation import speed
-from hf_capsule_mt.evaluation.speed import Workload, compare_with_plain, decoding_batches, training_batches
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration as AggregatedMarian
 from hf_capsule_mt.records import Rates
 

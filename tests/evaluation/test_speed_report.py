@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.speed.speed_report import speed_report
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.evaluation.speed_report import speed_report
 from hf_capsule_mt.records import Comparison, Environment, Rates, SpeedRecord, SpeedSettings
 
 ONE = Comparison(1, 1, Rates([1], [1]), Rates([1], [1]), 1, 1)

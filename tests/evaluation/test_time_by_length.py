@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny_run import SMALL
 
+from benchmarks.speed import time_by_length
+from benchmarks.speed.time_by_length import fit_exponent, measure_time_by_length, medians_of
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.evaluation import time_by_length
-from hf_capsule_mt.evaluation.time_by_length import fit_exponent, measure_time_by_length, medians_of
 from hf_capsule_mt.json_fields import parse_override
 from hf_capsule_mt.records import Measurement
 

@@ -26,8 +26,8 @@ from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
 import hf_capsule_mt
+from benchmarks.studies.study_file import read_study
 from hf_capsule_mt import records
-from hf_capsule_mt.ablation.study_file import read_study
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data.parallel_text import read_parallel_text, write_parallel_text
 from hf_capsule_mt.data.segments import unbroken
@@ -386,7 +386,7 @@ def _same(written: object, said: object) -> bool:
 
 def study(rng: random.Random, folder: Path) -> Finding:
     """Damage to a study in YAML."""
-    source = rng.choice(sorted((ROOT / "benchmarks" / "ablations").glob("*.yaml")))
+    source = rng.choice(sorted((ROOT / "benchmarks" / "studies").glob("*.yaml")))
     file = folder / source.name
     file.write_bytes(rng.choice([byte_damage, _yaml_damage])(rng, source.read_bytes()))
 

@@ -180,5 +180,5 @@ def results_of(runs):
 
 
 def start_study(study, runs):
-    command = [sys.executable, "-m", "hf_capsule_mt.cli.ablate", str(study), "--runs_dir", str(runs)]
+    command = [sys.executable, "-m", "benchmarks.studies.run", str(study), "--runs_dir", str(runs)]
     return subprocess.Popen(command, start_new_session=True)

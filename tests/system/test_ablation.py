@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from tiny_study import run_here, study_of_two, subprocess_here, write_study
 
-from hf_capsule_mt.ablation import runner, sections
+from benchmarks.studies import report_command as ablation_report
+from benchmarks.studies import run as ablate
+from benchmarks.studies import runner, sections
 from hf_capsule_mt.checkpoints import is_whole
-from hf_capsule_mt.cli import ablate, ablation_report
 from hf_capsule_mt.quickstart.corpus import read_corpus
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ def train_the_tokenizer(study, runs, monkeypatch):
 
 
 def start(study, runs):
-    command = [sys.executable, "-m", "hf_capsule_mt.cli.ablate", str(study), "--runs_dir", str(runs)]
+    command = [sys.executable, "-m", "benchmarks.studies.run", str(study), "--runs_dir", str(runs)]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
 
 

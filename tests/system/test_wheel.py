@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else of the project can be found: its command, from a tokenizer to a study."""
+"""The wheel, installed where nothing else of the project can be found: its command, from a tokenizer to a report."""
 
 import json
 import os
@@ -9,33 +9,21 @@ import venv
 from pathlib import Path
 
 import pytest
-import yaml
-from tiny_study import SMALL, study_of_two
 
 from hf_capsule_mt import __version__
 from hf_capsule_mt.quickstart.corpus import read_corpus
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "hf_capsule_mt_command.py", "hf_capsule_mt")
-TINY = [f"{name}={value}" for name, value in {**SMALL, "encoder_layers": 2, "decoder_layers": 1}.items()]
+TINY = [
+    f"{name}={value}"
+    for name, value in {"d_model": 16, "dropout": 0.1, "encoder_layers": 2, "decoder_layers": 1}.items()
+]
 FEW = ["--max_steps", "4", "--save_strategy", "steps", "--save_steps", "2", "--warmup_steps", "2", "--use_cpu"]
-# As `python -m hf_capsule_mt` runs each. Of what the study runs, one command is in a process of its own: each of these
-# would import everything anew.
+# As `python -m hf_capsule_mt` runs each, in one process: each would import everything anew.
 EACH = """
-import importlib, json, runpy, sys
-from hf_capsule_mt.ablation import runner
+import json, runpy, sys
 
-in_a_process, alone = runner.run_command, ["hf_capsule_mt.cli.evaluate"]
-
-def run(words, *others):
-    name = words[words.index("-m") + 1]
-    if name in alone:
-        alone.remove(name)
-        return in_a_process(words, *others)
-    importlib.import_module(name).main(words[words.index("-m") + 2 :])
-    return 0
-
-runner.run_command = run
 for words in json.loads(sys.argv[1]):
     sys.argv[1:] = words
     runpy.run_module("hf_capsule_mt", run_name="__main__")
@@ -83,7 +71,7 @@ def empty_folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
+def test_from_a_tokenizer_to_a_report(bin_folder, empty_folder):
     def command(*words):
         return call(bin_folder / "hf-capsule-mt", *words, cwd=empty_folder)
 
@@ -95,20 +83,16 @@ def test_from_a_tokenizer_to_a_study(bin_folder, empty_folder):
     assert command("--version") == f"hf-capsule-mt {__version__}\n"
     assert "train_tokenizer" in command("--help")
 
-    (empty_folder / "two.yaml").write_text(yaml.safe_dump(two_rows()))
-    printed = call(bin_folder / "python", "-c", EACH, json.dumps(commands()), cwd=empty_folder)
+    call(bin_folder / "python", "-c", EACH, json.dumps(commands()), cwd=empty_folder)
     # Of a template, which is no Python.
     assert (empty_folder / "run" / "README.md").is_file()
     assert json.loads((empty_folder / "scores.json").read_text())["scores"].keys() >= {"bleu", "chrf"}
     assert (empty_folder / "report" / "index.html").is_file()
-    assert printed.count("== plain, seed 1: done") == printed.count("== routed, seed 1: done") == 1
-    assert sorted(path.name for path in empty_folder.glob("runs/records/*.json")) == [
-        f"two_{row}_{record}.json" for row in ("plain", "routed") for record in ("run_record", "test", "trainer_state")
-    ]
+    assert not list(bin_folder.parent.glob("lib/python*/site-packages/benchmarks"))
 
 
 def commands():
-    """From a tokenizer to a study; one process imports once what they need."""
+    """From a tokenizer to a report; one process imports once what they need."""
     train_files = ["--train_file", "train.en", "train.de"]
     model = ["--method", "em-routing", "--size", "tiny", "--config_overrides", *TINY, "--tokenizer_name", "tokenizer"]
     decoding = ["--input_file", "test.en", "--device", "cpu"]
@@ -121,15 +105,4 @@ def commands():
         ["translate", "--model", "average", *decoding, *short, "--output_file", "out.de"],
         ["evaluate", "--hypotheses", "out.de", "--references", "test.de", "--output_file", "scores.json"],
         ["analyze", "--model", "average", *decoding, "--references", "test.de", *one_drawn, "--output_dir", "report"],
-        ["ablate", "two.yaml", "--runs_dir", "runs"],
     ]
-
-
-def two_rows():
-    """A study of as few commands as can be."""
-    # The command `accelerate` lies beside another Python, where its package is borrowed from.
-    study = study_of_two(".") | {"tokenizer": "tokenizer", "launcher": "python"}
-    del study["train_tokenizer"], study["average_checkpoints"], study["distill"]
-    study["train"] |= {"max_steps": 2, "warmup_steps": 1, "save_strategy": "no"}
-    study["rows"][1] = {"name": "routed", "method": "em-routing", "config": SMALL}
-    return study

@@ -1,0 +1,1 @@
+"""What measures the package, from a clone: studies, probing and speed, and their records."""

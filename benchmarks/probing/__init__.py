@@ -1,0 +1,1 @@
+"""What encoders know, as probing classifiers find it."""

@@ -1,0 +1,185 @@
+"""The encoders that probing classifiers read: new ones, trained with the classifier, and those of trained models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    default_data_collator,
+)
+from transformers.models.bart.modeling_bart import BartClassificationHead
+
+from benchmarks.probing.classifiers import Classifier
+from benchmarks.probing.data import ProbingData
+from hf_capsule_mt.checkpoints import check_folder, load_tokenizer, load_weights, tensor_files
+from hf_capsule_mt.configuration import SIZES, CapsNMTConfig, preset_config
+from hf_capsule_mt.configuration.checks import check_choice
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
+from hf_capsule_mt.files import hash_file
+from hf_capsule_mt.modeling.routing import mean_over_words
+from hf_capsule_mt.translation.source_limits import check_words, source_limit
+from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
+
+# The rows of Table 1 and the systems they stand for.
+AGGREGATIONS = {"base": "transformer", "simple": "head-simple-routing", "em": "head-em-routing"}
+ENCODER_LAYERS = 3
+TOKENS_PER_BATCH = 8192
+# Of a checkpoint, beside the weights: what its encoder makes of a sentence depends on them.
+_FILES = ("config.json", "tokenizer*.json", "vocab*.json", "special_tokens_map.json", "added_tokens.json", "*.spm")
+_SPECIAL_TOKENS = ["<pad>", "<unk>", "</s>"]  # with the ids of the presets
+
+
+@dataclass(frozen=True)
+class NewEncoder:
+    """An encoder of three layers that is trained with its classifier, as in the paper.
+
+    Attributes:
+        aggregation: of its heads, one of `AGGREGATIONS`.
+        size: see [`preset_config`].
+        vocab_size: most words; the most frequent of the training split, with the special tokens.
+
+    Raises:
+        ValueError: if the aggregation or the size is unknown, or there is no room for a word.
+    """
+
+    aggregation: str
+    size: str = "base"
+    vocab_size: int = 32000
+
+    def __post_init__(self) -> None:
+        check_choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
+        check_choice("size", self.size, SIZES)
+        if self.vocab_size <= len(_SPECIAL_TOKENS):
+            raise ValueError(f"vocab_size is {self.vocab_size}; it must be at least {len(_SPECIAL_TOKENS) + 1}")
+
+    def classifier(self, data: ProbingData) -> Classifier:
+        """Return a classifier of sentences."""
+        tokenizer = train_word_tokenizer([sentence for _, sentence in data.train], self.vocab_size)
+        words = [tokenizer([sentence for _, sentence in split], verbose=False) for split in data.splits.values()]
+        splits = _splits(data, "input_ids", [found["input_ids"] for found in words])
+        config = preset_config(
+            AGGREGATIONS[self.aggregation],
+            self.size,
+            encoder_layers=ENCODER_LAYERS,
+            vocab_size=len(tokenizer),
+            max_position_embeddings=max(len(item["input_ids"]) for split in splits for item in split),
+            num_labels=len(data.labels),
+        )
+        # Training and saving write more into it, and a resumed run may do less of them.
+        fields = config.to_diff_dict()
+        model = AutoModelForSequenceClassification.from_config(config)
+        return Classifier(model, splits, DataCollatorWithPadding(tokenizer), fields)
+
+
+class TrainedEncoder:
+    """The encoder of a trained translation model, which stays as it is.
+
+    The classifier, with one hidden layer, reads the mean of the encoder's states over a sentence's tokens; of CapsNMT,
+    the sentence's state, which is all that its decoder reads; of its hybrid with RNMT, the tokens' states alone. In the
+    training split each dimension has mean 0 and deviation 1: models differ in scale, and it says nothing of what they
+    know.
+    """
+
+    def __init__(self, folder: str | Path, device: str | torch.device = "cpu") -> None:
+        """Load the model in float32.
+
+        Raises:
+            OSError: if the folder, or a part of the checkpoint, is missing or damaged.
+            ValueError: if weights do not fit their configuration, or are not finite.
+        """
+        check_folder(folder)
+        self.tokenizer = load_tokenizer(folder)
+        self.model = load_weights(AutoModelForSeq2SeqLM, folder, dtype="float32").to(device)
+        files = {*tensor_files(Path(folder)).values(), *(file for name in _FILES for file in Path(folder).glob(name))}
+        self.sha256 = {file.name: hash_file(file) for file in sorted(files)}
+        self._read: tuple[ProbingData, list[list[dict[str, Any]]]] | None = None
+
+    def classifier(self, data: ProbingData) -> Classifier:
+        """Return a classifier of sentences.
+
+        Raises:
+            ValueError: if the tokenizer is another model's.
+        """
+        # The seeds of a task come one after the other.
+        if self._read is None or self._read[0] is not data:
+            self._read = data, self._splits(data)
+        _, splits = self._read
+        model = _VectorClassifier(len(splits[0][0]["vectors"]), len(data.labels))
+        return Classifier(model, splits, default_data_collator, self.model.config.to_diff_dict())
+
+    def _splits(self, data: ProbingData) -> list[list[dict[str, Any]]]:
+        vectors = [
+            sentence_vectors(self.model, self.tokenizer, [sentence for _, sentence in split])
+            for split in data.splits.values()
+        ]
+        mean, deviation = vectors[0].mean(0), vectors[0].std(0, correction=0).clamp(min=1e-6)
+        return _splits(data, "vectors", [(each - mean) / deviation for each in vectors])
+
+
+class _VectorClassifier(nn.Module):
+    """A classifier with one hidden layer, like that of the paper's encoders, but without dropout."""
+
+    def __init__(self, width: int, num_labels: int) -> None:
+        super().__init__()
+        self.head = BartClassificationHead(width, width, num_labels, pooler_dropout=0.0)
+
+    def forward(self, vectors: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return the loss and the logits `[batch, labels]` of vectors `[batch, width]`."""
+        logits = self.head(vectors)
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+@torch.no_grad()
+def sentence_vectors(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str]) -> Tensor:
+    """Return what the encoder of a translation model makes of sentences, `[sentences, d]`; see [`TrainedEncoder`].
+
+    A sentence that is longer than the model's limit is cut, with a warning.
+
+    Raises:
+        ValueError: if the tokenizer is another model's.
+    """
+    encoded = encode_lines(tokenizer, sentences, source_limit(model.config, tokenizer))
+    check_words(
+        max(word for ids in encoded for word in ids),
+        model,
+        "name a folder with the tokenizer that the model was trained with",
+    )
+    lengths = [len(ids) for ids in encoded]
+    vectors = torch.zeros(len(sentences), model.config.d_model)
+    with evaluating(model):
+        for batch in batch_by_tokens(lengths, max(TOKENS_PER_BATCH, *lengths)):
+            words, mask = pad_rows([encoded[index] for index in batch], model.config.pad_token_id, model.device)
+            outputs = model.get_encoder()(words, attention_mask=mask.long())
+            is_sentence = isinstance(model.config, CapsNMTConfig)
+            found = outputs.sentence_state if is_sentence else mean_over_words(outputs.last_hidden_state, mask)
+            vectors[batch] = found.float().cpu()
+    return vectors
+
+
+def train_word_tokenizer(sentences: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer whose tokens are the words between spaces, the most frequent in `sentences`; others are `<unk>`."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=_SPECIAL_TOKENS, show_progress=False)
+    tokenizer.train_from_iterator(sentences, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="</s>")
+
+
+def _splits(data: ProbingData, name: str, values: Sequence[Sequence[Any]]) -> list[list[dict[str, Any]]]:
+    """Return the examples of every split: the values of its sentences by this name, and the labels' numbers."""
+    numbers = {label: number for number, label in enumerate(data.labels)}
+    return [
+        [{name: value, "labels": numbers[label]} for value, (label, _) in zip(found, split)]
+        for found, split in zip(values, data.splits.values())
+    ]

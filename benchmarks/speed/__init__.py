@@ -1,0 +1,1 @@
+"""How fast and large models are."""

@@ -1,0 +1,21 @@
+"""`python -m benchmarks.studies run|report FILE`."""
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks.studies import report_command, run
+
+COMMANDS = {"run": run.main, "report": report_command.main}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command that the first word names."""
+    name, *options = sys.argv[1:] if argv is None else argv
+    if name not in COMMANDS:
+        raise SystemExit(f"{name} is not one of {', '.join(COMMANDS)}")
+    sys.argv = [f"python -m benchmarks.studies {name}", *options]
+    COMMANDS[name](options)
+
+
+if __name__ == "__main__":
+    main()
