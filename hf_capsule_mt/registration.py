@@ -35,11 +35,12 @@ class _TaskAliases(dict):
 
 
 class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
-    """Notes in a model which tensors the checkpoint lacked, as models of this package do; the pipeline refuses it."""
+    """Tells the pipeline which tensors the checkpoint lacked, and whether the precision is the checkpoint's."""
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        model.has_dtype_of_checkpoint = kwargs.get("dtype", "auto") == "auto"
         model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()) | drawn_anew(report)
         return model
 

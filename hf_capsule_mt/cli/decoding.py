@@ -15,8 +15,7 @@ from hf_capsule_mt.decoding.families import ADAPTERS
 from hf_capsule_mt.decoding.precisions import precisions_on
 from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
-from hf_capsule_mt.translation.pipeline import ENGINES
-from hf_capsule_mt.translation.translator import check_precision
+from hf_capsule_mt.translation.translator import ENGINES, check_precision
 from hf_capsule_mt.weights import verify_weights
 
 from .common import at_least, between, usable_device

@@ -47,7 +47,7 @@ from hf_capsule_mt.translation.marked_segments import keep_pattern
 from hf_capsule_mt.translation.partial_output import PartialOutput
 from hf_capsule_mt.translation.source_limits import source_limit
 from hf_capsule_mt.translation.translation_report import faults
-from hf_capsule_mt.translation.translator import translate_lines
+from hf_capsule_mt.translation.translator import leave_out_copies, translate_lines
 
 from . import decoding
 from .arrivals import arrivals
@@ -277,11 +277,12 @@ def _jobs(
             numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
             encoded = tokenize_lines(tokenizer, texts)
             cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
+            copies = leave_out_copies(lines if segments is None else [each.text for each in segments], encoded)
             batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)
             done = {} if partial is None else partial.unfinished(header)
             batches = _unfinished(batches, done)
             progress.skip(len(texts) - sum(map(len, batches)))
-            yield Job(encoded, batches, header, done, numbers, segments, cut)
+            yield Job(encoded, batches, header, done, numbers, segments, cut, copies)
         first += len(lines)
     if partial is not None:
         partial.check_end(number + 1)

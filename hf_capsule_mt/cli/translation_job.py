@@ -1,7 +1,7 @@
 """Windows of lines that a command translates: what is translated of them, and the lines that come of it."""
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -91,6 +91,7 @@ class Job:
         numbers: of the lines in the input, from 1.
         segments: what stands in the place of the lines, if it is not they.
         cut: indices of the lines that are longer than the model reads.
+        copies: lines that are their own translations, by index.
     """
 
     encoded: list[list[int]]
@@ -100,15 +101,15 @@ class Job:
     numbers: list[int]
     segments: list[Segment] | None = None
     cut: Set[int] = frozenset()
+    copies: dict[int, str] = field(default_factory=dict)
 
     def output(self, translations: dict[int, Found]) -> list[str]:
         """Return the lines of the output, of the translations by index."""
+        found = {**self.copies, **{index: found["text"] for index, found in translations.items()}}
         if self.segments is None:
-            texts = [translations.get(index, {"text": ""})["text"] for index in range(len(self.encoded))]
-            return unbroken(texts, "translations")
+            return unbroken((found.get(index, "") for index in range(len(self.encoded))), "translations")
         texts = [
-            translations[index]["text"] if index in translations else _untranslated(segment)
-            for index, segment in enumerate(self.segments)
+            found[index] if index in found else _untranslated(segment) for index, segment in enumerate(self.segments)
         ]
         return "".join(map(Segment.around, self.segments, texts)).removesuffix("\n").split("\n")
 

@@ -15,7 +15,11 @@ _REMOTE_CODE = ("auto_map", "custom_pipelines")
 # At the head of each file of the source.
 _OURS = b"The hf-capsule-mt authors"
 _PIPELINES = {
-    "translation": {"impl": "translation_pipeline.TranslationPipeline", "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}
+    "translation": {
+        "impl": "translation_pipeline_translation.TranslationPipeline",
+        "pt": ["AutoModelForSeq2SeqLM"],
+        "type": "text",
+    }
 }
 
 

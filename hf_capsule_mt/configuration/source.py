@@ -14,7 +14,7 @@ from ..version import __version__
 IN_PACKAGE = True
 
 _PACKAGE = Path(__file__).parents[1]
-_PIPELINE = "translation/pipeline.py"
+_PIPELINE = "translation/pipeline_translation.py"
 # The pipeline imports it by name, beside the model's class.
 _ENGINE = "decoding/generation.py"
 _FAMILIES = "decoding/families.py"

@@ -1,5 +1,6 @@
 """Translate lines of text in batches of similar length."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,17 +14,22 @@ from transformers import (
     PreTrainedTokenizerBase,
     StoppingCriteriaList,
 )
+from transformers.generation import GenerationMode
 from transformers.utils import logging
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
-from hf_capsule_mt.translation.pipeline import ENGINES, engine_takes, settings_of
-from hf_capsule_mt.translation.source_limits import check_words, positions, source_limit
-from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
+
+from .pipeline_translation import copied
+from .source_limits import check_words, positions, source_limit
+from .teacher_forcing import evaluating, pad_rows
 
 logger = logging.get_logger(__name__)
 
+ENGINES = ("fast", "transformers")
+# Arguments that generate() hands to its own loops only.
+_OF_TRANSFORMERS = ("custom_generate", "streamer", "tokenizer", "assistant_model", "assistant_tokenizer", "synced_gpus")
 _EVERY_LINE = {
     # One translation a line, whatever the settings of the checkpoint say.
     "num_return_sequences": 1,
@@ -61,7 +67,7 @@ def translate_lines(
     Args:
         model: any encoder-decoder that has `generate()`.
         tokenizer: the model's.
-        lines: one segment each. A blank one is not shown to the model; its translation is empty.
+        lines: one segment each. One without letters is not shown to the model, and is its own translation.
         max_tokens_per_batch: the most source tokens in a batch, padding included.
         numbers: of the lines, for messages; by default from 1.
         **options: `max_new_tokens` and `engine` (see `generate_batches`), and options of `generate()`, such as
@@ -78,11 +84,21 @@ def translate_lines(
     if isinstance(lines, str):
         raise TypeError(f"lines is one text, {lines!r:.80}; give a list of lines")
     encoded = encode_lines(tokenizer, lines, source_limit(model.config, tokenizer), numbers)
+    translations = leave_out_copies(lines, encoded)
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch, numbers)
-    translations = {}
     for batch in translate_batches(model, tokenizer, encoded, batches, **options):
         translations.update(batch)
     return unbroken((translations.get(index, "") for index in range(len(lines))), "translations")
+
+
+def leave_out_copies(lines: Sequence[str], encoded: list[list[int]]) -> dict[int, str]:
+    """Empty the tokens of lines without letters, of which a model would invent a translation; return their own, by
+    index.
+    """
+    found = {index: text for index, line in enumerate(lines) if (text := copied(line)) is not None}
+    for index in found:
+        encoded[index] = []
+    return found
 
 
 def translate_batches(
@@ -280,3 +296,22 @@ def _new_tokens_limit(
     generation = config if has_limit else model.generation_config
     limits = [limit - 1 for limit in (most, generation.max_length) if limit is not None]
     return min([*limits, generation.max_new_tokens or float("inf")], default=float("inf"))
+
+
+def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
+    """Return whether `generate()` would search greedily or by beams, and hand over all that it is given."""
+    if any(options.get(name) is not None for name in _OF_TRANSFORMERS):
+        return False
+    mode = settings_of(model, options).get_generation_mode()
+    return mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+
+
+def settings_of(model: PreTrainedModel, options: Mapping[str, Any]) -> GenerationConfig:
+    """Return what `generate()` would decode with, given these options, of which None is a value too."""
+    config = copy.copy(model.generation_config)
+    given = options.get("generation_config")
+    fields = {} if given is None else {name: value for name, value in vars(given).items() if value is not None}
+    for name, value in {**fields, **options}.items():
+        if hasattr(config, name):
+            setattr(config, name, value)
+    return config

@@ -265,7 +265,7 @@ def test_layerdrop_is_accepted_where_no_layer_is_aggregated():
     assert preset_config("transformer", "tiny", encoder_layerdrop=0.1).encoder_layerdrop == 0.1
 
 
-@pytest.mark.parametrize("name", ["translation_pipeline.py", "translation_attention.py", "modeling_rnmt.py"])
+@pytest.mark.parametrize("name", ["translation_pipeline_translation.py", "modeling_rnmt.py"])
 def test_files_of_others_are_left_alone(tmp_path, name):
     (tmp_path / name).write_text("mine = True\n")
     with pytest.raises(

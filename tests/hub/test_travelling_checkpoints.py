@@ -272,16 +272,9 @@ def test_only_what_runs_travels(method, other):
     names = set(source_files(method))
     assert not [name for name in names if re.match(r"data|training|evaluation|cli|registration", name)]
     assert {name for name in names if not name.startswith(("modeling_", "configuration_", "decoding_"))} == {
-        "translation_attention.py",
-        "translation_documents.py",
-        "translation_language_codes.py",
-        "translation_marked_segments.py",
-        "translation_markup.py",
-        "translation_pipeline.py",
-        "translation_putting_back.py",
         "shared_weights.py",
+        "translation_pipeline_translation.py",
         "translation_source_limits.py",
-        "translation_teacher_forcing.py",
     }
     family = method_config_class(other).model_type
     assert not {f"modeling_{family}.py", f"configuration_{family}.py", ADAPTERS[other], "decoding_families.py"} & names

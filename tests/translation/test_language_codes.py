@@ -243,7 +243,7 @@ def test_a_code_in_front_of_a_page(translator):
 
 
 def test_a_code_alone_says_nothing(translator):
-    assert translator([">>de<<", ">>de<< ", "\u200b"], tgt_lang="de") == [{"translation_text": ""}] * 3
+    assert translator([">>de<<", ">>de<< ", " "], tgt_lang="de") == [{"translation_text": ""}] * 3
 
 
 def translate(checkpoint, folder, text, *options):

@@ -1,7 +1,6 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
 import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,11 +10,14 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from transformers.generation import BaseStreamer
 from transformers.pipelines import PIPELINE_REGISTRY
+from transformers.utils import logging
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.registration import register_translation
+from hf_capsule_mt.translation import pipeline_translation
+from hf_capsule_mt.translation.translator import translate_lines
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
 
@@ -28,7 +30,9 @@ def expected(model, tokenizer, text, **arguments):
 
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):
-    return save_tiny_marian(tmp_path_factory.mktemp("marian"))
+    folder = save_tiny_marian(tmp_path_factory.mktemp("marian"))
+    GenerationConfig.from_pretrained(folder, max_new_tokens=20).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -113,24 +117,6 @@ def test_stop_strings(saved):
     assert len(by_hand) < len(free["translation_text"])
 
 
-@pytest.mark.parametrize("engine", ["fast", "transformers"])
-@pytest.mark.parametrize("limit", [{"max_new_tokens": 60}, {"max_length": 61, "max_new_tokens": None}], ids=str)
-def test_a_translation_that_grows_longer_than_the_positions(engine, limit):
-    model = tiny_model(max_position_embeddings=16)
-    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu", engine=engine)
-    model.final_logits_bias[:, model.config.eos_token_id] = 100
-    assert translator("a b c", **limit), "it ends before"
-    model.final_logits_bias[:, model.config.eos_token_id] = -100
-    with pytest.raises(ValueError, match=r"max_\w+ is 6[01], and .* the 16 positions .*; give max_new_tokens=15 at"):
-        translator("a b c", **limit)
-    assert translator("a b c", max_new_tokens=15)
-
-
-def test_an_unknown_engine_is_refused(translator):
-    with pytest.raises(ValueError, match="engine is 'slow'; it must be one of fast, transformers"):
-        translator("a", engine="slow")
-
-
 def test_streams_of_sentences(translator):
     pulled = []
 
@@ -174,28 +160,12 @@ def test_word_ids_and_spaces(translator):
 
 def test_truncation(translator):
     long = " ".join("abcdefgh" * 10)
-    with pytest.raises(
-        ValueError,
-        match=r"a text has 81 tokens, and MarianMTModel reads at most 64 at a time.*documents='en'.*truncation=True",
-    ):
-        translator(long)
+    # The model has 64 positions, and its tokenizer cuts at 32, as `translate` does.
+    for text in (long, " ".join("abcdefgh" * 4)):
+        with pytest.raises(ValueError, match="the model reads 32"):
+            translator(text)
     cut = " ".join(("abcdefgh" * 10)[:31])
     assert translator(long, truncation=True) == translator(cut)
-
-
-@pytest.mark.parametrize("wrong", [3, None, ["a", 5], [["a"]]])
-def test_what_is_not_text_is_refused(translator, wrong):
-    with pytest.raises(ValueError, match="the translation pipeline takes strings"):
-        translator(wrong)
-
-
-def test_languages_that_do_nothing_are_pointed_out(translator, caplog):
-    from transformers.utils import logging
-
-    logging.enable_propagation()
-    assert translator("a", src_lang="en") == translator("a")
-    assert "takes no languages: src_lang='en'" in caplog.text
-    logging.disable_propagation()
 
 
 @pytest.mark.parametrize("task", ["translation", "translation_en_to_de", "translation_pt-BR_to_zh"])
@@ -260,19 +230,18 @@ def test_opus_mt_tokenizers(tmp_path, separate_vocabs):
     translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     text = ">>de<< the old house"
     assert translator(text) == expected(model, tokenizer, text)
-    # Of what nobody sees, its tokens are none, and of nothing a model makes something.
-    assert tokenizer.decode(model.generate(**tokenizer("\u200b", return_tensors="pt"))[0], skip_special_tokens=True)
-    assert translator(["\u200b", " "]) == [{"translation_text": ""}] * 2
+    assert translator("the old house", tgt_lang="de") == translator(text)
+    assert translator(f"{text}\n---") == expected(model, tokenizer, f"{text} ---")
+    with pytest.raises(ValueError, match="tgt_lang is 'fr'"):
+        translator("the old house", tgt_lang="fr")
 
 
 def test_t5_gets_its_prefix_and_settings_from_the_task(caplog):
-    from transformers.utils import logging
-
     model, tokenizer = tiny_multilingual.t5()
     logging.enable_propagation()
     plain = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     logging.disable_propagation()
-    assert "settings for translation_en_to_de and none for translation, so texts have no prefix" in caplog.text
+    assert "pipeline('translation_en_to_de')" in caplog.text
     # Its positions are relative.
     tokenizer.padding_side = "left"
     assert plain(["the house", "a"], batch_size=2)[0] == plain("the house")[0]
@@ -332,22 +301,6 @@ def test_languages_in_threads(multilingual):
         assert list(threads.map(encoded, both)) == expected
 
 
-def test_cutting_in_threads(marian, often_switched):
-    """A tokenizer has one way to cut at a time, and what tells blank texts calls it without."""
-    translator = pipeline("translation", model=str(marian), device="cpu")
-    translator.tokenizer.model_max_length = 8
-    text = " ".join("abcdefghijklmnop")
-
-    def length(number):
-        assert not translator._is_blank(text)
-        return next(translator.preprocess(text, truncation=number % 2 == 0))["input_ids"].shape[1]
-
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(length, range(2000)))
-    assert {*found[::2]} == {8}
-    assert {*found[1::2]} == {17}
-
-
 def test_a_model_straight_from_training(marian):
     """It is translated with without dropout, and goes on with it."""
     model = AutoModelForSeq2SeqLM.from_pretrained(marian)
@@ -358,37 +311,12 @@ def test_a_model_straight_from_training(marian):
     assert model.training
 
 
-def test_wrong_and_missing_languages(multilingual):
-    model, tokenizer, source, target = multilingual
-    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
-    with pytest.raises(ValueError, match=r"needs to know tgt_lang; give it as tgt_lang=\.\.\."):
-        translator("the house", src_lang=source)
-    for wrong in ({"src_lang": "xx", "tgt_lang": target}, {"src_lang": source, "tgt_lang": "xx"}):
-        with pytest.raises(ValueError, match=f"_lang is 'xx', .* does not know; it knows .*{target}"):
-            translator("the house", **wrong)
-
-
 def test_languages_in_the_name_of_the_task(tmp_path):
     model, tokenizer = tiny_multilingual.m2m100(tmp_path)
     named = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
     plain = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")
     assert named("the house") == plain("the house", src_lang="en", tgt_lang="de")
     assert named("the house", tgt_lang="fr") == plain("the house", src_lang="en", tgt_lang="fr")
-
-
-def test_padding_on_the_left_is_refused(marian):
-    tokenizer = AutoTokenizer.from_pretrained(marian, padding_side="left")
-    translator = pipeline("translation", model=str(marian), tokenizer=tokenizer, device="cpu")
-    with pytest.raises(ValueError, match="padding_side of the tokenizer is 'left', and MarianMTModel would count"):
-        translator(["a", "the old house"], batch_size=2)
-
-
-def test_models_that_cannot_translate_are_refused(marian):
-    model = AutoModelForSeq2SeqLM.from_pretrained(marian)
-    with pytest.raises(ValueError, match="needs a tokenizer"):
-        TranslationPipeline(model=model, task="translation", device="cpu")
-    with pytest.raises(ValueError, match="MarianModel cannot translate"):
-        TranslationPipeline(model=model.model, tokenizer=tiny_tokenizer(), task="translation", device="cpu")
 
 
 DOCUMENT = "  A b c? D e!\nF g\nh i.\n \n\n\tJ k? L m.\n"
@@ -419,47 +347,83 @@ def test_a_sentence_of_a_document_that_is_too_long(translator):
     assert cut["translation_text"] == " ".join(expected[2:])
 
 
-def test_mistakes_with_documents(translator):
-    pytest.importorskip("sentencex")
-    for options, message in (
-        ({"documents": True}, "src_lang is None; give its code of two letters as documents='en'"),
-        ({"documents": "cz"}, "documents is 'cz'; it must be the code of a language.*not of a country .Czech is cs"),
-        ({"documents": "eng_Latn"}, "documents is 'eng_Latn'; it must be the code of a language, of two letters"),
-        (
-            {"documents": "en", "return_tensors": True},
-            "text in several parts, as documents .* one translation",
-        ),
-        (
-            {"documents": "en", "num_beams": 2, "num_return_sequences": 2},
-            "text in several parts, .* one translation",
-        ),
-    ):
-        # A text of one sentence too: what is asked for does not depend on the text.
-        for text in (DOCUMENT, "j k?"):
-            with pytest.raises(ValueError, match=message):
-                translator(text, **options)
+@pytest.mark.parametrize("text", ["---", "♪", "1984", "[1]", "  ", "\u200b"])
+def test_a_text_without_letters_is_copied(translator, text):
+    """A model would invent a translation."""
+    assert translator([text, "a b"], batch_size=2)[0] == {"translation_text": text.strip()}
 
 
-def test_settings_of_the_model_that_ask_for_several(translator, monkeypatch):
-    pytest.importorskip("sentencex")
-    monkeypatch.setattr(translator.model.generation_config, "num_beams", 2)
-    monkeypatch.setattr(translator.model.generation_config, "num_return_sequences", 2)
-    with pytest.raises(ValueError, match="one translation, as text; give num_return_sequences=1 and"):
-        translator(DOCUMENT, documents="en")
-    assert len(translator(DOCUMENT, documents="en", num_return_sequences=1)) == 1
+def test_a_byte_order_mark_is_no_word(translator):
+    assert translator("\ufeffa b c") == translator("a b c")
 
 
-def test_the_name_of_an_assistant(translator):
-    with pytest.raises(ValueError, match="assistant_model is 'small'; give the loaded model"):
-        translator("a b", assistant_model="small")
+@pytest.mark.parametrize("engine", ["fast", "transformers"])
+def test_one_rule_of_length(engine):
+    """A translation has twice the tokens of its source and 20 more at most, in a batch too, as with `translate`."""
+    model = tiny_model(max_position_embeddings=128)
+    model.final_logits_bias[:, model.config.eos_token_id] = -100
+    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu", engine=engine)
+    for max_length in (None, 128):
+        model.generation_config.max_length = max_length
+        found = [len(result["translation_text"].split()) for result in translator(SENTENCES, batch_size=4)]
+        assert found == [2 * (len(text.split()) + 1) + 20 for text in SENTENCES]
+        assert [result["translation_text"] for result in translator(SENTENCES)] == translate_lines(
+            model, tiny_tokenizer(), SENTENCES
+        )
+    model.generation_config.max_length = 9
+    assert len(translator("a b")[0]["translation_text"].split()) <= 8
+    assert len(translator("a b", max_new_tokens=40)[0]["translation_text"].split()) == 39
 
 
-def test_half_a_character(translator):
-    with pytest.raises(ValueError, match=r"'a \\ud83d b' holds half a character, '\\ud83d', at 2; take it out"):
-        translator("a \ud83d b")
+def test_two_limits_give_no_warning(translator, caplog, monkeypatch):
+    monkeypatch.setattr(translator.model.generation_config, "max_length", 60)
+    monkeypatch.setattr(translator.model.generation_config, "max_new_tokens", None)
+    logging.enable_propagation()
+    translator("a b c", max_new_tokens=5)
+    logging.disable_propagation()
+    assert "seem to have been set" not in caplog.text
 
 
-def test_documents_without_their_library(translator, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(ValueError, match=r'need sentencex; pip install "hf-capsule-mt\[documents\]"'):
-        translator(DOCUMENT, documents="en")
+def test_weights_of_16_bits_on_a_cpu(tmp_path):
+    save_tiny_marian(tmp_path)
+    AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float16).save_pretrained(tmp_path)
+    assert pipeline("translation", model=str(tmp_path), device="cpu").model.dtype == torch.float32
+    asked = pipeline("translation", model=str(tmp_path), device="cpu", dtype=torch.bfloat16)
+    assert asked.model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (3, {}),
+        (["a", 5], {}),
+        ("a", {"engine": "slow"}),
+        (DOCUMENT, {"documents": True}),
+        (DOCUMENT, {"documents": "cz"}),
+        (DOCUMENT, {"documents": "en", "return_tensors": True}),
+        (DOCUMENT, {"documents": "en", "num_beams": 2, "num_return_sequences": 2}),
+    ],
+)
+def test_what_is_refused(translator, text, options):
+    with pytest.raises(ValueError, match=r"."):
+        translator(text, **options)
+
+
+def test_models_and_tokenizers_that_are_refused(marian):
+    model = AutoModelForSeq2SeqLM.from_pretrained(marian)
+    for tokenizer in (None, AutoTokenizer.from_pretrained(marian, padding_side="left")):
+        with pytest.raises(ValueError, match="tokenizer"):
+            TranslationPipeline(model=model, tokenizer=tokenizer, task="translation", device="cpu")("a")
+    model, tokenizer = tiny_multilingual.mbart()
+    with pytest.raises(ValueError, match="src_lang is 'xx'"):
+        pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")("a", src_lang="xx", tgt_lang="de_DE")
+
+
+def test_what_travels_translates_as_what_stays(translator):
+    """The pipeline that saved models carry."""
+    texts = [*SENTENCES, "---"]
+    carried = pipeline_translation.TranslationPipeline(
+        model=translator.model, tokenizer=translator.tokenizer, task="translation", device="cpu"
+    )
+    for options in ({}, {"batch_size": 3}, {"num_beams": 2, "num_return_sequences": 2}, {"return_tensors": True}):
+        assert str(carried(texts, **options)) == str(translator(texts, **options))

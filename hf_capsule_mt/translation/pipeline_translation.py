@@ -1,0 +1,239 @@
+# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+"""`pipeline("translation")`, which Transformers 5 took away: one text in, one text out."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import BatchEncoding, GenerationConfig, Pipeline, StoppingCriteria, StoppingCriteriaList
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
+_CODE = re.compile(r">>[^<>\s]+<<")
+_LIMITS = ("max_new_tokens", "max_length", "stopping_criteria")
+
+
+class SentenceLimits(StoppingCriteria):
+    """Stops each sentence of a batch at a limit of its own to the new tokens, `[sentences]`."""
+
+    def __init__(self, limits: torch.Tensor) -> None:
+        self.limits = limits
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        """Return which candidates, of which each sentence has as many, are at the limit."""
+        limits = self.limits.to(input_ids.device).repeat_interleave(len(input_ids) // len(self.limits))
+        return input_ids.shape[1] - 1 >= limits
+
+
+class TranslationPipeline(Pipeline):
+    """Translates texts with any encoder-decoder.
+
+    Args:
+        src_lang: code of the source language, if the tokenizer takes one (mBART, M2M-100, NLLB).
+        tgt_lang: code of the target language. For multilingual OPUS-MT it is `pt` of `>>pt<<`.
+        truncation: whether a text that is too long for the model is cut. By default it is refused.
+        return_tensors: whether results hold `translation_token_ids` instead of `translation_text`.
+        clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
+
+    All other arguments go to `generate()`. Without a limit to the length, a translation has at most twice as many
+    tokens as its source and 20 more.
+    """
+
+    _load_processor = _load_image_processor = _load_feature_extractor = False
+    _load_tokenizer = True
+    _sentence_limits: Any = SentenceLimits
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.tokenizer is None or not getattr(self.model.config, "is_encoder_decoder", False):
+            raise ValueError("a translation pipeline needs an encoder-decoder and its tokenizer")
+
+    def _sanitize_parameters(
+        self, return_tensors: bool | None = None, clean_up_tokenization_spaces: bool | None = None, **options: Any
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        names = ("src_lang", "tgt_lang", "truncation")
+        preprocess = {name: options.pop(name) for name in names if name in options}
+        postprocess = {
+            "return_tensors": return_tensors,
+            "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
+        }
+        return preprocess, options, {name: value for name, value in postprocess.items() if value is not None}
+
+    def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
+        """Translate a text, a list of texts, or an iterable of texts, which is read as the results are.
+
+        Returns:
+            A dictionary for each translation: of one text and of a list, in a list; of an iterable, an iterator over
+            the results of each text. Where `generate()` returns several sequences, each text has a list of them.
+        """
+        if self.tokenizer.padding_side != "right" and hasattr(self.model.config, "max_position_embeddings"):
+            raise ValueError("positions would count the padding; set tokenizer.padding_side = 'right'")
+        if isinstance(inputs, Sequence) and not isinstance(inputs, str):
+            inputs = list(inputs)
+        elif isinstance(inputs, Iterable) and not isinstance(inputs, str | Mapping):
+            # Transformers knows generators only.
+            inputs = (text for text in inputs)
+        if isinstance(inputs, list) and not inputs:
+            return []
+        results = super().__call__(inputs, **kwargs)
+        if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
+            return [sequences[0] for sequences in results]
+        return results
+
+    def preprocess(
+        self, text: str, src_lang: str | None = None, tgt_lang: str | None = None, truncation: bool = False
+    ) -> dict[str, Any]:
+        """Tokenize one text."""
+        text = checked(text)
+        languages = self.languages(src_lang, tgt_lang)
+        encoding = self.encode(self.with_code(text, tgt_lang, languages[1]), *languages, truncation)
+        return {**encoding, "copied": copied(text)}
+
+    def with_code(self, text: str, given: str | None, target: str | None) -> str:
+        """Return a text behind the code of the language to write, for models that are told it so."""
+        if not self.codes or _CODE.match(text):
+            return text
+        if f">>{target}<<" in self.codes:
+            return f">>{target}<< {text}"
+        if given is not None:
+            raise ValueError(f"tgt_lang is {given!r}, and the tokenizer has no code >>{given}<<")
+        logger.warning_once("the model must be told which language to write; give its code as tgt_lang=...")
+        return text
+
+    def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
+        """Return both codes: those given, those in the name of the task, or the tokenizer's."""
+        pair = LANGUAGE_PAIR.fullmatch(self.task or "")
+        if not self.takes_languages:
+            return pair and pair["source"], target or (pair and pair["target"])
+        source = source or (pair and pair["source"]) or self.tokenizer.src_lang
+        target = target or (pair and pair["target"]) or getattr(self.tokenizer, "tgt_lang", None)
+        for name, code in (("src_lang", source), ("tgt_lang", target)):
+            token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
+            if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
+                raise ValueError(f"{name} is {code!r}, which is no language of the tokenizer")
+        return source, target
+
+    def encode(self, text: str, source: str | None, target: str | None, truncation: bool) -> BatchEncoding:
+        """Return what the model reads of a text: `input_ids`, `attention_mask`, and the token of the target language.
+
+        Raises:
+            ValueError: if the text is too long for the model.
+        """
+        most = getattr(self.model.config, "max_position_embeddings", None)
+        limit = None if most is None else min(most, self.tokenizer.model_max_length)
+        options = {"truncation": truncation, "max_length": limit} if truncation else {}
+        found = self.tokenize(text, source, target, **options)
+        length = found["input_ids"].shape[1]
+        if limit is not None and length > limit:
+            raise ValueError(f"a text has {length} tokens, and the model reads {limit}; give truncation=True")
+        return found
+
+    def tokenize(self, text: str, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
+        """Tokenize a text behind its prefix, and leave the tokenizer's own language as it is."""
+        if self.takes_languages:
+            own, options = self.tokenizer.src_lang, {"src_lang": source, "tgt_lang": target, **options}
+            try:
+                found = self.tokenizer._build_translation_inputs(text, return_tensors="pt", **options)
+            finally:
+                self.tokenizer.src_lang = own
+        else:
+            found = self.tokenizer(self.task_settings.get("prefix", "") + text, return_tensors="pt", **options)
+        # Some tokenizers return them, and generate() refuses them.
+        found.pop("token_type_ids", None)
+        return found
+
+    @property
+    def takes_languages(self) -> bool:
+        """Whether the tokenizer is told the languages."""
+        return hasattr(self.tokenizer, "_build_translation_inputs")
+
+    @cached_property
+    def codes(self) -> frozenset[str]:
+        """The codes that tell a multilingual OPUS-MT model which language to write, such as >>pt<<."""
+        if self.takes_languages or self.task_settings.get("prefix"):
+            return frozenset()
+        return frozenset(word for word in self.tokenizer.get_vocab() if _CODE.fullmatch(word))
+
+    @property
+    def task_settings(self) -> dict[str, Any]:
+        """A prefix and generation settings, which T5 and its like have for each task."""
+        return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
+
+    def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
+        text, sentences = model_inputs.pop("copied"), len(model_inputs["input_ids"])
+        settings = plain_settings({} if "generation_config" in options else self.task_settings)
+        first = model_inputs.pop("forced_bos_token_id", None)
+        if first is not None:
+            # A batch has one for each sentence, all for the same language.
+            settings["forced_bos_token_id"] = first[0] if isinstance(first, list) else first
+        words = self.generate(model_inputs, {**settings, **self.length_limits(model_inputs, options), **options})
+        return {"output_ids": getattr(words, "sequences", words).unflatten(0, (sentences, -1)), "copied": text}
+
+    def generate(self, source: Mapping[str, torch.Tensor], options: dict[str, Any]) -> Any:
+        """Return what the model writes."""
+        return self.model.generate(**source, **options)
+
+    def length_limits(self, source: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that limit the length of translations, if those given do not."""
+        if options.get("max_new_tokens") is not None:
+            # Transformers warns in each batch of two limits.
+            return {"max_length": None}
+        config = options.get("generation_config")
+        own = config or self.model.generation_config
+        has_limit = (own.max_length, own.max_new_tokens) != (None, None)
+        if any(options.get(name) is not None for name in _LIMITS) or (config is not None and has_limit):
+            return {}
+        most = getattr(self.model.config, "max_position_embeddings", None) or 1 << 20
+        limits = (2 * source["attention_mask"].sum(-1) + 20).clamp(max=most - 1)
+        # With one to spare, for some models write an end where the longest translation is cut.
+        longest = {} if has_limit else {"max_length": min(int(limits.max()) + 2, most)}
+        return {**longest, "stopping_criteria": StoppingCriteriaList([self._sentence_limits(limits)])}
+
+    def postprocess(
+        self, outputs: dict[str, Any], return_tensors: bool = False, clean_up_tokenization_spaces: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the translations of one text."""
+        sequences, text = outputs["output_ids"][0], outputs["copied"]
+        if return_tensors:
+            return [{"translation_token_ids": words[: None if text is None else 0]} for words in sequences]
+        options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
+        texts = [self.tokenizer.decode(words, **options) if text is None else text for words in sequences]
+        return [{"translation_text": text} for text in texts]
+
+
+def checked(text: str) -> str:
+    """Return a text without a byte-order mark, which belongs to the file."""
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r:.80} is not a text")
+    return text.removeprefix("\ufeff")
+
+
+def copied(text: str) -> str | None:
+    """Return a text without letters, of which a model would invent a translation, and None for all others."""
+    rest = _CODE.sub("", text, count=1) if _CODE.match(text) else text
+    return None if any(map(str.isalpha, rest)) else rest.strip()
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the generation settings of a downloaded configuration. Arguments of `generate()`, which could load and run
+    code, are left out.
+    """
+    fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+    return {name: value for name, value in settings.items() if name in fields and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, str | int | float | None)
+
+
+__all__ = ["TranslationPipeline"]
