@@ -16,7 +16,7 @@ GROUPS = {
     "Train": ("quickstart", "train_tokenizer", "train", "average_checkpoints", "distill"),
     "Translate": ("translate", "demo"),
     "Judge": ("evaluate", "analyze"),
-    "Share": ("write_model_card", "push_to_hub", "export", "export_text"),
+    "Share": ("export", "push_to_hub"),
 }
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

@@ -22,6 +22,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from benchmarks.studies import export_text
 from benchmarks.studies.checks import check_files, check_study
 from benchmarks.studies.estimate import estimate
 from benchmarks.studies.results import read_results, read_speed
@@ -29,7 +30,7 @@ from benchmarks.studies.runner import command_line, run_jobs
 from benchmarks.studies.steps import Job, Plan
 from benchmarks.studies.study_file import read_study
 from benchmarks.studies.table import caption, score_table
-from hf_capsule_mt.cli import average_checkpoints, distill, evaluate, export_text, train, train_tokenizer, translate
+from hf_capsule_mt.cli import average_checkpoints, distill, evaluate, train, train_tokenizer, translate
 from hf_capsule_mt.cli.common import CommandParser, at_least, check_output_folder, report_user_errors
 from hf_capsule_mt.markdown import table_in_markdown
 

@@ -39,7 +39,8 @@ def command_line(step: Step, launcher: str) -> list[str]:
                 f"trained in {step.mixed_precision}; add that option"
             )
     start = shlex.split(launcher) if step.command in LAUNCHED else ["python"]
-    return [*start, "-m", f"{COMMANDS}.{step.command}", *step.words()]
+    package = __package__ if step.command == "export_text" else COMMANDS
+    return [*start, "-m", f"{package}.{step.command}", *step.words()]
 
 
 def run_jobs(

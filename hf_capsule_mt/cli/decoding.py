@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
+from huggingface_hub.utils import validate_repo_id
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.decoding.families import ADAPTERS
 from hf_capsule_mt.decoding.precisions import precisions_on
-from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
 from hf_capsule_mt.weights import verify_weights
@@ -79,16 +79,14 @@ def check_options(args: argparse.Namespace) -> None:
 def check_model(model: str, revision: str | None) -> None:
     """Raise FileNotFoundError or ValueError if `model` cannot be a checkpoint, or `revision` a revision of it."""
     folder = Path(model)
-    if revision is not None:
-        check_revision(revision)
-        if folder.is_dir():
-            raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
+    if revision is not None and folder.is_dir():
+        raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
     if folder.is_dir():
         check_folder(folder)
     elif folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
         raise FileNotFoundError(f"{model} is not a folder; name that of a checkpoint, or a model of the Hub")
     else:
-        check_repo_id(model)
+        validate_repo_id(model)
 
 
 def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:

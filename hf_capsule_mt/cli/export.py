@@ -13,8 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.export.checkpoint import export_checkpoint
-from hf_capsule_mt.export.formats import SUFFIXES
+from hf_capsule_mt.hub.exporting import SUFFIXES, export_checkpoint
 
 from . import decoding
 from .common import CommandParser, check_output_folder, check_replaceable, report_user_errors

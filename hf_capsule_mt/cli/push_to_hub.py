@@ -1,24 +1,33 @@
-"""Send a checkpoint of this package to the Hub, in one commit.
+"""Write a checkpoint's model card, and send the checkpoint to the Hub in one commit.
 
     hf auth login
-    hf-capsule-mt push_to_hub --model run/average --repo_id user/name
+    hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 \\
+        --evaluations run/test_2016.json run/test_2017.json
     hf-capsule-mt push_to_hub --model run/average --repo_id user/name --private --revision v2
 
-The model is loaded and saved anew, so that a broken checkpoint is found before anything is sent. With it go its
-source, the tokenizer and the model card, README.md in the folder (see `write_model_card`). Optimizer states, logs
-and other files stay at home. The repository is made if it does not exist; of one that exists, files of an earlier model
-are deleted and all others stay. After an interruption the same command goes on.
+The model is loaded first, so that a broken checkpoint is found before anything is sent. Its source, its tokenizer and
+the card, README.md, go with it. Optimizer states, logs and other files stay at home. Weights, tokenizers and Python
+files of an earlier model in the repository are deleted. Other files stay.
+
+The card is written from run_record.json, in the folder or the one above, if there is no README.md or an option of the
+card is given. With --dry_run nothing is sent: read the card, and change it as you like.
 
 The token is that of `hf auth login` or of the environment variable HF_TOKEN.
 """
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
-from hf_capsule_mt.hub.push import push_checkpoint
+from hf_capsule_mt.files import read_json, replace_text
+from hf_capsule_mt.hub.model_card import CardDetails, make_model_card
+from hf_capsule_mt.hub.push import CARD, push_checkpoint
+from hf_capsule_mt.training.averaging import averaged_checkpoints
 
 from .common import CommandParser, report_user_errors
+
+_RECORD = "run_record.json"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,25 +35,60 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="the checkpoint's folder")
     parser.add_argument("--repo_id", required=True, help="user/name or organisation/name")
+    parser.add_argument("--dry_run", action="store_true", help="only write the card, and send nothing")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--revision", help="branch to commit to, made if need be (default: the main branch)")
+    parser.add_argument("--revision", help="branch to commit to (default: the main branch)")
     parser.add_argument("--commit_message", help='default: "Upload" and the class of the model')
+    card = parser.add_argument_group("card")
+    card.add_argument("--run_record", type=Path, help=f"default: {_RECORD} in the folder or the one above")
+    card.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of hf-capsule-mt evaluate")
+    card.add_argument("--source_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
+    card.add_argument("--target_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
+    card.add_argument("--license", help="of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ...")
+    card.add_argument("--license_name", help="name of a licence that the Hub does not know, with --license other")
+    card.add_argument("--data_name", help="of the training data (default: its data set or files)")
+    card.add_argument("--data_license", help="of the training data")
+    card.add_argument("--example", help="a sentence to translate in the card's example")
+    card.add_argument("--translation", help="its translation by the model")
+    card.add_argument("--note", help="a paragraph on what a user should know")
     return parser
 
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Push, and say how the result loads."""
+    """Write the card where it is needed, push, and say how the result loads."""
     args = build_parser().parse_args(argv)
+    _write_card(args)
+    if args.dry_run:
+        print(args.model / CARD)
+        return
     options = {name: getattr(args, name) for name in ("private", "revision", "commit_message")}
     pushed = push_checkpoint(args.model, args.repo_id, **options)
-    for files, done in ((pushed.deleted, "deleted, of an earlier model"), (pushed.kept, "left as they were")):
-        if files:
-            print(f"{done}: {', '.join(files)}")
     print(
-        f"{pushed.url}\n\n"
-        f'pipeline("translation", model="{args.repo_id}", revision="{pushed.commit}", trust_remote_code=True)'
+        f"{pushed.commit_url}\n\n"
+        f'pipeline("translation", model="{args.repo_id}", revision="{pushed.oid}", trust_remote_code=True)'
     )
+
+
+def _write_card(args: argparse.Namespace) -> None:
+    given = {each.name: getattr(args, each.name, None) for each in fields(CardDetails) if each.name != "repo_id"}
+    given = {name: value for name, value in given.items() if value is not None}
+    wanted = args.dry_run or args.run_record or args.evaluations or given
+    if not wanted and (args.model / CARD).is_file():
+        return
+    places = [args.run_record] if args.run_record else [args.model / _RECORD, args.model.absolute().parent / _RECORD]
+    record = next((path for path in places if path.is_file()), None)
+    if record is None:
+        if wanted:
+            raise FileNotFoundError(f"{places[0]} does not exist; name the run's record with --run_record")
+        return
+    if averaged := averaged_checkpoints(args.model):
+        given["weights"] = f"the mean of {', '.join(averaged)}"
+    elif args.model.name.startswith("checkpoint-"):
+        given["weights"] = f"those of {args.model.name}"
+    evaluations = [read_json(path) for path in args.evaluations]
+    card = make_model_card(read_json(record), evaluations, CardDetails(repo_id=args.repo_id, **given))
+    replace_text(args.model / CARD, str(card))
 
 
 if __name__ == "__main__":

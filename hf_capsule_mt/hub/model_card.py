@@ -1,29 +1,44 @@
-"""The model card of a checkpoint, from the records of its training, evaluation and speed."""
+"""The model card of a checkpoint, from the records of its training and evaluation."""
 
 import json
-import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from hf_capsule_mt.data.pair_files import without_compression
-from hf_capsule_mt.records import Comparison, DataOptions, EvaluationRecord, RunRecord, SpeedRecord
-from hf_capsule_mt.templates import render
-
-from .architecture import describe_architecture
-from .names import PLACEHOLDER, check_repo_id
-from .papers import papers_of
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
-_METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
+PAPERS = Path(__file__).with_name("papers.yaml")
+PLACEHOLDER = "USER/NAME"
+"""The repository that a card names until it is pushed to one."""
 VALIDATION = "validation"
-"""Name in the place of the reference file where a run was scored on its validation data."""
+"""The name of the references where a run was scored on its validation data."""
 
-_LANGUAGE = re.compile(r"[a-z]{2,3}")
+_METRICS = {"bleu": "BLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}
+_FAMILIES = {
+    "caps_nmt": "CapsNMT, LSTMs without attention",
+    "rnmt": "RNMT, GRUs with attention",
+    "capsule_aggregated_marian": "A Transformer of the Marian family",
+    "marian": "A Transformer of the Marian family",
+}
+_PARTS = {
+    "layer_aggregation": "Layers are aggregated by",
+    "head_aggregation": "Attention heads are aggregated by",
+    "guided_routing": "Source words are marked as translated (PAST) or not (FUTURE) by",
+    "sentence_aggregation": "The source sentence is aggregated by",
+}
+_NAMES = {
+    "gdr": "guided routing",
+    "em_routing": "EM routing",
+    "linear": "linear combination",
+    "dynamic": "dynamic combination",
+}
 
 
 @dataclass(frozen=True)
@@ -33,19 +48,15 @@ class CardDetails:
     Args:
         repo_id: where the model will be on the Hub.
         source_lang: ISO 639 code of the source language; default: the record's, else the ending of the training file.
-        target_lang: likewise.
-        license: of the model, as the Hub names it (`apache-2.0`); `other` for one that it does not know.
-        license_name: name of that other licence.
+        target_lang: the same for the target language.
+        license: of the model, as the Hub names it (`apache-2.0`), or `other`.
+        license_name: name of a licence that the Hub does not know.
         data_name: of the training data; default: that of the Hub's data set, else of the files.
         data_license: of the training data.
-        example: a sentence to translate in the examples.
-        note: a paragraph under the results: how the translations were made.
-        averaged: the checkpoints whose mean the weights are; none if they are the run's own.
-        updates: after how many the weights were saved, if they are of a checkpoint of the run; default: those of its
-            end.
-
-    Raises:
-        ValueError: if `repo_id` is no name of a repository, or a language no ISO 639 code.
+        example: a sentence to translate in the example.
+        translation: its translation by the model.
+        note: a paragraph on what a user should know.
+        weights: which of the run's weights they are, if not its last.
     """
 
     repo_id: str = PLACEHOLDER
@@ -56,219 +67,140 @@ class CardDetails:
     data_name: str | None = None
     data_license: str | None = None
     example: str = "A dog runs."
+    translation: str | None = None
     note: str | None = None
-    averaged: tuple[str, ...] = ()
-    updates: int | None = None
-
-    def __post_init__(self) -> None:
-        check_repo_id(self.repo_id)
-        for name in ("source_lang", "target_lang"):
-            code = getattr(self, name)
-            if code is not None and not _LANGUAGE.fullmatch(code):
-                raise ValueError(f"{name} is {code!r}; it must be an ISO 639 code of two or three letters, such as en")
-        if (self.license == "other") != (self.license_name is not None):
-            raise ValueError(
-                f"license is {self.license!r} and license_name {self.license_name!r}; a licence that the Hub does not "
-                "know needs license 'other' and its name, one that it knows has no license_name"
-            )
+    weights: str | None = None
 
 
 def make_model_card(
-    record: RunRecord,
-    evaluations: Sequence[EvaluationRecord] = (),
-    speed: SpeedRecord | None = None,
-    details: CardDetails | None = None,
+    record: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]] = (), details: CardDetails | None = None
 ) -> ModelCard:
     """Write a card, with `model-index` metadata.
 
     Args:
-        record: of the training run.
-        evaluations: of translations by the very weights that the card is of.
-        speed: a benchmark with this model among its rows.
+        record: of the training run, as `run_record.json` has it.
+        evaluations: what `hf-capsule-mt evaluate --output_file` wrote for translations by these weights.
         details: those that no record has.
-
-    Raises:
-        ValueError: if an evaluation has no scores, or `speed` no row of this model.
     """
     details = details or CardDetails()
-    config = _config(record)
-    languages = _languages(record.data, details)
-    results = _results(record, evaluations)
-    title = _title(record, languages)
-    files = [Path(file).name for file in record.data.train_file]
-    text = render(
-        TEMPLATE,
-        card_data=_metadata(record, details, title, languages, results).to_yaml(),
+    fields = dict(record["config"])
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    source, target = _languages(record["data"], details)
+    pair = f"{source} to {target}" if source and target else None
+    method, size = record["model"].get("method") or config.model_type, record["model"].get("size")
+    title = f"{f'{pair}, ' if pair else ''}{method}{f' ({size})' if size else ''}"
+    files = [Path(file).name for file in record["data"]["train_file"]]
+    results = _results(evaluations, record["data"].get("dataset_name"))
+    data = ModelCardData(
+        # Data may call its languages en_XX, which the Hub refuses.
+        language=[code for code in (source, target) if code and len(code) < 4] or None,
+        license=details.license,
+        license_name=details.license_name,
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["translation", "hf-capsule-mt", config.model_type],
+        datasets=[record["data"]["dataset_name"]] if record["data"].get("dataset_name") else None,
+        base_model=(record.get("base_model") or {}).get("name"),
+        metrics=sorted({result.metric_type for result in results}) or None,
+        model_name=title,
+        eval_results=results or None,
+    )
+    return ModelCard.from_template(
+        data,
+        template_path=str(TEMPLATE),
         title=title,
         record=record,
-        training=record.training,
+        training=record["training"],
         details=details,
         config=config,
         architecture=describe_architecture(config),
         papers=papers_of(config),
         example=json.dumps(details.example, ensure_ascii=False),
-        results=[_row(result) for result in results],
-        plain="RNMT without capsules" if config.model_type == "rnmt" else "plain Marian",
-        benchmark=speed,
-        speed=_speeds(record, speed) if speed is not None else None,
-        files=files,
-        data_name=details.data_name or record.data.dataset_name or ", ".join(files),
-        command=_without_folders(record.command),
-        weights=_weights(record, details),
+        metrics=list(dict.fromkeys(result.metric_name for result in results)),
+        scores=_table(results),
+        data_name=details.data_name or record["data"].get("dataset_name") or ", ".join(files),
+        command=shlex.join(map(_without_folder, shlex.split(record["command"]))),
         started=_started(record),
-        direction=f"from {languages[0]} to {languages[1]}" if None not in languages else "in one direction",
-    )
-    return ModelCard(text)
-
-
-def _config(record: RunRecord) -> PreTrainedConfig:
-    """Return the whole configuration, of which a record leaves out defaults of Transformers."""
-    fields = dict(record.config)
-    model_type = fields.pop("model_type", None)
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"the record of the run has config.model_type = {model_type!r}, which is no model here; give the record "
-            "that training wrote"
-        )
-    return AutoConfig.for_model(model_type, **fields)
-
-
-def _started(record: RunRecord) -> str | None:
-    """Return what the model was before training, in Markdown; None if it was new."""
-    if record.base_model is not None:
-        return f"`{record.base_model.name}`, revision `{record.base_model.revision}`"
-    path = record.model.others.get("model_name_or_path")
-    return None if path is None else f"`{_without_folder(str(path))}`, a local checkpoint that is not published"
-
-
-def _weights(record: RunRecord, details: CardDetails) -> str | None:
-    """Return which of the run's weights they are; None if those of its end, as they are."""
-    decay = record.training.others.get("ema_decay")
-    average = f"an exponential moving average of those of all updates (decay {decay})" if decay else None
-    parts = [part for part in (average, _when(record, details)) if part is not None]
-    return ", ".join(parts) or None
-
-
-def _when(record: RunRecord, details: CardDetails) -> str | None:
-    """Return when in the run the weights were saved; None if at its end."""
-    if details.averaged:
-        return f"the mean of {', '.join(details.averaged)}"
-    has_best = record.training.load_best_model_at_end and record.best_checkpoint is not None
-    best = Path(record.best_checkpoint).name if has_best else None
-    found = best if details.updates is None else f"checkpoint-{details.updates}"
-    if found is None:
-        return None
-    return f"of {found}, the best in {record.training.metric_for_best_model}" if found == best else f"of {found}"
-
-
-def _languages(data: DataOptions, details: CardDetails) -> tuple[str | None, str | None]:
-    """Return source and target language, each None if nothing tells."""
-    endings = [without_compression(Path(file)).suffix[1:] for file in data.train_file]
-    # train.en and train.de, but not train.src and train.tgt.
-    told = len(endings) == 2 and endings[0] != endings[1] and all(re.fullmatch("[a-z]{2}", code) for code in endings)
-    guesses = endings if told else [None, None]
-    source = details.source_lang or data.source_lang or guesses[0]
-    target = details.target_lang or data.target_lang or guesses[1]
-    return source, target
-
-
-def _title(record: RunRecord, languages: tuple[str | None, str | None]) -> str:
-    name = record.model.method or record.config["model_type"]
-    size = f" ({record.model.size})" if record.model.size else ""
-    pair = f", {languages[0]} to {languages[1]}" if None not in languages else ""
-    return f"{name}{size}{pair}"
-
-
-def _metadata(
-    record: RunRecord,
-    details: CardDetails,
-    title: str,
-    languages: tuple[str | None, str | None],
-    results: list[EvalResult],
-) -> ModelCardData:
-    # Data may call its languages en_XX, which the Hub refuses.
-    known = [language for language in languages if language is not None and _LANGUAGE.fullmatch(language)]
-    dataset, base = record.data.dataset_name, record.base_model
-    return ModelCardData(
-        language=known or None,
-        license=details.license,
-        license_name=details.license_name,
-        library_name="transformers",
-        pipeline_tag="translation",
-        tags=["translation", "hf-capsule-mt", record.config["model_type"]],
-        datasets=[dataset] if dataset is not None else None,
-        base_model=base.name if base is not None else None,
-        metrics=sorted({result.metric_type for result in results}) or None,
-        model_name=title,
-        eval_results=results or None,
+        pair=pair,
+        output=[{"translation_text": details.translation}],
     )
 
 
-def _results(record: RunRecord, evaluations: Sequence[EvaluationRecord]) -> list[EvalResult]:
-    if any(evaluation.scores is None for evaluation in evaluations):
-        raise ValueError("an evaluation has no scores; give what hf-capsule-mt evaluate --hypotheses wrote")
-    names = [_without_ending(evaluation.references[0].file) for evaluation in evaluations]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two evaluations are of references called {name!r}; rename one of the files")
-    return [
-        EvalResult(
-            task_type="translation",
-            task_name="Translation",
-            dataset_type=_evaluated_on(evaluation, record),
-            dataset_name=_evaluated_on(evaluation, record),
-            dataset_split=_without_ending(evaluation.references[0].file),
-            metric_type=metric,
-            metric_name=_METRICS[metric],
-            metric_value=round(found.score, 2),
-            metric_args={"signature": found.signature},
-        )
-        for evaluation in evaluations
-        for metric, found in evaluation.scores.items()
-    ]
+def describe_architecture(config: PreTrainedConfig) -> str:
+    """Return a few sentences on the model with this configuration."""
+    name = _FAMILIES.get(config.model_type, f"A model of type `{config.model_type}`")
+    sizes = {"encoder_layers": "encoder layers", "decoder_layers": "decoder layers", "d_model": "width"}
+    found = [f"{called} {value}" for field, called in sizes.items() if (value := getattr(config, field, None))]
+    sentences = [f"{name} ({', '.join(found)})."]
+    for field, begins in _PARTS.items():
+        if value := getattr(config, field, None):
+            sentences.append(f"{begins} {_NAMES.get(value, value.replace('_', ' '))}.")
+    return " ".join(sentences)
 
 
-def _evaluated_on(evaluation: EvaluationRecord, record: RunRecord) -> str:
-    """Return the data set of the Hub, of which only the validation data is known to be a part, or the file."""
-    name = _without_ending(evaluation.references[0].file)
-    return record.data.dataset_name or name if name == VALIDATION else name
-
-
-def _row(result: EvalResult) -> dict[str, str]:
-    return {
-        "data": result.dataset_split,
-        "metric": result.metric_name,
-        "score": f"{result.metric_value:.2f}",
-        "signature": result.metric_args["signature"].replace("|", " "),
+def papers_of(config: PreTrainedConfig) -> list[dict[str, Any]]:
+    """Return the papers whose methods a model with this configuration uses, the oldest method first."""
+    used = {
+        "bahdanau2015neural": config.model_type == "rnmt",
+        "vaswani2017attention": config.model_type in ("capsule_aggregated_marian", "marian"),
+        "dou2019dynamic": getattr(config, "layer_aggregation", None),
+        "li2019information": getattr(config, "head_aggregation", None),
+        "zheng2019dynamic": getattr(config, "guided_routing", None),
+        "wang2019towards": getattr(config, "sentence_aggregation", None),
     }
+    known = yaml.safe_load(PAPERS.read_text(encoding="utf-8"))
+    return [{"key": key, **fields} for key, fields in known.items() if used[key]]
 
 
-def _speeds(record: RunRecord, speed: SpeedRecord) -> Comparison:
-    """Return the row of this model in a benchmark."""
-    model = record.model
-    # Training that goes on from a checkpoint is given no size; the number of parameters tells.
-    size = model.size or ("base" if _started(record) is None else speed.settings.size)
-    result = speed.row_of(model.method, model.config_overrides, size, record.parameters)
-    if result is None:
-        row = " ".join([str(model.method), *model.config_overrides])
-        raise ValueError(
-            f"the speed record has no row {row!r} of size {size!r} with {record.parameters:,} parameters; give "
-            f"what {speed.COMMAND} wrote for this model"
-        )
-    return result
+def _languages(data: Mapping[str, Any], details: CardDetails) -> tuple[str | None, str | None]:
+    endings = [without_compression(Path(file)).suffix[1:] for file in data["train_file"]]
+    # train.en and train.de, but not train.src and train.tgt.
+    told = len(endings) == 2 and endings[0] != endings[1] and all(len(code) == 2 for code in endings)
+    source, target = endings if told else (None, None)
+    return (
+        details.source_lang or data.get("source_lang") or source,
+        details.target_lang or data.get("target_lang") or target,
+    )
 
 
-def _without_folders(command: str) -> str:
-    """A command without the absolute paths of whoever gave it."""
-    return shlex.join(map(_without_folder, shlex.split(command)))
+def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> list[EvalResult]:
+    results = []
+    for evaluation in evaluations:
+        name = without_compression(Path(evaluation["references"][0]["file"])).stem
+        for metric, found in (evaluation.get("scores") or {}).items():
+            results.append(
+                EvalResult(
+                    task_type="translation",
+                    task_name="Translation",
+                    # Only the validation data is known to be of the Hub's data set.
+                    dataset_type=dataset or name if name == VALIDATION else name,
+                    dataset_name=dataset or name if name == VALIDATION else name,
+                    dataset_split=name,
+                    metric_type=metric,
+                    metric_name=_METRICS[metric],
+                    metric_value=round(found["score"], 2),
+                    metric_args={"signature": found["signature"]},
+                )
+            )
+    return results
+
+
+def _table(results: Sequence[EvalResult]) -> dict[str, dict[str, str]]:
+    table: dict[str, dict[str, str]] = {}
+    for result in results:
+        table.setdefault(result.dataset_split, {})[result.metric_name] = f"{result.metric_value:.1f}"
+    return table
+
+
+def _started(record: Mapping[str, Any]) -> str | None:
+    """Return what the model was before training; None if it was new."""
+    if base := record.get("base_model"):
+        return f"`{base['name']}`, revision `{base['revision']}`"
+    path = record["model"].get("model_name_or_path")
+    return path and f"`{Path(path).name}`, a local checkpoint"
 
 
 def _without_folder(word: str) -> str:
-    """A word of a command, a path or NAME=PATH, with the name alone of an absolute path."""
+    """Return a word of a command, with only the name of an absolute path."""
     name, equals, path = word.rpartition("=")
     return f"{name}{equals}{Path(path).name}" if Path(path).is_absolute() else word
-
-
-def _without_ending(file: str) -> str:
-    """The file's name without its language and the ending of its compression."""
-    return without_compression(Path(file)).stem

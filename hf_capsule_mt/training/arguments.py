@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from huggingface_hub.utils import validate_repo_id
 from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
@@ -16,7 +17,6 @@ from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.parallel_text import check_corpus
 from hf_capsule_mt.evaluation.scores import make_metrics
-from hf_capsule_mt.hub.names import check_repo_id, check_revision
 from hf_capsule_mt.json_fields import parse_override
 
 from .availability import check_available
@@ -65,7 +65,6 @@ class ModelArguments:
                 "tokenizer_name is missing; make a tokenizer with hf-capsule-mt train_tokenizer and name its folder"
             )
         self._check_lora()
-        check_revision(self.model_revision)
         if self.model_revision != "main" and os.path.isdir(self.model_name_or_path or ""):
             raise ValueError(
                 f"model_revision is {self.model_revision!r}, but {self.model_name_or_path} is a folder, which has none"
@@ -422,10 +421,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
                 "hub_token is given, and would be written to training_args.bin and to the history of the shell; log in "
                 "with `hf auth login`, or set the environment variable HF_TOKEN"
             )
-        if self.hub_revision is not None:
-            check_revision(self.hub_revision)
         if self.hub_model_id is not None:
-            check_repo_id(self.hub_model_id)
+            validate_repo_id(self.hub_model_id)
         for name in ("bf16_full_eval", "fp16_full_eval"):
             if self.push_to_hub and getattr(self, name):
                 raise ValueError(

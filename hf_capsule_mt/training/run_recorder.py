@@ -13,7 +13,7 @@ from transformers import Trainer
 from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
-from hf_capsule_mt.json_fields import decode
+from hf_capsule_mt.json_fields import decode, encode
 from hf_capsule_mt.records import (
     BaseModel,
     DataFile,
@@ -88,7 +88,7 @@ class RunRecorder:
             evaluations = [self._evaluation(evaluated[-1]["eval_bleu"], trainer.args.bleu_tokenize)]
         repository = getattr(trainer, "hub_model_id", None)
         details = CardDetails() if repository is None else CardDetails(repo_id=repository)
-        return make_model_card(self.record(trainer, {}), evaluations, details=details)
+        return make_model_card(encode(self.record(trainer, {})), encode(evaluations), details)
 
     def _evaluation(self, bleu: float, tokenize: str) -> EvaluationRecord:
         return EvaluationRecord(

@@ -1,4 +1,4 @@
-"""The models of `tests/modeling` are exported, as the table that `tests/plugs` reads says."""
+"""Tests of export take models of `tests/modeling`, and the table of `tests/plugs`."""
 
 import sys
 from pathlib import Path

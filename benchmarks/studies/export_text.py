@@ -1,6 +1,6 @@
 """Write a split of a data set of the Hub as text files.
 
-    hf-capsule-mt export_text --dataset_name wmt/wmt14 --dataset_config_name de-en --split test \\
+    python -m benchmarks.studies.export_text --dataset_name wmt/wmt14 --dataset_config_name de-en --split test \\
         --source_lang en --target_lang de --output_file newstest2014.en newstest2014.de
 """
 
@@ -8,9 +8,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from hf_capsule_mt.cli.common import (
+    CommandParser,
+    check_distinct,
+    check_output_file,
+    files_of_dataset,
+    report_user_errors,
+)
 from hf_capsule_mt.data.parallel_text import check_parallel_files, load_hub_parallel_text, write_parallel_text
-
-from .common import CommandParser, check_distinct, check_output_file, files_of_dataset, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:

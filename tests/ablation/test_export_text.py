@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_capsule_mt.cli.export_text import main
+from benchmarks.studies.export_text import main
 
 
 @pytest.fixture
