@@ -211,6 +211,9 @@ def report_user_errors() -> Iterator[None]:
     DEBUG level. If nobody reads the output any more, the command ends without a message. Ctrl-C ends it with one line
     and exit status 130.
     """
+    for limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        # oneDNN and torch keep up to a megabyte for each of the last 1,024 shapes, which fills gigabytes.
+        os.environ.setdefault(limit, "128")
     try:
         try:
             yield

@@ -12,7 +12,6 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 
 from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
-from hf_capsule_mt.decoding.families import ADAPTERS
 from hf_capsule_mt.decoding.precisions import precisions_on
 from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
@@ -174,7 +173,7 @@ def load(
             "without them may have a conversion: pin the commit of its refs/pr/N; or, if it has "
             f"{OTHER_WEIGHTS} alone: {conversion(args.model, args.revision, 'AutoModelForSeq2SeqLM')}"
         ) from error
-    if of_engine and not (args.dtype in precisions_on(device) and type(model) in ADAPTERS):
+    if of_engine and not (args.dtype in precisions_on(device) and _has_engine(model)):
         if args.dtype == "int8":
             raise ValueError(
                 f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "
@@ -182,3 +181,11 @@ def load(
             )
         model.to(getattr(torch, args.dtype))
     return model.to(device), load_tokenizer(args)
+
+
+def _has_engine(model: PreTrainedModel) -> bool:
+    try:
+        adapter_for(model)
+    except UnsupportedModelError:
+        return False
+    return True

@@ -1,25 +1,23 @@
-"""Decoding as Transformers' `generate()` does it, sooner: the same tokens, from a snapshot of a model.
+"""Decoding as Transformers' `generate()` does it, faster: the same tokens, from a snapshot of a model.
 
 model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.generate)
 """
 
+from .constraints import NewTokenLimits
 from .decoder_weights import UnsupportedError, UnsupportedModelError, only_listens
-from .engine import Engine
-from .finite_scores import FiniteScores
-from .generation import engine_of, generate, release, translate_stream
-from .search import NewTokenLimits
-from .stream import Source
+from .engine import Engine, adapter_for
+from .generation import engine_of, generate, release
+from .vocabulary import FiniteScores
 
 __all__ = [
     "Engine",
     "FiniteScores",
     "NewTokenLimits",
-    "Source",
     "UnsupportedError",
     "UnsupportedModelError",
+    "adapter_for",
     "engine_of",
     "generate",
     "only_listens",
     "release",
-    "translate_stream",
 ]

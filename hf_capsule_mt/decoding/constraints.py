@@ -1,10 +1,13 @@
-"""Constraints of generation options on the next words: Transformers' own logits processors, run only where they act."""
+"""Constraints of generation options: limits to the new tokens, and Transformers' own logits processors, run only where
+they act.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
 _NEVER_IDLE = (
@@ -15,14 +18,14 @@ _NEVER_IDLE = (
     hf.InfNanRemoveLogitsProcessor,
     hf.LogitNormalization,
 )
-# They read the words so far in Python.
+# They read the tokens so far in Python.
 _ON_THE_HOST = (hf.NoRepeatNGramLogitsProcessor,)
-# At which lengths of the sentences so far, the start included, words are forced.
+# At which lengths, the start token included, tokens are forced.
 _FORCING: dict[type, Callable[[LogitsProcessor, int], bool]] = {
     hf.ForcedBOSTokenLogitsProcessor: lambda processor, length: length == 1,
     hf.ForcedEOSTokenLogitsProcessor: lambda processor, length: length == processor.max_length - 1,
 }
-# Which words get -inf, and at which lengths.
+# Which tokens get -inf, and at which lengths.
 _SUPPRESSING: dict[type, tuple[str, Callable[[LogitsProcessor, int], bool]]] = {
     hf.SuppressTokensLogitsProcessor: ("suppress_tokens", lambda processor, length: True),
     hf.SuppressTokensAtBeginLogitsProcessor: (
@@ -35,6 +38,39 @@ _SUPPRESSING: dict[type, tuple[str, Callable[[LogitsProcessor, int], bool]]] = {
         lambda processor, length: length - processor.prompt_length_to_skip < processor.min_new_tokens,
     ),
 }
+
+
+class NewTokenLimits(StoppingCriteria):
+    """A limit to the new tokens of every sentence, which `generate()` and the engine take as a stopping criterion.
+
+    Args:
+        limits: `[sentences]`, or `[1]` for all.
+        prefix_length: of the `decoder_input_ids` that `generate()` is given; 1 without.
+    """
+
+    def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:
+        self.limits, self.prefix_length = limits, prefix_length
+
+    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
+        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit.
+
+        Raises:
+            ValueError: if the candidates are not those of as many sentences as there are limits.
+        """
+        limits = self.limits.to(input_ids.device)
+        if not len(limits) or len(input_ids) % len(limits):
+            raise ValueError(f"{len(limits)} limits do not fit {len(input_ids)} candidates. Give one for a sentence.")
+        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(len(input_ids) // len(limits))
+
+    def of(self, sentences: int) -> list[int]:
+        """Return the limit of each of so many sentences, counted from the start token of each.
+
+        Raises:
+            ValueError: unless there is one for each, or one for all.
+        """
+        if self.limits.numel() not in (1, sentences):
+            raise ValueError(f"There are {self.limits.numel()} limits for {sentences} sentences. Give one for each.")
+        return (self.limits + self.prefix_length - 1).expand(sentences).tolist()
 
 
 class Constraints:

@@ -1,98 +1,64 @@
 """Marian's decoder, and what this package puts into it: routed heads, aggregated layers, guided routing.
 
-The keys and values of the source are computed once and read by all beams of a sentence; for those of the target see
+The keys and values of the source are computed once and read by all beams of a sentence. For those of the target see
 target_cache.py.
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import MarianMTModel
-from transformers.models.marian.modeling_marian import (
-    MarianAttention,
-    MarianDecoder,
-    MarianDecoderLayer,
-    MarianModel,
-    MarianSinusoidalPositionalEmbedding,
-)
+from transformers.models.marian.modeling_marian import MarianDecoderLayer
 from transformers.utils import ModelOutput
 
-from ..modeling.aggregation import ResidualRoutedHeads, RoutedHeads
-from ..modeling.modeling_capsule_aggregated_marian import (
-    CapsuleAggregatedMarianDecoder,
-    CapsuleAggregatedMarianDecoderLayer,
-    CapsuleAggregatedMarianForConditionalGeneration,
-    CapsuleAggregatedMarianModel,
-    Positions,
-)
-from .decoder_weights import Norm, check_attention, check_plain, norm, product, with_products
-from .folded_aggregation import layer_aggregation
-from .guided_decoding import Guide
+from ..modeling.aggregation import BlockLinear, LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
+from ..modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
+from .adapter import Adapter, Guide
+from .decoder_weights import norm, product, with_products
 from .precisions import Make, Map
-from .rows import masks_together, moved_rows, together
-from .target_cache import TargetCache
-from .vocabulary import Vocabulary
+from .target_cache import TargetCache, moved_rows
 
 
-class MarianAdapter:
-    """A copy of the decoder of a Marian model, or of one of the family of this package.
+class MarianAdapter(Adapter):
+    """A copy of the decoder of a Marian model, or of one of the family of this package."""
 
-    Args:
-        model: with a language model head.
-        make: makes its products.
+    models = (MarianMTModel, CapsuleAggregatedMarianForConditionalGeneration)
 
-    Raises:
-        UnsupportedModelError: if a module is not what its class says.
-    """
+    def copy(self, model: MarianMTModel) -> None:
+        """Copy the decoder's weights."""
+        decoder = model.model.decoder
+        self.scale, self.positions = decoder.embed_scale, decoder.embed_positions.weight.detach()
+        self.layers = [DecoderLayer(layer, self.make) for layer in decoder.layers]
+        aggregation = getattr(decoder, "aggregation", None)
+        self.aggregation = None if aggregation is None else folded_aggregation(aggregation, self.make)
+        guided_routing = getattr(model.model, "guided_routing", None)
+        if guided_routing is not None:
+            self.guide = Guide(guided_routing, self.encoder.guided_votes, self.make)
 
-    def __init__(self, model: MarianMTModel, make: Make) -> None:
-        ours = isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
-        body, decoder = model.model, model.model.decoder
-        check_plain(model, kind=CapsuleAggregatedMarianForConditionalGeneration if ours else MarianMTModel)
-        check_plain(body, kind=CapsuleAggregatedMarianModel if ours else MarianModel)
-        check_plain(decoder, kind=CapsuleAggregatedMarianDecoder if ours else MarianDecoder)
-        check_plain(decoder.embed_tokens, kind=nn.Embedding)
-        check_plain(decoder.embed_positions, kind=Positions if ours else MarianSinusoidalPositionalEmbedding)
-        check_plain(model.lm_head, kind=nn.Linear)
-        self.encoder = body.encoder
-        self.words, self.scale = decoder.embed_tokens.weight.detach(), decoder.embed_scale
-        self.positions = decoder.embed_positions.weight.detach()
-        kind = CapsuleAggregatedMarianDecoderLayer if ours else MarianDecoderLayer
-        self.layers = [DecoderLayer(layer, kind, make) for layer in decoder.layers]
-        aggregation = decoder.aggregation if ours else None
-        self.aggregation = None if aggregation is None else layer_aggregation(aggregation, make)
-        self.guide = None
-        if ours and body.guided_routing is not None:
-            self.guide = Guide(body.guided_routing, self.encoder.guided_votes, make)
+    def bias_of(self, model: MarianMTModel) -> Tensor:
+        """Return the sum of both biases."""
         bias = model.final_logits_bias.flatten()
-        if model.lm_head.bias is not None:
-            bias = bias + model.lm_head.bias
-        self.vocabulary = Vocabulary(model.lm_head.weight, bias, make)
+        return bias if model.lm_head.bias is None else bias + model.lm_head.bias
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "MarianDecoding":
-        """Return the decoding of sentences `[sentences, source]` from its start."""
+        """Return the decoding of sentences from its start; see [`Adapter.begin`]."""
         return MarianDecoding(self, encoded, mask, num_beams)
 
 
 class DecoderLayer:
     """The weights of a decoder's layer."""
 
-    def __init__(self, layer: MarianDecoderLayer, kind: type[MarianDecoderLayer], make: Make) -> None:
-        check_plain(layer, kind=kind)
+    def __init__(self, layer: MarianDecoderLayer, make: Make) -> None:
         own, cross = layer.self_attn, layer.encoder_attn
-        check_plain(own, cross, kind=MarianAttention)
-        check_attention(own, cross)
-        self.heads = own.num_heads
+        self.heads, self.scales = own.num_heads, (own.scaling, cross.scaling)
         self.own_projections = product(own.q_proj, own.k_proj, own.v_proj, make=make)
         self.own_output, self.own_norm = _output(own.out_proj, make), norm(layer.self_attn_layer_norm)
         self.query, self.source = product(cross.q_proj, make=make), product(cross.k_proj, cross.v_proj, make=make)
         self.cross_output, self.cross_norm = _output(cross.out_proj, make), norm(layer.encoder_attn_layer_norm)
-        self.inner, self.outer, self.activation = (
-            product(layer.fc1, make=make),
-            product(layer.fc2, make=make),
-            layer.activation_fn,
-        )
-        self.norm: Norm = norm(layer.final_layer_norm)
+        self.inner, self.outer = product(layer.fc1, make=make), product(layer.fc2, make=make)
+        self.activation, self.norm = layer.activation_fn, norm(layer.final_layer_norm)
 
     def read_source(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """The keys and values `[sentences, heads, source, d / heads]` of encoder states `[sentences, source, d]`."""
@@ -107,23 +73,22 @@ class DecoderLayer:
         query, *_ = projected = projected.permute(2, 0, 3, 1, 4)
         cache[:, :, :, targets.new] = projected[1:].transpose(0, 1)
         seen = cache[:, :, :, targets.read]
-        attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask)
+        attended = F.scaled_dot_product_attention(query, seen[:, 0], seen[:, 1], mask, scale=self.scales[0])
         attended = self.own_output(attended.transpose(1, 2).reshape(hidden.shape))
         return self.own_norm(attended.add_(hidden))
 
     def attend_to_source(self, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attend to the source, and go through the feed-forward network."""
         query = self.query(hidden).view(keys.shape[0], -1, self.heads, keys.shape[-1]).transpose(1, 2)
-        attended = F.scaled_dot_product_attention(query, keys, values, mask)
+        attended = F.scaled_dot_product_attention(query, keys, values, mask, scale=self.scales[1])
         attended = self.cross_output(attended.transpose(1, 2).reshape(hidden.shape))
         hidden = self.cross_norm(attended.add_(hidden))
         return self.norm(self.outer(self.activation(self.inner(hidden))).add_(hidden))
 
 
 def _output(module: nn.Module, make: Make) -> Map:
-    """Output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`: memory of its own."""
-    if type(module) in (RoutedHeads, ResidualRoutedHeads):
-        check_plain(module, kind=type(module))
+    """Output projection or aggregation of the heads of an attention, `[rows, d]` -> `[rows, d]`."""
+    if isinstance(module, RoutedHeads | ResidualRoutedHeads):
         return with_products(module, make)
     return product(module, make=make)
 
@@ -134,7 +99,7 @@ class MarianDecoding:
     Args:
         adapter: of the model.
         encoded: output of the encoder.
-        mask: `[sentences, source]`, 1 where there is a word; everywhere by default.
+        mask: `[sentences, source]`, 1 where there is a token; everywhere by default.
         num_beams: of every sentence.
     """
 
@@ -142,25 +107,24 @@ class MarianDecoding:
         states = encoded.last_hidden_state
         self.adapter, self.num_beams, self.sentences = adapter, num_beams, states.shape[0]
         self.source = [layer.read_source(states) for layer in adapter.layers]
-        # Whether it hides nothing is known at once on a CPU alone.
+        # Only a CPU knows at once whether it hides nothing.
         hides = mask is not None and not (mask.device.type == "cpu" and bool(mask.all()))
-        self.mask = mask.bool() if hides else None
-        self.source_mask = _source_mask(self.mask, states)
+        self.source_mask = _source_mask(mask.bool(), states) if hides else None
         self.guided = None
         if adapter.guide is not None:
             self.guided = adapter.guide.begin(encoded, mask)
         self.targets = TargetCache(len(adapter.layers), self.source[0][0], num_beams)
-        # Words that were read: a number, or `[sentences]`, which is counted up, for several steps that are the same.
+        # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
 
     def reserve(self, steps: int, left: int) -> None:
         """Make room for so many steps; see [`Decoding.reserve`]."""
         self.targets.reserve(steps, left)
-        if steps > 1:
-            self._have_a_position_each()
+        if steps > 1 and isinstance(self.position, int):
+            self.position = torch.full((1,), self.position, device=self.adapter.words.device)
 
     def step(self, words: Tensor) -> Tensor:
-        """Read the next words; see [`Decoding.step`]."""
+        """Read the next tokens; see [`Decoding.step`]."""
         adapter, targets = self.adapter, self.targets
         hidden = self._embed(words.reshape(-1))
         own_mask = targets.begin_step()
@@ -187,45 +151,70 @@ class MarianDecoding:
         for index, (keys, values) in enumerate(self.source):
             self.source[index] = tuple(moved_rows(tensor, rows, moved)[: len(rows)] for tensor in (keys, values))
         self.targets.select(rows, moved)
-        for name in ("mask", "source_mask", "position"):
-            if isinstance(getattr(self, name), Tensor):
-                setattr(self, name, getattr(self, name)[rows])
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[rows]
         if self.guided is not None:
             self.guided.select(rows)
 
-    def admit(self, new: "MarianDecoding") -> None:
-        """Go on with other sentences too; see [`Decoding.admit`]."""
-        shapes = tuple((decoding.sentences, decoding.source[0][0].shape[2]) for decoding in (self, new))
-        self.mask, words = masks_together(self.mask, new.mask, shapes)
-        self.source_mask = _source_mask(self.mask, self.adapter.words)
-        for index, (first, second) in enumerate(zip(self.source, new.source)):
-            self.source[index] = tuple(together(*pair, 2, words) for pair in zip(first, second))
-        if self.guided is not None:
-            self.guided.admit(new.guided)
-        self._have_a_position_each()
-        self.position = torch.cat([self.position, self.position.new_zeros(new.sentences)])
-        self.targets.admit(new.sentences)
-        self.sentences += new.sentences
-
     def _embed(self, words: Tensor) -> Tensor:
-        """The embeddings `[sentences * beams, d]` of words at their positions."""
+        """The embeddings `[sentences * beams, d]` of tokens at their positions."""
         positions, embedded = self.adapter.positions, F.embedding(words, self.adapter.words)
-        if isinstance(self.position, int):
-            return torch.add(positions[self.position], embedded, alpha=self.adapter.scale)
-        # Sentences that are finished may be at none.
-        each = positions[self.position.clamp(max=len(positions) - 1)].repeat_interleave(self.num_beams, dim=0)
-        return torch.add(each, embedded, alpha=self.adapter.scale)
-
-    def _have_a_position_each(self) -> None:
-        if isinstance(self.position, int):
-            self.position = torch.full((self.sentences,), self.position, device=self.adapter.words.device)
+        position = self.position if isinstance(self.position, int) else self.position.clamp(max=len(positions) - 1)
+        return torch.add(positions[position], embedded, alpha=self.adapter.scale)
 
 
-def _source_mask(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """What attention adds to the scores of source words, `[sentences, 1, 1, source]`, of the dtype of `like`."""
-    if mask is None:
-        return None
+def _source_mask(mask: Tensor, like: Tensor) -> Tensor:
+    """What attention adds to the scores of source tokens, `[sentences, 1, 1, source]`, of the dtype of `like`."""
     return like.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(like.dtype).min)[:, None, None]
 
 
-ADAPTERS = {MarianMTModel: MarianAdapter, CapsuleAggregatedMarianForConditionalGeneration: MarianAdapter}
+def folded_aggregation(module: LayerAggregation, make: Make) -> Callable[[list[Tensor]], Tensor]:
+    """Return the aggregation of the outputs of L layers, `[rows, d]` each, to `[rows, d]`.
+
+    F, which the votes W and the activations A are computed from, is linear and read by nothing else. So W F and A F
+    are one map of the layers each. They are multiplied in float64, once.
+    """
+    aggregate = _aggregator(module.aggregator, make)
+    normalise = norm(module.layer_norm)
+    gamma = None if module.gamma is None else module.gamma.detach().clone()
+
+    def aggregated(layers: list[Tensor]) -> Tensor:
+        result = normalise(aggregate(torch.stack(layers, dim=-2)))
+        return result if gamma is None else layers[-1] + gamma * result
+
+    return aggregated
+
+
+def _aggregator(module: nn.Module, make: Make) -> Map:
+    if not isinstance(module, RoutedAggregation):
+        copied = with_products(module, make)
+        return lambda layers: copied(layers)[0]
+    votes = _compose(module.inputs, module.votes, module.num_layers, make)
+    if module.activations is None:
+        return lambda layers: module.routing(votes(layers))[0]
+    activations = _compose(module.inputs, module.activations, module.num_layers, make)
+    return lambda layers: module.routing(votes(layers), activations(layers).sigmoid())[0]
+
+
+def _compose(first: nn.Module, second: nn.Module, blocks: int, make: Make) -> Map:
+    """`[rows, L, d]` -> `[rows, L, ...]`: the second map of the first."""
+    if isinstance(first, BlockLinear) and isinstance(second, BlockLinear):
+        return _compose_blocks(first, second)
+    width = first.weight.shape[-1] * (blocks if isinstance(first, BlockLinear) else 1)
+    (inner, inner_bias), (outer, outer_bias) = _dense(first), _dense(second)
+    weight, bias = (inner @ outer).to(first.weight.dtype), (inner_bias @ outer + outer_bias).to(first.weight.dtype)
+    composed = make(weight, bias)
+    return lambda layers: composed(layers.reshape(-1, width)).view(layers.shape[0], blocks, -1)
+
+
+def _compose_blocks(first: BlockLinear, second: BlockLinear) -> Map:
+    inner, outer = first.weight.detach().double(), second.weight.detach().double()
+    weight = (inner @ outer).to(first.weight.dtype)
+    bias = (first.bias.detach().double().unsqueeze(1) @ outer + second.bias.detach().double().unsqueeze(1)).to(weight)
+    return lambda layers: torch.baddbmm(bias, layers.transpose(0, 1), weight).transpose(0, 1)
+
+
+def _dense(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """The weight `[in, out]` and the bias `[out]` of the map of concatenated blocks, in float64."""
+    weight, bias = module.weight.detach().double(), module.bias.detach().double().flatten()
+    return (torch.block_diag(*weight) if isinstance(module, BlockLinear) else weight.t()), bias

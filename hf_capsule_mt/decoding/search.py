@@ -1,19 +1,18 @@
 """Greedy search and beam search, step by step as `generate()` has them, over any model.
 
-Every sentence ends by itself: once nothing can change what it returns, its rows leave the batch. On a CPU that is found
-out after every step. On other devices, which would have to be waited for, it is after several, and until then a step is
-the same operations on tensors of the same shapes, in the same memory.
+Once nothing can change what a sentence returns, its rows leave the batch. On a CPU that is found out after every step.
+Other devices would have to be waited for, so there it is found out after several. Until then a step is the same
+operations on tensors of the same shapes, in the same memory.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from transformers import StoppingCriteria
 
+from .adapter import Decoding
 from .constraints import Constraints
 from .vocabulary import Candidates, Vocabulary, best_of
 
@@ -25,38 +24,12 @@ _STEPS_TO_A_LOOK = {"cpu": 1, "cuda": 8}
 """Steps from one look at what is finished to the next, by the kind of device."""
 
 
-class Decoding(Protocol):
-    """Sentences that a model is decoding, with the same number of beams each.
-
-    Between two calls of the other methods every step is the same operations, if several are reserved: they change
-    tensors where they are.
-    """
-
-    def reserve(self, steps: int, left: int) -> None:
-        """Make room for as many steps, all of which are made before any other method but `reorder` is called.
-
-        So many are left until all these sentences are at their limits.
-        """
-
-    def step(self, words: Tensor) -> Tensor:
-        """Read the next words `[sentences, beams]`; return what predicts those after, `[sentences * beams, d]`."""
-
-    def reorder(self, parents: Tensor) -> None:
-        """Let beam b of a sentence go on from beam `parents[sentence, b]`."""
-
-    def select(self, rows: Tensor, moved: Tensor) -> None:
-        """Go on with the sentences `rows`, of which those at the places `moved` stand elsewhere now."""
-
-    def admit(self, new: "Decoding") -> None:
-        """Go on with the sentences of `new` too, after those that are here; none of them has been given a word."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """Settings of a search; the names are those of [`GenerationConfig`].
 
     Attributes:
-        constraints: on the words.
+        constraints: on the tokens.
         start: the token that every translation begins with.
         eos: the tokens that end one, `[1 or more]`, on a CPU.
         pad: what follows a finished translation in greedy search.
@@ -95,75 +68,33 @@ class Translation(NamedTuple):
     scores: Tensor | None
 
 
-class NewTokenLimits(StoppingCriteria):
-    """A limit to the new tokens of every sentence, which `generate()` and the engine take as a stopping criterion.
-
-    Args:
-        limits: `[sentences]`, or `[1]` for all.
-        prefix_length: of the `decoder_input_ids` that `generate()` is given; 1 without.
-    """
-
-    def __init__(self, limits: Tensor, prefix_length: int = 1) -> None:
-        self.limits, self.prefix_length = limits, prefix_length
-
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit.
-
-        Raises:
-            ValueError: if so many candidates cannot be those of as many sentences as there are limits.
-        """
-        candidates, limits = len(input_ids), self.limits.to(input_ids.device)
-        if len(limits) == 0 or candidates % len(limits):
-            raise ValueError(
-                f"NewTokenLimits has {len(limits)} limits for {candidates} candidates, of which every sentence has as "
-                "many; give a limit for every sentence"
-            )
-        return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(candidates // len(limits))
-
-    def check(self, sentences: int) -> None:
-        """Raise a ValueError unless there are limits for so many sentences."""
-        if self.limits.numel() not in (1, sentences):
-            raise ValueError(
-                f"NewTokenLimits has {self.limits.numel()} limits for {sentences} sentences; give a limit for every "
-                "sentence"
-            )
-
-
 class Search:
-    """Parts that greedy search and beam search share: the words so far, and the rows that are left of the batch.
+    """Parts that greedy search and beam search share: the tokens so far, and the rows that are left of the batch.
 
-    All sentences write their next word to the same column, whenever they began. Which one it is, the host counts, and a
-    tensor, so that the host need not tell the device.
+    The host counts the column that tokens are written to, and so does a tensor, so that the host need not tell the
+    device.
 
     Args:
-        decoding: of the sentences, before the first word.
+        decoding: of the sentences, before the first token.
         vocabulary: the model's output projection.
         settings: how to search.
         limits: of the new tokens of every sentence.
-        index: of the first sentence; the others follow.
     """
 
-    _ROWS: tuple[str, ...] = ("sentences", "words", "latest", "begins", "ends", "done")
+    _ROWS: tuple[str, ...] = ("sentences", "words", "latest", "ends", "done")
     """What has a row for every sentence."""
-    _WORDS: tuple[str, ...] = ("words",)
-    """What of it has the columns of the words."""
-    _COLUMNS: tuple[str, ...] = ("begins", "ends")
-    """What of it are numbers of columns."""
     _RESULT: tuple[str, ...]
     """What of it makes the translation of a sentence."""
 
-    def __init__(
-        self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int], index: int = 0
-    ) -> None:
+    def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
         self.device = vocabulary.device
         self.eos = settings.eos.to(self.device)
         self.steps_to_a_look = _STEPS_TO_A_LOOK[self.device.type]
         # Where looking costs nothing, what changes nothing is left out.
         self.looks = self.steps_to_a_look == 1
-        self.sentences = torch.arange(index, index + len(limits), device=self.device)
-        # The column of the start token, and the last that a sentence can fill.
-        self.begins = torch.zeros_like(self.sentences)
+        self.sentences = torch.arange(len(limits), device=self.device)
+        # The last column that a sentence can fill; the start token is in column 0.
         ends = [min(limit, settings.max_length - 1) for limit in limits]
         self.ends = torch.tensor(ends, device=self.device)
         shape = len(ends), settings.num_beams, max(ends) + 1
@@ -174,51 +105,38 @@ class Search:
         self.done = torch.zeros(len(limits), dtype=torch.bool, device=self.device)
         self.suppressed: Tensor | None = None
         self.needs_all_scores = False
-        # The sentences that began at the same column have as many words.
-        self.groups: dict[int, Tensor | slice] = {0: slice(None)}
 
     def __len__(self) -> int:
         return len(self.sentences)
 
     def advance(self) -> list[tuple[int, Translation]]:
-        """Write words up to the next look; return the indices of sentences that leave, and translations on a CPU."""
+        """Write tokens up to the next look; return the indices of sentences that leave, and translations on a CPU."""
         left = self.words.shape[2] - self.column
         steps = min(self.steps_to_a_look, left)
         self.decoding.reserve(steps, left)
         for _ in range(steps):
-            self._find_constraints()
+            # A few tokens are suppressed, or more is done, for which all scores are needed.
+            self.suppressed = self.settings.constraints.suppressed(self.column)
+            self.needs_all_scores = self.settings.constraints.need_all_scores(self.column)
             self.write()
             self.column += 1
         return self._leave()
 
     def write(self) -> None:
-        """Write the next word of every sentence."""
+        """Write the next token of every sentence."""
         self._extend(self.decoding.step(self.latest))
         self.place += 1
         self.done |= self.ends < self.place
 
-    def admit(self, new: "Search") -> None:
-        """Go on with the sentences of another search too, which has not begun."""
-        oldest = int(self.begins.min())
-        width = max(int(self.ends.max()) - oldest, self.column - 1 - oldest + int(new.ends.max())) + 1
-        self._move(-oldest, width)
-        new._move(self.column - 1, width)
-        for name in self._ROWS:
-            setattr(self, name, torch.cat([getattr(self, name), getattr(new, name)]))
-        self.decoding.admit(new.decoding)
-        self._group()
-
     @property
     def lengths(self) -> int | Tensor:
-        """Words of the sentences so far, the start included: a number where all have as many, or `[sentences, 1]`."""
-        if self.looks and len(self.groups) == 1:
-            return self.column - next(iter(self.groups))
-        return (self.place - self.begins).unsqueeze(-1)
+        """Tokens of the sentences so far, the start included: a number, or `[1]`."""
+        return self.column if self.looks else self.place
 
     def _extend(self, hidden: Tensor) -> None:
         raise NotImplementedError
 
-    def _translation(self, begin: int, *parts: Tensor) -> Translation:
+    def _translation(self, *parts: Tensor) -> Translation:
         """The translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
         raise NotImplementedError
 
@@ -226,48 +144,9 @@ class Search:
         """What constraints are for: logits of greedy search, log-probabilities of beam search; `[rows, vocabulary]`."""
         raise NotImplementedError
 
-    def _find_constraints(self) -> None:
-        """Find what constrains the next words: a few that are suppressed, or more, for which all scores are needed."""
-        constraints = self.settings.constraints
-        lengths = [self.column - begin for begin in self.groups]
-        suppressed = [constraints.suppressed(length) for length in lengths]
-        self.suppressed = suppressed[0]
-        # The same tensor for the same words.
-        same = all(words is self.suppressed for words in suppressed)
-        self.needs_all_scores = not same or any(map(constraints.need_all_scores, lengths))
-
     def _constrained(self, hidden: Tensor) -> Tensor:
-        """The scores of all words after the constraints."""
-        scores = self._scores(hidden).view(*self.words.shape[:2], -1)
-        for begin, rows in self.groups.items():
-            prefixes, of_group = self.words[rows, :, begin : self.column], scores[rows]
-            found = self.settings.constraints(prefixes.flatten(0, 1), of_group.flatten(0, 1))
-            scores[rows] = found.view_as(of_group)
-        return scores.flatten(0, 1)
-
-    def _keep(self, rows: Tensor) -> None:
-        for name in self._ROWS:
-            setattr(self, name, getattr(self, name)[rows])
-        if len(self.groups) > 1:
-            self._group()
-
-    def _group(self) -> None:
-        begins = self.begins.tolist()
-        groups = {begin: [row for row, other in enumerate(begins) if other == begin] for begin in dict.fromkeys(begins)}
-        self.groups = {begin: torch.tensor(rows, device=self.device) for begin, rows in groups.items()}
-        if len(groups) == 1:
-            self.groups = {begins[0]: slice(None)}
-
-    def _move(self, columns: int, width: int) -> None:
-        """Put the words so many columns to the right, and make as much room for them."""
-        for name in self._WORDS:
-            words = getattr(self, name)
-            places = columns, width - columns - words.shape[2]
-            setattr(self, name, F.pad(words, places, value=self.settings.filling))
-        for name in self._COLUMNS:
-            setattr(self, name, getattr(self, name) + columns)
-        self.column += columns
-        self.place += columns
+        """The scores of all tokens after the constraints."""
+        return self.settings.constraints(self.words[:, :, : self.column].flatten(0, 1), self._scores(hidden))
 
     def _leave(self) -> list[tuple[int, Translation]]:
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
@@ -276,15 +155,16 @@ class Search:
             return []
         translations = self._translations(finished)
         rows, moved = (torch.tensor(places, dtype=torch.long, device=self.device) for places in _fill(finished, count))
-        self._keep(rows)
+        for name in self._ROWS:
+            setattr(self, name, getattr(self, name)[rows])
         if left:
             self.decoding.select(rows, moved)
         return translations
 
     def _translations(self, rows: list[int]) -> list[tuple[int, Translation]]:
         places = torch.tensor(rows, device=self.device)
-        parts = [getattr(self, name)[places].cpu() for name in ("sentences", "begins", *self._RESULT)]
-        return [(int(sentence), self._translation(int(begin), *rest)) for sentence, begin, *rest in zip(*parts)]
+        parts = [getattr(self, name)[places].cpu() for name in ("sentences", *self._RESULT)]
+        return [(int(sentence), self._translation(*rest)) for sentence, *rest in zip(*parts)]
 
 
 def _fill(finished: Collection[int], count: int) -> tuple[list[int], list[int]]:
@@ -298,7 +178,7 @@ def _fill(finished: Collection[int], count: int) -> tuple[list[int], list[int]]:
 
 
 class GreedySearch(Search):
-    """The best next word, always."""
+    """The best next token, always."""
 
     _RESULT = ("words", "ends")
 
@@ -315,8 +195,8 @@ class GreedySearch(Search):
     def _scores(self, hidden: Tensor) -> Tensor:
         return self.vocabulary.scores(hidden).float()
 
-    def _translation(self, begin: int, words: Tensor, end: Tensor) -> Translation:
-        words = words[:, begin : min(self.column - 1, int(end)) + 1]
+    def _translation(self, words: Tensor, end: Tensor) -> Translation:
+        words = words[:, : min(self.column - 1, int(end)) + 1]
         ends = torch.isin(words[0, 1:], self.settings.eos).nonzero().flatten()
         length = int(ends[0]) + 2 if len(ends) else words.shape[1]
         return Translation(words[:, :length].clone(), None)
@@ -326,8 +206,6 @@ class BeamSearch(Search):
     """The best translations, `num_beams` of them at a time."""
 
     _ROWS = (*Search._ROWS, "scores", "found", "found_scores", "found_ends", "complete", "can_improve")
-    _WORDS = (*Search._WORDS, "found")
-    _COLUMNS = (*Search._COLUMNS, "found_ends")
     _RESULT = ("found", "found_scores", "found_ends")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -338,7 +216,7 @@ class BeamSearch(Search):
         self.scores[:, 1:] = _NEVER
         self.found = self.words.clone()
         self.found_scores = torch.full_like(self.scores, _NEVER)
-        # The columns after the last words.
+        # The columns after the last tokens.
         self.found_ends = torch.ones_like(self.words[:, :, 0])
         self.complete = torch.zeros_like(self.scores, dtype=torch.bool)
         self.can_improve = torch.ones_like(self.done)
@@ -416,36 +294,34 @@ class BeamSearch(Search):
             self.done |= self.complete.all(-1)
 
     def _penalty(self, lengths: int | Tensor) -> float | Tensor:
-        """What scores are divided by; see [`BeamSearch.lengths`]."""
+        """What scores are divided by; see [`Search.lengths`]."""
         if isinstance(lengths, int):
             return lengths**self.settings.length_penalty
         # As Python computes it.
         return lengths.double().pow(self.settings.length_penalty).float()
 
-    def _translation(self, begin: int, found: Tensor, scores: Tensor, ends: Tensor) -> Translation:
+    def _translation(self, found: Tensor, scores: Tensor, ends: Tensor) -> Translation:
         number = self.settings.num_return_sequences
         ends = ends[:number]
-        sequences = found[:number, begin : int(ends.max())].clone()
-        places = torch.arange(begin, begin + sequences.shape[1])
-        # Beyond its end a translation has the words of none.
+        sequences = found[:number, : int(ends.max())].clone()
+        places = torch.arange(sequences.shape[1])
+        # Nothing of a translation stands behind its end.
         sequences.masked_fill_(places >= ends.unsqueeze(-1), self.settings.filling)
         return Translation(sequences, scores[:number].clone())
 
 
-def begin_search(
-    decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int], index: int = 0
-) -> Search:
+def begin_search(decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> Search:
     """Return a search for translations; the arguments are those of [`Search`]."""
     kind = GreedySearch if settings.num_beams == 1 else BeamSearch
-    return kind(decoding, vocabulary, settings, limits, index)
+    return kind(decoding, vocabulary, settings, limits)
 
 
 def finish(search: Search) -> list[Translation]:
     """Return the translations of all sentences, in their order."""
-    translations = []
+    translations = {}
     while len(search):
-        translations += search.advance()
-    return [translation for _, translation in sorted(translations, key=lambda pair: pair[0])]
+        translations.update(search.advance())
+    return [translations[sentence] for sentence in sorted(translations)]
 
 
 def stacked(translations: list[Translation], filling: int) -> Tensor:

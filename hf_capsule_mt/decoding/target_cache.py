@@ -1,4 +1,4 @@
-"""Keys and values of the target's words so far, for all beams.
+"""Keys and values of the target's tokens so far, for all beams.
 
 They are written once, to a slot for each step and beam, and not moved when beams part: beams differ in the slots that
 they attend to, their ancestors. Once all slots are taken, those from which no beam descends any more are free again.
@@ -7,8 +7,6 @@ they attend to, their ancestors. Once all slots are taken, those from which no b
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from .rows import moved_rows
 
 _STEPS = 32
 """Steps that there are slots for at first, and how many more there are when too few are free again."""
@@ -25,8 +23,7 @@ class TargetCache:
         num_beams: of every sentence.
 
     Attributes:
-        layers: keys and values, `[sentences or more, 2, heads, slots, d / heads]` each: rows of sentences that left are
-            kept for others to come.
+        layers: keys and values, `[sentences or more, 2, heads, slots, d / heads]` each: the first rows are in use.
         new: the slots that the next step writes: a slice, or a tensor that is counted up where several steps are
             reserved, so that each of them is the same operations.
         read: the slots that the next step attends to.
@@ -81,17 +78,6 @@ class TargetCache:
         if self._strangers is not None:
             self._strangers = self._strangers[rows]
 
-    def admit(self, count: int) -> None:
-        """Let so many sentences begin with the next slot, which attend to none before."""
-        self._hide_what_is_not_written()
-        strangers = self._strangers.new_full((count, *self._strangers.shape[1:]), -torch.inf)
-        self._strangers = torch.cat([self._strangers, strangers])
-        self.sentences += count
-        if self.sentences > len(self.layers[0]):
-            # More than are needed now, since sources that follow are often shorter, so that there will be more of them.
-            missing = self.sentences * 3 // 2 - len(self.layers[0])
-            self.layers = [torch.cat([layer, layer.new_zeros(missing, *layer.shape[1:])]) for layer in self.layers]
-
     def _hide_what_is_not_written(self) -> None:
         if self._strangers is None:
             shape = self.sentences, self.num_beams, self.layers[0].shape[3]
@@ -131,3 +117,10 @@ class TargetCache:
         self._strangers[:, :, taken:] = -torch.inf
         self._slots = taken
         return True
+
+
+def moved_rows(tensor: Tensor, rows: Tensor, moved: Tensor) -> Tensor:
+    """Put the rows that stand elsewhere now, `rows[moved]`, at the places `moved`; return the tensor."""
+    if len(moved):
+        tensor[moved] = tensor[rows[moved]]
+    return tensor

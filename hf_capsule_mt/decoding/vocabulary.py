@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel
 
 from .decoder_weights import joined
-from .finite_scores import FiniteSum
 from .precisions import Make, Product
 
 _GROUP = 32
@@ -178,3 +178,51 @@ def best_of(log_probabilities: Tensor, before: Tensor, count: int) -> Candidates
     totals = log_probabilities.view(*before.shape, words) + before.unsqueeze(-1)
     scores, places = totals.flatten(1).topk(count)
     return Candidates(scores, places.div(words, rounding_mode="floor"), places % words)
+
+
+class FiniteSum:
+    """The sum of what is given to it, which is not finite if anything was not. It is read only at the end.
+
+    Args:
+        device: of what is given.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._sum = torch.zeros((), dtype=torch.float32, device=device)
+
+    def add(self, values: Tensor) -> None:
+        """Add values of any shape."""
+        self._sum += values.sum()
+
+    def check(self, name: str, precision: str) -> None:
+        """Raise a ValueError if the values of the model `name`, computed in `precision`, were not finite."""
+        if not self._sum.isfinite():
+            raise ValueError(
+                f"The scores of {name or 'the model'} in {precision} are not finite. Decode in float32. If that does "
+                "not help, the training diverged: take an earlier checkpoint."
+            )
+
+
+class FiniteScores(LogitsProcessor):
+    """Changes no scores, and notes in each step whether the best of them is finite.
+
+    Args:
+        model: whose scores they are.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._name, self._precision = model.name_or_path, str(model.dtype).removeprefix("torch.")
+        # It is made on the device of the scores. Weights on disk have another.
+        self._sum: FiniteSum | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores `[rows, vocabulary]` as they are."""
+        if self._sum is None:
+            self._sum = FiniteSum(scores.device)
+        self._sum.add(scores.amax(-1))
+        return scores
+
+    def check(self) -> None:
+        """Raise a ValueError if the best of the scores were not finite in every step."""
+        if self._sum is not None:
+            self._sum.check(self._name, self._precision)

@@ -1,6 +1,5 @@
 """Linear maps and their first weights; products of matrices by oneDNN, where that is faster."""
 
-import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -10,11 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import initialization as init
-
-# oneDNN, and torch's side of it (ideep), keep a program of up to a megabyte for each of the last 1,024 shapes: texts
-# of all lengths fill gigabytes. Both read their limit at their first product, also of those in bfloat16.
-for _limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-    os.environ.setdefault(_limit, "128")
 
 _SMALL_PRODUCT = 1 << 23
 """Multiplications below which a call of oneDNN costs more than it saves."""
@@ -49,7 +43,7 @@ def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
         return False
     plain = left.dtype == right.dtype == torch.float32 and left.device.type == right.device.type == "cpu"
     large = left.numel() * right.shape[0] >= max(1, _SMALL_PRODUCT)
-    return large and plain and _has_onednn() and not _is_intel()
+    return large and plain and has_onednn() and not _is_intel()
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
@@ -69,11 +63,13 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 
 @cache
-def _has_onednn() -> bool:
+def has_onednn() -> bool:
+    """Return whether oneDNN's product, the one that `torch.compile` calls, is there and works."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         return False
     try:
-        torch.ops.mkldnn._linear_pointwise(torch.zeros(1, 1), torch.zeros(1, 1), None, "none", [], "")
+        weight = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(1, 1, dtype=torch.float32))
+        torch.ops.mkldnn._linear_pointwise(torch.zeros(1, 1, dtype=torch.float32), weight, None, "none", [], "")
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     return True

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from ..shared_weights import with_shared_weights
+from ..decoding.decoder_weights import with_shared_weights
 
 _MODES = Lock()
 _users: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
