@@ -12,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedMode
 
 from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
+from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.precisions import precisions_on
 from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.translation.translator import ENGINES, check_precision

@@ -109,7 +109,7 @@ def check_plain(*modules: nn.Module) -> None:
             raise UnsupportedModelError(f"a {kind.__name__} has a hook, or a forward of its own")
         if any(type(each) is not nn.Parameter or each.is_meta for each in module.parameters(recurse=False)):
             raise UnsupportedModelError(f"a {kind.__name__} has a weight that is not a plain tensor")
-        if getattr(getattr(module, "config", None), "_attn_implementation", None) not in _ATTENTIONS:
+        if not _attends_as_known(module):
             raise UnsupportedModelError(f"the attention of a {kind.__name__} is not one of Transformers' own")
 
 
@@ -160,11 +160,15 @@ def _hooks_of(module: nn.Module) -> list[Callable]:
     return [*_added_hooks(module), *own]
 
 
+def _attends_as_known(module: nn.Module) -> bool:
+    return getattr(getattr(module, "config", None), "_attn_implementation", None) in _ATTENTIONS
+
+
 def _parts(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
     """The modules, by their identity, with their hooks; and the weights."""
     modules, tensors = [], []
     for module in model.modules():
-        modules.append((id(module), type(module), *map(id, _hooks_of(module))))
+        modules.append((id(module), type(module), _attends_as_known(module), *map(id, _hooks_of(module))))
         tensors += filter(lambda each: each is not None, (*module._parameters.values(), *module._buffers.values()))
     return modules, tensors
 

@@ -8,7 +8,7 @@ from ending_models import ONE_OF_EACH_FAMILY, ending
 from tiny_marian import save_tiny_marian
 from transformers import LogitsProcessorList, pipeline
 
-from hf_capsule_mt.decoding import Source, engine_of, generate, translate_stream
+from hf_capsule_mt.decoding import engine_of, generate
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.search import Settings
 from hf_capsule_mt.translation.translator import generate_batches
@@ -36,18 +36,13 @@ def translate(model, **options):
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_the_engine(name, num_beams):
     model = overflowing(name)
-    overflow = pytest.raises(
-        ValueError, match=r"^some/model overflows while it decodes in float32: the scores of words"
-    )
-    with overflow:
+    with pytest.raises(ValueError, match="some/model in float32 are not finite"):
         translate(model, num_beams=num_beams)
-    with overflow:
-        list(translate_stream(model, [Source(ids, 4) for ids in ROWS], num_beams=num_beams))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_other_precisions(dtype):
-    with pytest.raises(ValueError, match=f"decodes in {dtype}: .*Decode in float32"):
+    with pytest.raises(ValueError, match=f"in {dtype} are not finite. Decode in float32"):
         translate(overflowing("marian"), num_beams=2, dtype=dtype)
 
 
@@ -57,14 +52,14 @@ def test_scores_alone():
     with torch.no_grad():
         model.final_logits_bias[0, 8] = torch.inf
     for options in ({"num_beams": 1}, {"num_beams": 2}, {"num_beams": 1, "repetition_penalty": 1.1}):
-        with pytest.raises(ValueError, match=r"^the model overflows"):
+        with pytest.raises(ValueError, match="not finite"):
             translate(model, **options)
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 3}, {"num_beams": 1, "engine": "fast"}])
 def test_transformers(options):
     options = {"engine": "transformers", **options}
-    with pytest.raises(ValueError, match=r"^some/model overflows while it decodes in float16: the scores of"):
+    with pytest.raises(ValueError, match="some/model in float16 are not finite"):
         translate(overflowing("marian", 4e4).half(), **options)
 
 
@@ -79,7 +74,7 @@ def test_the_pipeline(options, tmp_path):
     assert heard
     with torch.no_grad():
         translator.model.final_logits_bias[0, 8] = torch.inf
-    with pytest.raises(ValueError, match=r"overflows while it decodes in float32: the scores of words"):
+    with pytest.raises(ValueError, match="in float32 are not finite"):
         translator("a b", max_new_tokens=3, **options)
 
 
@@ -95,7 +90,7 @@ def test_an_overflow_is_that_of_one_call(often_switched):
         try:
             engine.translate(encoded, None, settings, [8])
         except ValueError as error:
-            return "overflows" in str(error)
+            return "not finite" in str(error)
         return False
 
     with ThreadPoolExecutor(2) as threads:
@@ -108,7 +103,7 @@ def test_a_weight_that_is_no_number():
     with torch.no_grad():
         model.model.decoder.layers[0].fc1.weight[0, 0] = torch.nan
     engine = engine_of(model)
-    with pytest.raises(ValueError, match="overflows"):
+    with pytest.raises(ValueError, match="not finite"):
         translate(model, num_beams=2)
     assert engine_of(model) is engine
 

@@ -164,8 +164,8 @@ def test_precisions_have_engines_of_their_own():
 
 
 def test_other_precisions_are_refused():
-    with pytest.raises(ValueError, match="'float16'; it must be one of float32, bfloat16, int8"):
+    with pytest.raises(ValueError, match="float16"):
         Engine(ending("marian"), "float16")
     # Which is left to Transformers.
-    with pytest.raises(ValueError, match="'flaot32'; it must be one of float32, bfloat16, int8"):
+    with pytest.raises(ValueError, match="flaot32"):
         ending("marian").generate(**sources(1), do_sample=True, custom_generate=generate, dtype="flaot32")

@@ -12,11 +12,10 @@ import torch
 from accelerate.state import AcceleratorState, PartialState
 from aggregated_models import training_batch
 from agreement import check_agreement, replace_everywhere
-from ending_models import EVERY_KIND, LONGEST, ONE_OF_EACH_FAMILY, ending, sources
+from ending_models import EVERY_KIND, LONGEST, ending, sources
 from families import KINDS, translator
 from safetensors.torch import load_file
 from test_exactness import OPTIONS
-from test_streams import check_stream
 from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.cli import analyze, train, translate
@@ -60,7 +59,7 @@ def device(monkeypatch):
         monkeypatch.setitem(search._STEPS_TO_A_LOOK, found.type, search._STEPS_TO_A_LOOK["cuda"])
         replace_everywhere(monkeypatch, "precisions_on", lambda device: ["float32", "bfloat16"])
         # Weights are plain on a GPU, and here of a class of their own.
-        replace_everywhere(monkeypatch, "check_plain", lambda *modules, kind: None)
+        replace_everywhere(monkeypatch, "check_plain", lambda *modules: None)
         _forget_devices()
         yield found
     _forget_devices()
@@ -169,11 +168,6 @@ def test_options_of_decoding(name, option, device):
     expected = ending(name).generate(**sources(16), **options)
     model, source = ending(name).to(device), _to(device, sources(16))
     assert torch.equal(model.generate(**source, **options, custom_generate=generate).cpu(), expected)
-
-
-@pytest.mark.parametrize("name", _in_short(ONE_OF_EACH_FAMILY, ["recurrent/capsule"]))
-def test_a_stream(name, device):
-    check_stream(ending(name).to(device), 12, 36, num_beams=3, min_new_tokens=3)
 
 
 @pytest.fixture(scope="module")

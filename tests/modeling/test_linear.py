@@ -43,12 +43,12 @@ def test_outputs_and_gradients(shape, bias, calls):
         outputs.square().sum().backward()
         results.append([outputs.detach(), given.grad, *(weight.grad for weight in module.parameters())])
     torch.testing.assert_close(*results)
-    assert len(calls) == (3 if products._has_onednn() and inputs.numel() else 0)
+    assert len(calls) == (3 if products.has_onednn() and inputs.numel() else 0)
 
 
 def test_only_gradients_that_are_wanted(calls):
     ours, _, inputs = both(True)
-    if not products._has_onednn():
+    if not products.has_onednn():
         pytest.skip("no oneDNN here")
     ours(inputs).sum().backward()
     ours.requires_grad_(False)

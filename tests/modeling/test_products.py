@@ -1,51 +1,23 @@
-"""Products by oneDNN: the programs that it keeps for the shapes of the past stay few."""
+"""Products by oneDNN, where they are faster."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from hf_capsule_mt.cli.common import report_user_errors
 from hf_capsule_mt.modeling import linear as products
-
-GROWTH = """
-import ctypes
-import torch
-from hf_capsule_mt.modeling import linear as products
-
-def held():
-    ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
-
-products._is_intel = lambda: False
-rows, weight = torch.ones(7500, 128), torch.ones(512, 128)
-for number in range(1200):
-    products.product(rows[: 1500 + 5 * number], weight)
-    if number == 299:
-        before = held()
-print((held() - before) // 1024)
-"""
 
 
 @pytest.mark.parametrize("given", [None, "7"])
-def test_the_number_of_programs_is_limited(given):
+def test_commands_limit_the_number_of_programs(given, monkeypatch):
     names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment |= {} if given is None else dict.fromkeys(names, given)
-    code = f"import os, hf_capsule_mt.modeling.linear\nprint(*(os.environ[name] for name in {names}))"
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [given or "128"] * 2
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@pytest.mark.skipif(not products._has_onednn(), reason="needs oneDNN")
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_memory_does_not_grow_with_the_number_of_shapes():
-    """Without a limit it grows by some 270 MB."""
-    found = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
-    assert int(found.stdout) < 60
+    for name in names:
+        # Put back afterwards.
+        monkeypatch.setenv(name, given or "")
+        if given is None:
+            monkeypatch.delenv(name)
+    with report_user_errors():
+        assert [os.environ[name] for name in names] == [given or "128"] * 2
 
 
 @pytest.mark.parametrize(("vendor", "found"), [("GenuineIntel", True), ("AuthenticAMD", False)])
