@@ -1,4 +1,4 @@
-"""The source that a checkpoint carries: what its models, the pipeline and the engine need of this package, in one flat
+"""The source that a checkpoint carries: what its models and the pipeline need of this package, in one flat
 folder.
 
 Transformers loads remote code from a folder without subfolders, in which every import of a sibling is `from .name`.
@@ -15,9 +15,6 @@ IN_PACKAGE = True
 
 _PACKAGE = Path(__file__).parents[1]
 _PIPELINE = "translation/pipeline_translation.py"
-# The pipeline imports it by name, beside the model's class.
-_ENGINE = "decoding/generation.py"
-_FAMILIES = "decoding/families.py"
 _THIS = "configuration/source.py"
 _RELATIVE_IMPORT = re.compile(r"^( *)from (\.+)([\w.]*) import", flags=re.MULTILINE)
 _LICENCE = """\
@@ -53,7 +50,7 @@ def _never_called() -> None:
 
 @cache
 def source_files(modules: frozenset[str]) -> dict[str, str]:
-    """The text of every file that `modules`, the pipeline and the engine need; the same bytes for the same version.
+    """The text of every file that `modules` and the pipeline need; the same bytes for the same version.
 
     Args:
         modules: exported names of one family, such as `modeling_capsule_aggregated_marian`.
@@ -62,27 +59,18 @@ def source_files(modules: frozenset[str]) -> dict[str, str]:
         The texts by the names of the files.
     """
     own = list(map(_path, modules))
-    adapter = _adapter_of(own)
-    paths = sorted(_closure([_PIPELINE, _ENGINE, *own], adapter))
-    files = {_flat_name(path): _flatten(path, adapter) for path in paths if path != _THIS}
+    paths = sorted(_closure([_PIPELINE, *own]))
+    files = {_flat_name(path): _flatten(path) for path in paths if path != _THIS}
     return {**files, _flat_name(_THIS): _source_of_a_checkpoint([_flat_name(path) for path in paths])}
 
 
-def _adapter_of(modules: list[str]) -> str:
-    """The file with the engine's adapter for these modules: the one that imports one of them."""
-    [adapter] = [path for path in _imported(_FAMILIES) if not set(modules).isdisjoint(_imported(path))]
-    return adapter
-
-
-def _closure(roots: list[str], adapter: str) -> set[str]:
+def _closure(roots: list[str]) -> set[str]:
     """The roots, the files of the package that they import, those that these import, and so on."""
     found: set[str] = set()
     waiting = list(roots)
     while waiting:
         path = waiting.pop()
-        if path == _FAMILIES:
-            waiting.append(adapter)
-        elif path not in found:
+        if path not in found:
             found.add(path)
             # What this file imports stays at home: another of its name travels.
             waiting += _imported(path) if path != _THIS else []
@@ -111,11 +99,9 @@ def _path(module: str) -> str:
     return own if (_PACKAGE / own).exists() else f"{module.replace('_', '/', 1)}.py"
 
 
-def _flatten(path: str, adapter: str) -> str:
+def _flatten(path: str) -> str:
     def flat(match: re.Match) -> str:
         target = _target(path, *match.group(2, 3))
-        # In the place of all adapters.
-        target = adapter if target == _FAMILIES else target
         return f"{match.group(1)}from .{_flat_name(target).removesuffix('.py')} import"
 
     return _header(path) + _RELATIVE_IMPORT.sub(flat, _read(path).removeprefix(_LICENCE))
