@@ -14,6 +14,7 @@ from hf_capsule_mt import checkpoints
 from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.precisions import precisions_on
+from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
 from hf_capsule_mt.weights import verify_weights
@@ -21,6 +22,7 @@ from hf_capsule_mt.weights import verify_weights
 from .common import at_least, between, usable_device
 from .processes import meet
 
+_MODEL = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
 DEFAULTS = {"max_tokens_per_batch": 4096, "dtype": "auto", "verify": False}
 """Of the options below, the defaults that are not None."""
@@ -111,7 +113,8 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "model": str(folder.resolve()) if folder.is_dir() else args.model,
         "revision": args.revision,
-        "model files": model_files(args.model),
+        # Size and time of a file do not tell whether it is another.
+        "model files": {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL},
         **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype", "engine")},
     }
 

@@ -6,12 +6,13 @@
     accelerate launch --num_processes 4 -m hf_capsule_mt.cli.translate --model Helsinki-NLP/opus-mt-en-de \\
         --input_file in.en --output_file out.de --num_beams 5 --length_penalty 0.6 --dtype bfloat16
 
-Line i of the output translates line i of the input; blank lines stay empty. The input is read a window of lines at a
-time, the first ones small, so that memory does not grow with it. With --output_file, finished windows and batches are
-kept beside it until it is complete, and the same command continues after an interruption.
+Line i of the output translates line i of the input. Lines without letters are copied. The input is read a window of
+lines at a time, so that memory does not grow with it. With --output_file, finished windows are kept in the folder
+OUTPUT.unfinished until the output is complete, and the same command continues after an interruption.
 
-With --documents en the input is running text in that language instead: paragraphs, which blank lines separate, are
-kept, and their sentences translated, however long.
+Most models read one sentence a line, and lose the rest of a line with several. --sentences en cuts each line into
+sentences. With --documents en the input is running text in that language instead: paragraphs, which blank lines
+separate, are kept, and their sentences translated, however long.
 
 Multilingual OPUS-MT is told which language to write by --target_lang, or by a code such as >>pt<< in front of each
 line, or at the beginning of a document.
@@ -21,8 +22,8 @@ With --tags, tags of XML or HTML come back around the words that they belong to;
 
     hf-capsule-mt translate --model outputs/run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 
---report FILE says of each sentence how likely its translation is, how long, and whether it reached the limit, is empty
-or repeats itself.
+--report FILE says of each sentence how likely its translation is, how long, and whether it reached the limit, is empty,
+is far too short or repeats itself.
 """
 
 import argparse
@@ -30,21 +31,22 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from itertools import islice
+from contextlib import nullcontext, suppress
+from itertools import chain, islice
 from pathlib import Path
 
 from accelerate.utils import broadcast_object_list, gather_object
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, tokenize_lines
+from hf_capsule_mt.data.pair_files import byte_lines
 from hf_capsule_mt.data.parallel_text import each_line
 from hf_capsule_mt.data.segments import text_bytes
-from hf_capsule_mt.files import hash_text, locked_file, replaced_file
+from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.documents import Segment, check_language, language_code
-from hf_capsule_mt.translation.journal import Found
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.marked_segments import keep_pattern
-from hf_capsule_mt.translation.partial_output import PartialOutput
+from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
 from hf_capsule_mt.translation.source_limits import source_limit
 from hf_capsule_mt.translation.translation_report import faults
 from hf_capsule_mt.translation.translator import leave_out_copies, translate_lines
@@ -67,7 +69,7 @@ from .translation_worker import Worker
 
 logger = logging.getLogger(__name__)
 
-WINDOW = 100_000
+WINDOW = 10_000
 """Lines that are read, tokenised and sorted by length together."""
 _FIRST_WINDOW, _GROWTH = 1_000, 4
 """Lines of the first window, which has to be tokenised before the first batch, and how fast they become more."""
@@ -100,10 +102,19 @@ def build_parser() -> argparse.ArgumentParser:
         const=True,
         help="translate running text in a language, such as en, sentence by sentence",
     )
+    parser.add_argument(
+        "--sentences", metavar="LANGUAGE", help="cut each line into sentences of a language, such as en"
+    )
     parser.add_argument("--source_lang", help="the language of --documents, where that does not say it")
     parser.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
     parser.add_argument("--tags", action="store_true", help="put tags of XML or HTML back where their words went")
     parser.add_argument("--keep", metavar="REGEX", help="what is not translated: numbers, placeholders, addresses")
+    parser.add_argument(
+        "--errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="replace puts U+FFFD for bytes that are not UTF-8; by default they are an error",
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)")
     return parser
 
@@ -118,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _answer(args)
         return
     report = None if args.report is None else str(args.report.resolve())
-    reading = Reading(_language(args), args.tags, args.keep, report, args.target_lang)
+    reading = Reading(_language(args), args.tags, args.keep, report, args.sentences, args.target_lang)
     for lines in translate_windows(args, args.output_file, args.window, reading, args.report):
         if args.output_file is None:
             _print(lines)
@@ -134,7 +145,7 @@ def translate_windows(
 ) -> Iterator[list[str]]:
     """Translate `args.input_file` as the decoding options say, window by window.
 
-    With an output file, that is where the lines go, and finished batches are kept beside it until it is complete, those
+    With an output file, that is where the lines go, and finished windows are kept beside it until it is complete, those
     of the report too.
 
     Yields:
@@ -151,24 +162,32 @@ def translate_windows(
     # Without an output file, a report is written as a whole at the end.
     alone = replaced_file(report_file) if is_main and report_file and not writes else nullcontext()
     with (
-        locked_file(output_file) if writes else nullcontext(),
+        locked(folder_beside(output_file)) if writes else nullcontext(),
         Progress(_number_of_lines(args) if counted else None, shown=is_main) as progress,
         alone as report,
     ):
-        partial = PartialOutput(output_file, report_file) if writes else None
-        jobs = _jobs(args, partial, window, reading, progress) if is_main else iter(())
-        worker = Worker(args, output_file, state, progress, reading)
+        jobs, partial = iter(()), None
+        if is_main:
+            config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
+            settings = decoding.settings(args) | reading.settings()
+            partial = PartialOutput(output_file, settings, report_file) if writes else None
+            limit = source_limit(config, tokenizer)
+            jobs = _jobs(args, tokenizer, limit, partial, window, reading, progress)
+        worker = Worker(args, state, progress, reading)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
-            translations = _merged(job.done, gather_object([worker.translate(job)]))
+            translations = dict(chain.from_iterable(found.items() for found in gather_object([worker.translate(job)])))
             judged = job.report(translations) if is_main and reading.report else []
             if partial is not None:
-                partial.append(job.header, job.output(translations), judged)
+                partial.append(job.lines, job.output(translations), judged, job.code)
             elif is_main:
                 if report is not None:
                     report.write(text_bytes(judged, report_file))
                 yield job.output(translations)
         if partial is not None:
             partial.finish()
+    if writes:
+        with suppress(OSError):
+            folder_beside(output_file).rmdir()
     if is_main and report_file is not None:
         _warn_of_faults(report_file)
 
@@ -181,7 +200,7 @@ def _warn_of_faults(report_file: Path) -> None:
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
-    others = ("input_file", "output_file", "documents", "tags", "keep", "report")
+    others = ("input_file", "output_file", "documents", "sentences", "tags", "keep", "report")
     given = [f"--{name}" for name in others if getattr(args, name)]
     if args.interactive and given:
         raise ValueError(f"--interactive answers lines; leave out {', '.join(given)}")
@@ -193,8 +212,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_distinct(outputs, [args.input_file or _STANDARD_INPUT])
     if args.documents is None:
         refuse_options(args, ["source_lang"], "--documents")
-    if _language(args) is not None:
-        check_language(_language(args))
+    for language in filter(None, (_language(args), args.sentences)):
+        check_language(language)
     if args.keep is not None:
         keep_pattern(args.keep)
 
@@ -219,11 +238,20 @@ def _number_of_lines(args: argparse.Namespace) -> int | None:
 
 
 def _lines(args: argparse.Namespace) -> Iterator[str]:
-    """Yield the lines of the input: of a file that the shell opened, what nobody has read before."""
-    if args.input_file is not None:
-        return each_line(args.input_file)
-    # By its name the file is opened anew, at its beginning.
-    return each_line(_STANDARD_INPUT, os.lseek(0, 0, os.SEEK_CUR) if _STANDARD_INPUT.is_file() else 0)
+    """Yield the lines of the input: of a file that the shell opened, what nobody has read before.
+
+    Running text, and lines with tags, keep their carriage returns.
+    """
+    path, begin = args.input_file, 0
+    if path is None:
+        # By its name the file is opened again, at its beginning.
+        path, begin = _STANDARD_INPUT, os.lseek(0, 0, os.SEEK_CUR) if _STANDARD_INPUT.is_file() else 0
+    keep_returns = bool(getattr(args, "documents", None) or getattr(args, "tags", False))
+    for number, line in enumerate(byte_lines(path, begin, keep_returns=keep_returns), start=1):
+        try:
+            yield line.decode(errors=getattr(args, "errors", "strict"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}:{number}: not UTF-8. Convert the file, or give --errors replace.") from error
 
 
 def _windows(lines: Iterable[str], most: int, reading: Reading) -> Iterator[list[str]]:
@@ -244,13 +272,17 @@ def _windows(lines: Iterable[str], most: int, reading: Reading) -> Iterator[list
 
 
 def _jobs(
-    args: argparse.Namespace, partial: PartialOutput | None, window: int, reading: Reading, progress: Progress
+    args: argparse.Namespace,
+    tokenizer: PreTrainedTokenizerBase,
+    limit: int,
+    partial: PartialOutput | None,
+    window: int,
+    reading: Reading,
+    progress: Progress,
 ) -> Iterator[Job]:
     """Yield the windows that are not finished."""
-    config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
-    settings, limit = decoding.settings(args) | reading.settings(), source_limit(config, tokenizer)
-    codes = LanguageCodes(tokenizer)
-    code, has_warned = codes.of(reading.target_lang, "target_lang"), False
+    codes, lines = LanguageCodes(tokenizer), _lines(args)
+    code, has_warned, done = codes.of(reading.target_lang, "target_lang"), False, 0
 
     def fits(part: str) -> bool:
         # A code takes one token.
@@ -259,33 +291,25 @@ def _jobs(
     def put(segments: list[Segment]) -> list[Segment]:
         return codes.put(segments, code)
 
-    first, number = 1, -1
-    for number, lines in enumerate(_windows(_lines(args), window, reading)):
-        header = {"window": number, "input": hash_text(lines), "lines of a window": window, **settings}
-        is_done = partial is not None and partial.has(header)
-        segments = None
-        # A document has the code of what stands before it.
-        if not is_done or (codes and reading.documents):
-            segments = reading.segments(lines, fits, first, put)
+    if partial is not None:
+        done = partial.skip(lines)
+        code = code if partial.code is None else partial.code
+        progress.skip(done)
+    for part in _windows(lines, window, reading):
+        segments = reading.segments(part, fits, done + 1, put)
+        # A document has the code of the text before it.
         if segments and reading.documents:
             code = segments[-1].code
-        if is_done:
-            progress.skip(len(lines))
-        else:
-            texts = codes.sources(lines, code) if segments is None else [segment.source for segment in segments]
-            has_warned = has_warned or _warns(codes, texts)
-            numbers = [first + (index if segments is None else segments[index].line) for index in range(len(texts))]
-            encoded = tokenize_lines(tokenizer, texts)
-            cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
-            copies = leave_out_copies(lines if segments is None else [each.text for each in segments], encoded)
-            batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)
-            done = {} if partial is None else partial.unfinished(header)
-            batches = _unfinished(batches, done)
-            progress.skip(len(texts) - sum(map(len, batches)))
-            yield Job(encoded, batches, header, done, numbers, segments, cut, copies)
-        first += len(lines)
-    if partial is not None:
-        partial.check_end(number + 1)
+        texts = codes.sources(part, code) if segments is None else [segment.source for segment in segments]
+        has_warned = has_warned or _warns(codes, texts)
+        numbers = [done + 1 + (index if segments is None else segments[index].line) for index in range(len(texts))]
+        encoded = tokenize_lines(tokenizer, texts)
+        cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
+        copies = leave_out_copies(part if segments is None else [segment.text for segment in segments], encoded)
+        batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)
+        progress.skip(len(texts) - sum(map(len, batches)))
+        yield Job(part, encoded, batches, numbers, args.revision, segments, cut, copies, code)
+        done += len(part)
 
 
 def _warns(codes: LanguageCodes, texts: Iterable[str]) -> bool:
@@ -293,16 +317,6 @@ def _warns(codes: LanguageCodes, texts: Iterable[str]) -> bool:
     if missing := codes.are_missing(texts):
         logger.warning("%s", codes.missing("--target_lang {}"))
     return missing
-
-
-def _unfinished(batches: list[list[int]], done: dict[int, Found]) -> list[list[int]]:
-    # Planned from all lines and then thinned, so that a resumed run has the batches of an uninterrupted one.
-    rest = ([index for index in batch if index not in done] for batch in batches)
-    return [batch for batch in rest if batch]
-
-
-def _merged(done: dict[int, Found], shares: Iterable[dict[int, Found]]) -> dict[int, Found]:
-    return {index: found for share in (done, *shares) for index, found in share.items()}
 
 
 def _answer(args: argparse.Namespace) -> None:

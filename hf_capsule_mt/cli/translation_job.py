@@ -9,7 +9,7 @@ from regex import Pattern
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.translation.documents import Fits, Segment, cut_document, cut_text
-from hf_capsule_mt.translation.journal import Found
+from hf_capsule_mt.translation.finishing import Found
 from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments
 from hf_capsule_mt.translation.translation_report import Judgement, report_line
 
@@ -22,6 +22,7 @@ class Reading:
 
     Attributes:
         documents: the language, if they are running text.
+        sentences: the language, if each line may have several sentences.
         tags: whether they have tags of XML or HTML.
         keep: a regular expression for what is not translated.
         report: the file for what is judged of translations.
@@ -32,12 +33,13 @@ class Reading:
     tags: bool = False
     keep: str | None = None
     report: str | None = None
+    sentences: str | None = None
     target_lang: str | None = None
 
     @property
     def are_segments(self) -> bool:
         """Whether something else than the lines is translated at a time."""
-        return bool(self.documents or self.tags or self.keep is not None)
+        return bool(self.documents or self.sentences or self.tags or self.keep is not None)
 
     @property
     def is_whole(self) -> bool:
@@ -64,16 +66,19 @@ class Reading:
             return None
         pattern = None if self.keep is None else keep_pattern(self.keep)
         if self.documents is None:
-            of_lines = (self._of_line(line, pattern, number, first) for number, line in enumerate(lines))
+            cut = partial(cut_text, language=self.sentences, fits=fits) if self.sentences else None
+            of_lines = (self._of_line(line, pattern, cut, number, first) for number, line in enumerate(lines))
             return [part for parts in of_lines for part in put(parts)]
         text = "".join(f"{line}\n" for line in lines)
         if not self.tags and pattern is None:
             return put(cut_document(text, self.documents, fits))
         return put(marked_segments(text, self.tags, pattern, partial(cut_text, language=self.documents, fits=fits)))
 
-    def _of_line(self, line: str, pattern: Pattern | None, number: int, first: int) -> list[Segment]:
+    def _of_line(
+        self, line: str, pattern: Pattern | None, cut: Callable[[str], list[str]] | None, number: int, first: int
+    ) -> list[Segment]:
         try:
-            segments = marked_segments(f"{line}\n", self.tags, pattern, None)
+            segments = marked_segments(f"{line}\n", self.tags, pattern, cut)
         except ValueError as error:
             raise ValueError(f"line {first + number} of the input: {error}") from error
         return [segment.on_line(number) for segment in segments]
@@ -84,24 +89,26 @@ class Job:
     """A window of lines.
 
     Attributes:
-        encoded: source tokens of every line.
-        batches: indices of the lines that are left to do.
-        header: which window it is, and all that its translations depend on.
-        done: translations by index that an interrupted run has left.
+        lines: of the input.
+        encoded: source tokens of every line, or of every segment.
+        batches: indices of those that are shown to the model.
         numbers: of the lines in the input, from 1.
-        segments: what stands in the place of the lines, if it is not they.
-        cut: indices of the lines that are longer than the model reads.
-        copies: lines that are their own translations, by index.
+        revision: of the model.
+        segments: what is translated instead of the lines, if there are any.
+        cut: indices of those that are longer than the model reads.
+        copies: those that are their own translations, by index.
+        code: of the language, which the last text has.
     """
 
+    lines: list[str]
     encoded: list[list[int]]
     batches: list[list[int]]
-    header: dict[str, Any]
-    done: dict[int, Found]
     numbers: list[int]
+    revision: str | None = None
     segments: list[Segment] | None = None
     cut: Set[int] = frozenset()
     copies: dict[int, str] = field(default_factory=dict)
+    code: str = ""
 
     def output(self, translations: dict[int, Found]) -> list[str]:
         """Return the lines of the output, of the translations by index."""

@@ -1,15 +1,12 @@
 """The part that each process has in translating windows of lines."""
 
 import argparse
-from contextlib import nullcontext
 from functools import cached_property
-from pathlib import Path
 
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.translation.finishing import Finisher
-from hf_capsule_mt.translation.journal import Found, Journal
+from hf_capsule_mt.translation.finishing import Finisher, Found
 from hf_capsule_mt.translation.translator import translate_batches
 
 from . import decoding
@@ -22,7 +19,6 @@ class Worker:
 
     Args:
         args: the decoding options.
-        output_file: beside which finished batches are kept, if there is one.
         state: of this process among all.
         progress: what is shown of it.
         reading: what the lines are.
@@ -31,12 +27,11 @@ class Worker:
     def __init__(
         self,
         args: argparse.Namespace,
-        output_file: Path | None,
         state: PartialState,
         progress: Progress,
         reading: Reading,
     ) -> None:
-        self._args, self._output_file, self._state, self._progress = args, output_file, state, progress
+        self._args, self._state, self._progress = args, state, progress
         self._reports = reading.report is not None
 
     @cached_property
@@ -46,22 +41,16 @@ class Worker:
     def translate(self, job: Job) -> dict[int, Found]:
         """Return the translations of this process by the index of the line."""
         state = self._state
-        self._args.revision = job.header["revision"]
+        self._args.revision = job.revision
         batches = job.batches[state.process_index :: state.num_processes]
         # Before anything is written, since the checkpoint may be damaged.
         model, tokenizer = self._loaded
-        journal = None
-        if self._output_file is not None:
-            journal = Journal(self._output_file, state.process_index, job.header)
+        finish = Finisher(model, tokenizer, job.encoded, job.segments, self._reports)
+        options = {"finish": finish, **decoding.generate_options(self._args)}
         translations = {}
-        with journal or nullcontext():
-            finish = Finisher(model, tokenizer, job.encoded, job.segments, self._reports)
-            options = {"finish": finish, **decoding.generate_options(self._args)}
-            for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
-                translations.update(batch)
-                if journal is not None:
-                    journal.append(batch)
-                # As if the others were as far.
-                tokens = sum(len(job.encoded[index]) for index in batch)
-                self._progress.add(len(batch) * state.num_processes, tokens * state.num_processes)
+        for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
+            translations.update(batch)
+            # As if the others were as far.
+            tokens = sum(len(job.encoded[index]) for index in batch)
+            self._progress.add(len(batch) * state.num_processes, tokens * state.num_processes)
         return translations

@@ -264,7 +264,7 @@ def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple
             yield source, target
 
 
-def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
+def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Iterator[bytes]:
     """Yield the lines of a plain or compressed file, from the byte `begin` on; only a line feed ends one, with or
     without a carriage return.
 
@@ -279,7 +279,7 @@ def byte_lines(path: Path, begin: int = 0) -> Iterator[bytes]:
             if begin:
                 file.seek(begin)
             for number, line in enumerate(file):
-                line = line.removesuffix(b"\n").removesuffix(b"\r")
+                line = line.removesuffix(b"\n").removesuffix(b"" if keep_returns else b"\r")
                 yield line if number else _without_mark(line, path)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if opener is None:

@@ -1,7 +1,7 @@
 """What becomes of generated words: texts with the tags of their sources, and what a report says of them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -12,9 +12,11 @@ from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.marked_segments import MarkedSegment
 from hf_capsule_mt.translation.teacher_forcing import pad_rows
 
-from .journal import Found
 from .translation_report import judge, sequence_scores
 from .translator import Written
+
+Found: TypeAlias = dict[str, Any]
+"""A translation as its `text`, and what a report says of it."""
 
 
 class Finisher:

@@ -11,6 +11,8 @@ from hf_capsule_mt.translation.teacher_forcing import behind_start, pad_rows
 
 _MOST_SCORES = 1 << 25
 """Scores of words that are held at a time."""
+_LONG, _SHARE = 10, 0.4
+"""A translation is too short if its source has at least so many tokens, and it less than this share of them."""
 _LONGEST_PHRASE, _COPIES, _REPEATED = 16, 3, 4
 """A phrase of at most so many tokens is a repetition if it stands so often in a row, and so many tokens are copies."""
 
@@ -24,6 +26,8 @@ class Judgement:
         length_ratio: its tokens to those of its source, without the ends; None of a blank line.
         limit_reached: whether it was cut at the limit to its length.
         empty: whether it has no words.
+        too_short: whether it is so much shorter than its source that a part of it must be missing, as of a line with
+            several sentences.
         repeats: whether it repeats a phrase again and again that its source does not.
         source_cut: whether its source is longer than the model reads, and the rest is not translated.
     """
@@ -32,6 +36,7 @@ class Judgement:
     length_ratio: float | None = None
     limit_reached: bool = False
     empty: bool = False
+    too_short: bool = False
     repeats: bool = False
     source_cut: bool = False
 
@@ -46,12 +51,13 @@ def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, 
         text: of the translation.
         score: of the translation; see [`sequence_scores`].
     """
-    copies = repeated_tokens(target)
+    copies, words = repeated_tokens(target), max(len(source) - 1, 1)
     return Judgement(
         score=round(score, 4),
-        length_ratio=round(len(target) / max(len(source) - 1, 1), 4),
+        length_ratio=round(len(target) / words, 4),
         limit_reached=not ended,
         empty=not text.strip(),
+        too_short=words >= _LONG and len(target) < _SHARE * words,
         repeats=copies >= _REPEATED and copies > repeated_tokens(source),
     )
 
@@ -111,6 +117,7 @@ def faults(report: Iterable[str]) -> str | None:
     """Return what is wrong with the translations of a report, in a sentence; None if nothing is."""
     kinds = {
         "empty": "empty",
+        "too_short": "far too short",
         "limit_reached": "at the limit of their length",
         "repeats": "repeating",
         "source_cut": "of a source that was cut",

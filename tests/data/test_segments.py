@@ -12,7 +12,6 @@ from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text, wri
 from hf_capsule_mt.data.segments import unbroken, write_lines
 from hf_capsule_mt.files import replaced_files
 from hf_capsule_mt.training.distillation import Distilled, Shards
-from hf_capsule_mt.translation.journal import Journal, read_journals
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 PAIRS = [("one\ntwo", "eins zwei"), ("three", "drei\nvier"), ("a\u2028b\x85\tc", "d\v\fe\r\n"), ("\r", "x")]
@@ -113,15 +112,12 @@ def test_what_was_written_is_counted(tmp_path, monkeypatch):
         write_lines([tmp_path / "a"], [["one", "two"]])
 
 
-def test_shards_and_journals_hold_breaks(tmp_path):
+def test_shards_hold_breaks(tmp_path):
     text = f"a{BREAKS}b"
     shards = Shards(tmp_path / "shards", 2, 2)
     shards.open({})
     shards.write(0, [Distilled(text), Distilled("", text)])
     assert list(shards.read()) == [Distilled(text), Distilled("", text)]
-    with Journal(tmp_path / "out", 0, {"a": 1}) as journal:
-        journal.append({3: {"text": text}})
-    assert read_journals(tmp_path / "out", {"a": 1}) == {3: {"text": text}}
 
 
 def test_a_damaged_shard_is_named(tmp_path):
@@ -133,42 +129,11 @@ def test_a_damaged_shard_is_named(tmp_path):
             list(shards.read())
 
 
-def test_damaged_batches_of_a_journal_are_translated_again(tmp_path):
-    file = tmp_path / "out.partial.0.jsonl"
-    with Journal(tmp_path / "out", 0, {"a": 1}) as journal:
-        journal.append({1: {"text": "x"}})
-    whole = file.read_bytes()
-    unreadable = b'{"2": {"text": "\xff"}}\n'
-    for damage in (
-        b"[]\n",
-        b'{"2": "y"}\n',
-        b'{"b": {"text": "y"}}\n',
-        unreadable,
-        b"[" * 100_000 + b"\n",
-        b"1" * 5000,
-    ):
-        file.write_bytes(whole + damage)
-        assert read_journals(tmp_path / "out", {"a": 1}) == {1: {"text": "x"}}
-    # Nobody knows which settings made the batches under a header that is lost.
-    file.write_bytes(whole.replace(b'{"header', b'{"heade'))
-    assert read_journals(tmp_path / "out", {"a": 1}) == {}
-
-
-def test_a_run_without_a_batch_leaves_no_journal(tmp_path):
-    """So that its settings bind nobody, such as those that ended in an error."""
-    with Journal(tmp_path / "out", 0, {"a": 1}):
-        pass
-    assert not [*tmp_path.iterdir()]
-
-
 def test_links_are_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    for name in (f".out.{os.getpid()}.tmp", "out.partial.0.jsonl"):
-        (tmp_path / name).symlink_to(victim)
+    (tmp_path / f".out.{os.getpid()}.tmp").symlink_to(victim)
     write_lines([tmp_path / "out"], [["a"]])
-    with pytest.raises(OSError, match=r"out\.partial\.0\.jsonl is a symbolic link, which is not followed here"):
-        Journal(tmp_path / "out", 0, {})
     (tmp_path / "shards").symlink_to(tmp_path)
     with pytest.raises(OSError, match="shards is a symbolic link"):
         Shards(tmp_path / "shards", 1, 1).open({})

@@ -110,15 +110,15 @@ def test_averaging_and_distilling(corpus, whole, disk, capsys):
     assert {path.name for path in room.iterdir()} == {"out.tsv", "out.tsv.manifest.json"}
 
 
-# The pages that are free: a finished batch takes one, and then the lines of the window, and what tells of it.
-@pytest.mark.parametrize(("pages", "name"), [(0, ".partial.0.jsonl"), (1, ".partial"), (2, ".partial.json")])
+# The pages that are free: the lines of a window take one, and then the file that tells how far they go.
+@pytest.mark.parametrize(("pages", "name"), [(0, "lines"), (1, "state.json")])
 def test_in_translating(corpus, tmp_path, disk, capsys, pages, name):
     room = disk(16 * 4096)
     (room / "filler").write_bytes(bytes((16 - pages) * 4096))
     source, _ = files(corpus, "validation")
     words = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", 1, "--input_file", source, "--output_file"]
     message = error_of(capsys, translate, [*words, room / "out"])
-    assert message == f"{room}/out{name} cannot be written: No space left on device\n"
+    assert message == f"{room}/out.unfinished/{name} cannot be written: No space left on device\n"
     assert not (room / "out").exists()
     (room / "filler").unlink()
     for file in (room / "out", tmp_path / "whole"):

@@ -1,16 +1,15 @@
 """The translation command: files and pipes, several processes, continuing after an interruption, mistakes."""
 
 import gzip
-import json
 import os
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from forked_commands import end, run, run_both, start
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
@@ -20,6 +19,8 @@ from hf_capsule_mt.cli import translate as command
 from hf_capsule_mt.cli import translation_worker
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.files import locked
+from hf_capsule_mt.translation.partial_output import PartialOutput
 from hf_capsule_mt.translation.translator import translate_lines
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "translate.py"
@@ -143,8 +144,10 @@ def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypa
 
 def count_read_lines(monkeypatch):
     """The lines that the next runs read, as they do."""
-    original, read = command.each_line, []
-    monkeypatch.setattr(command, "each_line", lambda path: (read.append(line) or line for line in original(path)))
+    original, read = command.byte_lines, []
+    monkeypatch.setattr(
+        command, "byte_lines", lambda *a, **o: (read.append(line) or line for line in original(*a, **o))
+    )
     return read
 
 
@@ -154,87 +157,6 @@ def test_windows_are_printed_when_they_are_done(checkpoint, source, expected, ca
         main(["--model", checkpoint, "--input_file", str(source), *OPTIONS])
     undo()
     assert capfdbinary.readouterr().out.decode() == f"{expected[0]}\n"
-
-
-@pytest.mark.parametrize("damage", ["none", "text that the index does not tell of", "journals of a finished window"])
-def test_a_run_interrupted_in_its_second_window_continues(
-    checkpoint, source, tmp_path, expected, monkeypatch, small_windows, damage
-):
-    target = tmp_path / "out.de"
-    original, shown = translation_worker.translate_batches, []
-
-    def interrupted(model, tokenizer, encoded, batches, **options):
-        for batch in original(model, tokenizer, encoded, batches, **options):
-            if len(shown) == 2:
-                raise KeyboardInterrupt
-            shown.append(batch)
-            yield batch
-
-    monkeypatch.setattr(translation_worker, "translate_batches", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        translate(checkpoint, source, target)
-    monkeypatch.setattr(translation_worker, "translate_batches", original)
-    partial, journal = tmp_path / "out.de.partial", tmp_path / "out.de.partial.0.jsonl"
-    assert partial.read_text() == f"{expected[0]}\n"
-    if damage.startswith("text"):
-        partial.write_text(f"{expected[0]}\n{expected[1]}")
-    elif damage.startswith("journals"):
-        content = journal.read_text().replace('"window": 1', '"window": 0').splitlines()
-        journal.write_text(f'{content[1]}\n{{"0": {{"text": "wrong"}}}}\n')
-        shown.pop()
-    seen = count_lines(monkeypatch)
-    translate(checkpoint, source, target)
-    # Indices within their windows.
-    assert len(seen) == 6 - sum(map(len, shown))
-    assert lines_of(target) == expected
-    assert {file.name for file in tmp_path.iterdir()} == {"in.en", target.name}
-
-
-def test_a_finished_window_of_another_run_is_not_taken(
-    checkpoint, source, tmp_path, capsys, monkeypatch, small_windows
-):
-    target = tmp_path / "out.de"
-    undo = interrupt_after(monkeypatch, batches=1)
-    with pytest.raises(KeyboardInterrupt):
-        translate(checkpoint, source, target)
-    undo()
-    monkeypatch.setattr(command, "_FIRST_WINDOW", 1)
-    for change, options in (
-        ("input", []),
-        ("num_beams", ["--num_beams", "4"]),
-        ("lines of a window", ["--window", "9"]),
-    ):
-        if change == "input":
-            source.write_text("x\n" + source.read_text())
-        with pytest.raises(SystemExit):
-            translate(checkpoint, source, target, *options)
-        assert change in capsys.readouterr().err
-        assert not target.exists()
-
-
-@pytest.mark.parametrize("left", [5, 0])
-def test_a_finished_window_that_the_input_lacks(
-    checkpoint, source, tmp_path, expected, capsys, monkeypatch, small_windows, left
-):
-    """The input lost its last lines between an interrupted run and the next one."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    target, index, text = tmp_path / "out.de", tmp_path / "out.de.partial.json", source.read_text()
-    with monkeypatch.context() as patched:
-        patched.setattr(command.PartialOutput, "finish", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            translate(checkpoint, source, target)
-    source.write_text("".join(text.splitlines(keepends=True)[:left]))
-    with pytest.raises(SystemExit):
-        translate(checkpoint, source, target)
-    message = f"{index} is from an interrupted run with a longer input: it finished 3 windows, and now there are "
-    assert f"{message}{2 if left else 0}; repeat that run to finish it, or delete it" in capsys.readouterr().err
-    assert not target.exists()
-    source.write_text(text)
-    translate(checkpoint, source, target)
-    assert lines_of(target) == expected
 
 
 @contextmanager
@@ -294,68 +216,6 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
     assert f"but line {len(LINES) + 1} has 32 tokens; raise it" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("half_a_line", [False, True])
-def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, monkeypatch, half_a_line):
-    target = tmp_path / "out [1].de"
-    undo = interrupt_after(monkeypatch, batches=2)
-    with pytest.raises(KeyboardInterrupt):
-        translate(checkpoint, source, target)
-    undo()
-    assert not target.exists()
-    journal = tmp_path / "out [1].de.partial.0.jsonl"
-    content = journal.read_text()
-    done = [int(index) for line in content.splitlines()[2:] for index in json.loads(line)]
-    assert done == [7, 3]
-    if half_a_line:
-        journal.write_text(content[:-5])
-        done.pop()
-    # As if another process had done a line.
-    journal.with_name("out [1].de.partial.1.jsonl").write_text(
-        content.splitlines()[1] + "\n" + json.dumps({4: {"text": expected[4]}}) + "\n"
-    )
-    # What is no translation is translated again.
-    journal.with_name("out [1].de.partial.2.jsonl").write_text(
-        content.splitlines()[1] + "\n" + json.dumps({2: "wrong"}) + "\n" + json.dumps({0: {"text": 5}}) + "\n"
-    )
-    seen = count_lines(monkeypatch)
-    translate(checkpoint, source, target)
-    assert sorted([*seen, *done, 4]) == [0, 2, 3, 4, 6, 7]
-    assert lines_of(target) == expected
-    assert {file.name for file in tmp_path.iterdir()} == {"in.en", target.name}
-
-
-def test_a_twice_interrupted_run_continues_with_other_batches(checkpoint, source, tmp_path, expected, monkeypatch):
-    target = tmp_path / "out.de"
-    for options in ([], ["--max_tokens_per_batch", "30"]):
-        undo = interrupt_after(monkeypatch, batches=1)
-        with pytest.raises(KeyboardInterrupt):
-            translate(checkpoint, source, target, *options)
-        undo()
-    seen = count_lines(monkeypatch)
-    translate(checkpoint, source, target)
-    assert 0 < len(seen) < 5
-    assert lines_of(target) == expected
-
-
-def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, monkeypatch):
-    target = tmp_path / "out.de"
-    undo = interrupt_after(monkeypatch, batches=1)
-    with pytest.raises(KeyboardInterrupt):
-        translate(checkpoint, source, target)
-    undo()
-    journal = tmp_path / "out.de.partial.0.jsonl"
-    before = journal.read_bytes()
-    with pytest.raises(SystemExit):
-        translate(checkpoint, source, target, "--num_beams", "4")
-    assert f"{journal} is from an interrupted run with another num_beams; " in capsys.readouterr().err
-    source.write_text("something else\n")
-    with pytest.raises(SystemExit):
-        translate(checkpoint, source, target)
-    assert "with another input; " in capsys.readouterr().err
-    assert journal.read_bytes() == before
-    assert not target.exists()
-
-
 def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
     tokenizer_only, model_only, encoder_only = (tmp_path / name for name in ("tokenizer", "model", "encoder"))
     tiny_tokenizer().save_pretrained(tokenizer_only)
@@ -375,40 +235,39 @@ def test_mistakes(checkpoint, source, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("transformers.AutoModelForSeq2SeqLM.from_pretrained", fail)
     defaults = {"--model": checkpoint, "--input_file": source, "--output_file": tmp_path / "out.de"}
-    for change, message in (
-        ({"--model": tmp_path / "absent"}, "absent is not a folder"),
-        ({"--model": "runs/absent"}, "runs/absent is no folder here, and the Hub does not give it"),
-        ({"--model": tokenizer_only}, "tokenizer holds no config (config.json)"),
-        ({"--model": model_only}, "model holds no tokenizer (tokenizer_config.json or tokenizer.json)"),
-        ({"--model": encoder_only}, "is of type bert, which is not an encoder-decoder"),
-        ({"--input_file": tmp_path / "absent.en"}, "absent.en, which is not a file; check the path"),
-        ({"--input_file": latin}, "latin.en:2"),
-        ({"--input_file": pairs}, "/in.tsv, and a .tsv file holds more than the text to translate; give a text file, "),
-        ({"--input_file": pairs, "--documents": "en"}, "one segment a line: cut -f1 in.tsv"),
-        ({"--input_file": packed}, "/in.jsonl.gz, and a .jsonl file holds more than the text to translate; give a"),
-        ({"--output_file": tmp_path / "absent" / "out.de"}, "create it first"),
-        ({"--output_file": tmp_path}, "is a folder; name a file"),
-        ({"--output_file": source}, "in.en, which is another file of this command, and would be lost; name another"),
-        ({"--output_file": tmp_path / "link.en"}, "/link.en, which is another file of this command"),
-        ({"--report": tmp_path / "model" / ".." / "in.en"}, "/in.en, which is another file of this command"),
-        ({"--report": tmp_path / "model" / ".." / "out.de"}, "/out.de, which is another file of this command"),
-        ({"--window": 0}, "argument --window: 0 is too small"),
-        ({"--documents": None}, "--source_lang is None; give its code of two letters as --documents en"),
-        ({"--documents": "eng"}, "documents is 'eng'; it must be the code of a language, of two letters"),
-        ({"--num_beams": 0}, "argument --num_beams: 0 is too small"),
-        ({"--length_penalty": "nan"}, "argument --length_penalty: nan is not from -10 to 10"),
-        ({"--max_tokens_per_batch": 9}, "max_tokens_per_batch is 9, but line 8 has 10 tokens"),
-        ({"--device": "cuda:99"}, "--device cuda:99 cannot be used"),
-        ({"--device": "gpu"}, "--device gpu cannot be used"),
+    for change in (
+        {"--model": tmp_path / "absent"},
+        {"--model": "runs/absent"},
+        {"--model": tokenizer_only},
+        {"--model": model_only},
+        {"--model": encoder_only},
+        {"--input_file": tmp_path / "absent.en"},
+        {"--input_file": latin},
+        {"--input_file": pairs},
+        {"--input_file": packed},
+        {"--output_file": tmp_path / "absent" / "out.de"},
+        {"--output_file": tmp_path},
+        {"--output_file": tmp_path / "out.de.xz"},
+        {"--output_file": source},
+        {"--output_file": tmp_path / "link.en"},
+        {"--report": tmp_path / "model" / ".." / "in.en"},
+        {"--report": tmp_path / "model" / ".." / "out.de"},
+        {"--window": 0},
+        {"--source_lang": "fr"},
+        {"--documents": None},
+        {"--documents": "eng"},
+        {"--sentences": "eng"},
+        {"--num_beams": 0},
+        {"--length_penalty": "nan"},
+        {"--max_tokens_per_batch": 9},
+        {"--device": "cuda:99"},
     ):
         given = {**defaults, **change}
         arguments = [str(word) for item in given.items() for word in item if word is not None]
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
-        assert exit_.value.code == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert error[error.index("error: ") :].count("\n") == 1
+        assert exit_.value.code == 2, change
+        assert "error: " in capsys.readouterr().err
     assert not list(tmp_path.glob("out.de*"))
 
 
@@ -427,40 +286,133 @@ def test_documents(checkpoint, tmp_path, window):
     assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "out.txt"}
 
 
-def test_a_document_goes_on_after_an_interruption(checkpoint, tmp_path, monkeypatch):
+def stop_after_a_window(monkeypatch, command, *arguments):
+    append = PartialOutput.append
+
+    def stopped(*lines):
+        append(*lines)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialOutput, "append", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            command(*arguments)
+
+
+@pytest.fixture
+def interrupted(checkpoint, source, tmp_path, monkeypatch, small_windows):
+    """An output whose first window of one line is done."""
+
+    def interrupt(*options):
+        undo = interrupt_after(monkeypatch, batches=1)
+        with pytest.raises(KeyboardInterrupt):
+            translate(checkpoint, source, tmp_path / "out.de", *options)
+        undo()
+        monkeypatch.setattr(command, "_FIRST_WINDOW", 1)
+        return tmp_path / "out.de"
+
+    return interrupt
+
+
+@pytest.mark.parametrize("damage", ["none", "half a line more", "lines lost"])
+def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, monkeypatch, interrupted, damage):
+    target = interrupted()
+    lines = tmp_path / "out.de.unfinished" / "lines"
+    assert lines.read_text() == f"{expected[0]}\n"
+    if damage != "none":
+        lines.write_text(f"{expected[0]}\nhalf" if damage.startswith("half") else "")
+    seen = count_lines(monkeypatch)
+    translate(checkpoint, source, target, "--max_tokens_per_batch", "30")
+    assert len(seen) == 6 - (damage != "lines lost")
+    assert lines_of(target) == expected
+    assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
+
+
+@pytest.mark.parametrize("change", ["input", "options", "shorter input", "model"])
+def test_another_run_does_not_continue_it(checkpoint, source, tmp_path, capsys, interrupted, change):
+    target = interrupted()
+    options, model = [], checkpoint
+    if change == "options":
+        options = ["--num_beams", "4"]
+    elif change == "input":
+        source.write_text("x\n" + source.read_text())
+    elif change == "shorter input":
+        source.write_text("")
+    else:
+        model = str(save_tiny_marian(tmp_path / "other", seed=1))
+    with pytest.raises(SystemExit):
+        translate(model, source, target, *options)
+    assert "interrupted run" in capsys.readouterr().err
+    assert not target.exists()
+    assert (tmp_path / "out.de.unfinished" / "lines").is_file()
+
+
+def test_a_model_that_was_replaced_does_not_continue(source, tmp_path, capsys, monkeypatch):
+    """Though the new files have the sizes and times of the old."""
+    model, target = save_tiny_marian(tmp_path / "model"), tmp_path / "out.de"
+    stop_after_a_window(monkeypatch, translate, str(model), source, target)
+    weights = model / "model.safetensors"
+    times, data = weights.stat(), bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(SystemExit):
+        translate(str(model), source, target)
+    assert "another model files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["out.de.partial", "out.de.lock", "out.de.unfinished/notes"])
+def test_files_of_a_user_stay(checkpoint, source, tmp_path, expected, name):
+    own = tmp_path / name
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("mine")
+    with pytest.raises(SystemExit) if "unfinished" in name else nullcontext():
+        translate(checkpoint, source, tmp_path / "out.de")
+        assert lines_of(tmp_path / "out.de") == expected
+    assert own.read_text() == "mine"
+
+
+def test_a_document_continues(checkpoint, tmp_path, monkeypatch, small_windows):
     pytest.importorskip("sentencex")
     source, whole, target = tmp_path / "in.txt", tmp_path / "whole.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{line}\n" for line in PARAGRAPHS))
     translate(checkpoint, source, whole, "--documents", "en")
-    undo = interrupt_after(monkeypatch, batches=1)
-    with pytest.raises(KeyboardInterrupt):
-        translate(checkpoint, source, target, "--documents", "en")
-    undo()
+    stop_after_a_window(monkeypatch, translate, checkpoint, source, target, "--documents", "en")
     seen = count_lines(monkeypatch)
     translate(checkpoint, source, target, "--documents", "en")
     assert target.read_text() == whole.read_text()
-    assert 0 < len(seen) < 4
+    assert len(seen) == 2
 
 
-def test_not_twice_at_once(checkpoint, source, tmp_path, expected, capsys, monkeypatch):
+def test_not_twice_at_once(checkpoint, source, tmp_path, expected, monkeypatch):
     target = tmp_path / "out.de"
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
-    with FileLock(f"{target}.lock"), pytest.raises(SystemExit):
-        translate(checkpoint, source, target)
-    assert f"another process writes {target}; wait for it, or name another file" in capsys.readouterr().err
+    with locked(tmp_path / "out.de.unfinished"), ThreadPoolExecutor() as threads, pytest.raises(SystemExit):
+        threads.submit(translate, checkpoint, source, target).result()
     translate(checkpoint, source, target)
     assert lines_of(target) == expected
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--output_file", "out.de.xz"], "out.de.xz: of compressed files only .gz are written"),
-        (["--source_lang", "fr"], "--source_lang is of use with --documents alone"),
-    ],
-)
-def test_what_would_be_passed_by(checkpoint, source, tmp_path, capsys, options, message):
-    with pytest.raises(SystemExit):
-        translate(checkpoint, source, tmp_path / "out.de", *options)
-    assert message in capsys.readouterr().err
+@pytest.mark.parametrize("options", [[], ["--tags"]])
+def test_lines_with_several_sentences(checkpoint, source, tmp_path, options):
+    pytest.importorskip("sentencex")
+    source.write_text("A b c? D e f!\n\nL m.\n")
+    one, two, three = translate_lines(tiny_model(), tiny_tokenizer(), ["A b c?", "D e f!", "L m."], num_beams=3)
+    translate(checkpoint, source, tmp_path / "out.de", "--sentences", "en", *options)
+    assert (tmp_path / "out.de").read_text() == f"{one} {two}\n\n{three}\n"
+
+
+def test_carriage_returns_marks_and_damaged_bytes(checkpoint, source, tmp_path):
+    pytest.importorskip("sentencex")
+    source.write_bytes(b"\xef\xbb\xbfa b.\r\n\r\nc \xff\r\n")
+    one, two = translate_lines(tiny_model(), tiny_tokenizer(), ["a b.", "c \ufffd"], num_beams=3)
+    for options, ending in (([], "\n"), (["--documents", "en"], "\r\n"), (["--tags"], "\r\n")):
+        translate(checkpoint, source, tmp_path / "out.de", "--errors", "replace", *options)
+        assert (tmp_path / "out.de").read_bytes().decode() == f"{one}{ending}{ending}{two}{ending}"
+
+
+def test_lines_without_letters_are_copied(checkpoint, source, tmp_path):
+    source.write_text("---\n 1984 \na\n")
+    translate(checkpoint, source, tmp_path / "out.de")
+    assert lines_of(tmp_path / "out.de")[:2] == ["---", "1984"]

@@ -65,3 +65,5 @@ def test_judgements():
     assert judge([*[5, 6] * 4, 2], [7, 8] * 4, **plain) == Judgement(-1.2346, 1.0)
     assert judge([5, 2], [7], **{**plain, "ended": False}).limit_reached
     assert judge([5, 2], [], **{**plain, "text": " "}).empty
+    assert judge([5] * 20 + [2], [7] * 2, **plain).too_short
+    assert not judge([5] * 5 + [2], [7], **plain).too_short
