@@ -190,7 +190,7 @@ def test_mistakes(corpus, tmp_path, capsys, change, message):
 
 def test_the_corpus_is_not_overwritten(corpus, capsys):
     before = corpus[0].read_bytes()
-    assert "is another file of this command, and would be lost" in error_of(options(corpus, corpus), capsys)
+    assert "another file of this command, which would be lost" in error_of(options(corpus, corpus), capsys)
     assert corpus[0].read_bytes() == before
 
 
