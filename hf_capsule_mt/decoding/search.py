@@ -14,12 +14,15 @@ from torch import Tensor
 
 from .adapter import Decoding
 from .constraints import Constraints
+from .step_graph import StepGraph
 from .vocabulary import Candidates, Vocabulary, best_of
 
 _NEVER = -1e9
 """The score of what cannot be chosen."""
 _DROPPED = 16
 """Rows leave once one sentence in so many is finished."""
+_DROPPED_FROM_GRAPH = 2
+"""The same where a step is a graph, which is for one number of rows."""
 _STEPS_TO_A_LOOK = {"cpu": 1, "cuda": 8}
 """Steps from one look at what is finished to the next, by the kind of device."""
 
@@ -105,6 +108,7 @@ class Search:
         self.done = torch.zeros(len(limits), dtype=torch.bool, device=self.device)
         self.suppressed: Tensor | None = None
         self.needs_all_scores = False
+        self.graph = StepGraph(self.device)
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -114,13 +118,21 @@ class Search:
         left = self.words.shape[2] - self.column
         steps = min(self.steps_to_a_look, left)
         self.decoding.reserve(steps, left)
+        self.graph.prepare(self)
         for _ in range(steps):
-            # A few tokens are suppressed, or more is done, for which all scores are needed.
-            self.suppressed = self.settings.constraints.suppressed(self.column)
-            self.needs_all_scores = self.settings.constraints.need_all_scores(self.column)
-            self.write()
-            self.column += 1
+            self._write_next()
         return self._leave()
+
+    def _write_next(self) -> None:
+        # A few tokens are suppressed, or more is done, for which all scores are needed.
+        suppressed = self.settings.constraints.suppressed(self.column)
+        if suppressed is not self.suppressed:
+            self.suppressed = suppressed
+            self.graph.prepare(self)
+        self.needs_all_scores = self.settings.constraints.need_all_scores(self.column)
+        # What needs all scores has other shapes in every step.
+        self.write() if self.looks or self.needs_all_scores else self.graph.run(self.write)
+        self.column += 1
 
     def write(self) -> None:
         """Write the next token of every sentence."""
@@ -151,7 +163,7 @@ class Search:
     def _leave(self) -> list[tuple[int, Translation]]:
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
         count, left = len(self.sentences), len(self.sentences) - len(finished)
-        if not finished or (left and len(finished) * _DROPPED < count):
+        if not finished or (left and len(finished) * (_DROPPED if self.looks else _DROPPED_FROM_GRAPH) < count):
             return []
         translations = self._translations(finished)
         rows, moved = (torch.tensor(places, dtype=torch.long, device=self.device) for places in _fill(finished, count))

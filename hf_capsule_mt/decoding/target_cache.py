@@ -45,12 +45,15 @@ class TargetCache:
         """Make room for so many steps; see [`Decoding.reserve`]."""
         count = steps * self.num_beams
         self._make_room(count, left * self.num_beams)
-        self.read = slice(0, self._slots + count)
         if steps == 1:
+            self.read = slice(0, self._slots + count)
             self.new = slice(self._slots, self._slots + count)
         else:
+            # A CUDA graph is for one number of slots. Those that are not written yet are hidden.
             self._hide_what_is_not_written()
-            self.new = torch.arange(self._slots, self._slots + self.num_beams, device=self._itself.device)
+            self.read = slice(0, self.layers[0].shape[3])
+            new = torch.arange(self._slots, self._slots + self.num_beams, device=self._itself.device)
+            self.new = self.new.copy_(new) if isinstance(self.new, Tensor) else new
         self._slots += count
 
     def begin_step(self) -> Tensor | None:

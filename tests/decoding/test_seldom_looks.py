@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import NoRepeatNGramLogitsProcessor
 
-from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, precisions
+from hf_capsule_mt.decoding import Engine, UnsupportedModelError, generate, precisions, step_graph
 from hf_capsule_mt.decoding import search as search_module
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.engine import adapter_for
@@ -166,6 +166,65 @@ def test_steps_between_looks_are_the_same_operations_in_the_same_memory(name, nu
     assert all(step == steps[0] for step in steps)
     assert len(steps[0]) > 50
     assert before == _places(search, search.decoding, *filter(None, [getattr(search.decoding, "targets", None)]))
+
+
+class _Graph(TorchDispatchMode):
+    """A stand-in for a CUDA graph: replays must read and write the tensors that the first one did, and no others."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.replays = None, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        for leaf in tree_leaves((args, kwargs)):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in self.made:
+                self.given.add((leaf.data_ptr(), tuple(leaf.shape), leaf.stride()))
+        found = func(*args, **(kwargs or {}))
+        given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if hasattr(leaf, "storage")}
+        new = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)}
+        self.made |= new - given
+        return found
+
+    def of(self, step):
+        def replay():
+            self.given, self.made = set(), set()
+            with self:
+                step()
+            self.replays += 1
+            self.first = self.first or self.given
+            assert self.given == self.first
+
+        return replay
+
+
+@pytest.fixture
+def graphs(monkeypatch, seldom):
+    made = []
+    monkeypatch.setitem(step_graph._RECORDERS, "cpu", lambda step: made.append(_Graph()) or made[-1].of(step))
+    return made
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_as_a_graph(name, search, graphs, engine_calls):
+    options = {"max_new_tokens": LONGEST, "min_new_tokens": 3, **SEARCHES[search]}
+    check_agreement(ending(name), sources(8), engine_calls, **options)
+    # Most of the steps.
+    assert sum(graph.replays for graph in graphs) >= 4
+    assert any(graph.replays > STEPS for graph in graphs) or len(graphs) > 1
+
+
+def test_without_a_graph_it_decodes_as_before(monkeypatch, seldom, engine_calls, caplog):
+    def fails(step):
+        raise RuntimeError("no graphs here")
+
+    monkeypatch.setitem(step_graph._RECORDERS, "cpu", fails)
+    step_graph._say_once.cache_clear()
+    for _ in range(2):
+        check_agreement(ending("marian"), sources(4), engine_calls, max_new_tokens=9, num_beams=2)
+    assert [record.message for record in caplog.records if "no graphs here" in record.message] == [
+        "The engine decodes without a CUDA graph, which takes longer: no graphs here"
+    ]
 
 
 # What a family does with one beam is a part of what it does with several: one of each kind of cache will do.

@@ -1,0 +1,88 @@
+"""A step of decoding as a CUDA graph: one launch instead of some hundred, for which the device would wait."""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+_UNCHANGED = ("adapter", "vocabulary", "settings", "routing")
+"""Attributes of a search and its parts that stay the same from step to step."""
+
+
+def _record_on_cuda(step: Callable[[], None]) -> Callable[[], None]:
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    # Not `torch.cuda.graph`, which empties the allocator's cache and may collect garbage every time.
+    with torch.cuda.stream(stream):
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            step()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph.replay
+
+
+_RECORDERS: dict[str, Callable[[Callable[[], None]], Callable[[], None]]] = {"cuda": _record_on_cuda}
+"""By the kind of device: records a step without running it, and returns what runs it again."""
+
+
+class StepGraph:
+    """Runs a step again and again, as a graph once it is known that the next ones are the same.
+
+    The first step after a change runs by itself, which also loads what the device needs. The second is recorded.
+
+    Args:
+        device: where it runs.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._record = _RECORDERS.get(device.type)
+        self._places: list[Any] | None = None
+        self._replay: Callable[[], None] | None = None
+        self._is_warm = False
+
+    def prepare(self, owner: object) -> None:
+        """Forget the graph if a tensor of `owner`, or of an object in it, has another place or shape now."""
+        if self._record is not None:
+            parts = _parts(owner)
+            places = [(each.data_ptr(), each.shape) if isinstance(each, Tensor) else each for each in parts]
+            if places != self._places:
+                self._places, self._replay, self._is_warm = places, None, False
+
+    def run(self, step: Callable[[], None]) -> None:
+        """Run a step, which reads and writes these tensors without a look at what is in them."""
+        if self._record is not None and self._replay is None and self._is_warm:
+            try:
+                self._replay = self._record(step)
+            except RuntimeError as error:
+                self._record = None
+                _say_once(str(error))
+        if self._replay is not None:
+            self._replay()
+        else:
+            step()
+            self._is_warm = True
+
+
+def _parts(owner: object) -> Iterator[Any]:
+    """The tensors and slices of an object and of the objects of this package in it."""
+    if isinstance(owner, Tensor | slice):
+        yield owner
+    elif isinstance(owner, list | tuple):
+        for part in owner:
+            yield from _parts(part)
+    elif type(owner).__module__.startswith(f"{__package__}.") and not isinstance(owner, StepGraph):
+        for name, part in vars(owner).items():
+            if name not in _UNCHANGED:
+                yield from _parts(part)
+
+
+@cache
+def _say_once(reason: str) -> None:
+    logger.warning("The engine decodes without a CUDA graph, which takes longer: %s", reason)
