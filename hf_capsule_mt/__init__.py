@@ -1,12 +1,10 @@
 """Capsule-routing machine translation models for the Hugging Face ecosystem.
 
-Importing the package registers its models with Transformers' Auto classes, `pipeline("translation")`, and the
-targets of LoRA with PEFT; and bounds oneDNN's memory of past shapes by two environment variables, unless they are set.
+Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
 """
 
 from . import decoding
 from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig, preset_config
-from .lora import LORA_PARAMETERS, LORA_TARGETS, register_lora_targets
 from .modeling import (
     CapsNMTForConditionalGeneration,
     CapsNMTModel,
@@ -21,12 +19,12 @@ from .modeling import (
     simple_routing,
 )
 from .registration import register_models, register_translation
+from .training.lora import LORA_PARAMETERS, LORA_TARGETS
 from .translation.pipeline import TranslationPipeline
 from .version import __version__
 
 register_models()
 register_translation()
-register_lora_targets()
 
 __all__ = [
     "LORA_PARAMETERS",

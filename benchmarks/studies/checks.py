@@ -23,7 +23,6 @@ from hf_capsule_mt.evaluation.length import check_edges
 from hf_capsule_mt.evaluation.scores import make_metrics
 from hf_capsule_mt.modeling.warm_start import is_plain
 from hf_capsule_mt.records import RunRecord, read
-from hf_capsule_mt.training.averaging import check_selection
 from hf_capsule_mt.translation.translator import check_precision
 
 # Fields by which a row's weights would be of other shapes than those that it starts from.
@@ -297,9 +296,9 @@ def _check_step(step: Step, where: str, parser: argparse.ArgumentParser) -> dict
             check_precision(found["engine"], found["dtype"])
         if step.command == "evaluate":
             _check_evaluation(found)
-        if step.command == "average_checkpoints":
-            names = ("run_dir", "last", "best", "metric", "greater_is_better")
-            check_selection(**{name: found[name] for name in names})
+        is_average = step.command == "average_checkpoints"
+        if is_average and (found["run_dir"] is None) != (found["last"] is None and found["best"] is None):
+            raise ValueError("--run_dir needs --last N or --best N, and --checkpoints takes neither")
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return found

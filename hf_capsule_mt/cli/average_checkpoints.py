@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, check_selection, last_checkpoints
+from hf_capsule_mt.training.averaging import average_checkpoints, best_checkpoints, last_checkpoints
 
-from .common import CommandParser, at_least, check_output_folder, report_user_errors
+from .common import CommandParser, at_least, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -36,9 +36,10 @@ def build_parser() -> argparse.ArgumentParser:
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Average the chosen checkpoints into a new folder."""
-    args = build_parser().parse_args(argv)
-    check_selection(args.run_dir, args.last, args.best, args.metric, args.greater_is_better)
-    check_output_folder(args.output_dir)
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if (args.run_dir is None) != (args.last is None and args.best is None):
+        parser.error("--run_dir needs --last N or --best N, and --checkpoints takes neither.")
     checkpoints = args.checkpoints
     if args.last is not None:
         checkpoints = last_checkpoints(args.run_dir, args.last)

@@ -6,99 +6,121 @@ From scratch, on two aligned text files, with a tokenizer made by train_tokenize
         --train_file train.en train.de --validation_file val.en val.de \\
         --output_dir run --max_tokens_per_batch 4096 --max_steps 8000 --eval_strategy epoch --save_strategy epoch
 
-Warm-started from a Marian checkpoint; defaults, such as 4,000 updates of warm-up, are those of training from scratch:
+Fine-tune a Marian checkpoint, here with routing added to it:
 
     accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
-        --train_file train.jsonl --source_lang en --target_lang de --output_dir run --learning_rate 2e-5 \\
-        --added_learning_rate 1e-3 --warmup_steps 500
+        --train_file train.jsonl --source_lang en --target_lang de --output_dir run
 
-A killed run goes on with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true and
+With --model_name_or_path the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for
+the layers that --method adds, and 500 updates of warm-up, or a tenth of a shorter run.
+
+A killed run continues with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true and
 --hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share
 each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
---use_cpu (accelerate launch --cpu starts one, whatever --num_processes says).
+--use_cpu (accelerate launch --cpu starts only one).
 
 With --lora_rank 8 the weights of --model_name_or_path stay as they are, and an adapter for them is trained. The output
-folder then holds the model with the adapter merged into it, and the adapter alone in adapter/.
+folder then holds the model with the adapter merged into it, and the adapter itself in adapter/.
 """
 
+import argparse
 import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from transformers import HfArgumentParser, set_seed
+from transformers.utils import logging
 
-from hf_capsule_mt.checkpoints import is_whole, load_tokenizer
-from hf_capsule_mt.data.tokenizer import words_hash
+from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.files import locked
+from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
-from hf_capsule_mt.training.data import load_data
-from hf_capsule_mt.training.hyperparameters import check_is_added
-from hf_capsule_mt.training.lora import check_peft, check_same_adapter, merge_adapter, with_adapter
-from hf_capsule_mt.training.resuming import check_same_model, check_same_tokenizer, find_checkpoint
-from hf_capsule_mt.training.run_identity import check_no_other_run, settings_of
+from hf_capsule_mt.training.callbacks import StopOnSigterm
+from hf_capsule_mt.training.lora import merge_adapter, with_adapter
+from hf_capsule_mt.training.resuming import check_folder_is_free, find_checkpoint
 from hf_capsule_mt.training.run_recorder import RunRecorder
-from hf_capsule_mt.training.stopping import STATUS, StopOnSigterm
 from hf_capsule_mt.training.trainer import TranslationTrainer
+from hf_capsule_mt.training.training_data import load_data
 
 from .common import check_output_folder, report_user_errors
 from .processes import leave_group_at_exit, warn_if_alone
+
+logger = logging.get_logger(__name__)
+
+_FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": -1.0}
+_ADDED_RATE = 1e-3
+# What people use: --help shows these, and --help_all all of them.
+_SHOWN = (
+    *("method", "size", "model_name_or_path", "tokenizer_name", "config_overrides", "label_smoothing", "lora_rank"),
+    *("train_file", "validation_file", "dataset_name", "source_lang", "target_lang", "max_source_length"),
+    *("max_target_length", "streaming", "output_dir", "overwrite_output_dir", "resume_from_checkpoint", "max_steps"),
+    *("num_train_epochs", "max_tokens_per_batch", "gradient_accumulation_steps", "learning_rate"),
+    *("added_learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy", "save_steps"),
+    *("save_total_limit", "load_best_model_at_end", "early_stopping_patience", "logging_steps", "seed", "bf16"),
+    *("ema_decay", "use_cpu", "report_to", "push_to_hub", "hub_model_id"),
+)
 
 
 class _HelpFormatter(RawDescriptionHelpFormatter, ArgumentDefaultsHelpFormatter):
     """The description as it is, and a default with every option."""
 
 
+class _Help(argparse.Action):
+    """Shows the options that people use, or all of them."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, *, const: bool, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, const=const, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+        for action in () if self.const else parser._actions:
+            if action.dest not in (*_SHOWN, argparse.SUPPRESS):
+                action.help = argparse.SUPPRESS
+        parser.print_help()
+        parser.exit()
+
+
 def build_parser() -> HfArgumentParser:
     """Return the parser of the command."""
-    return HfArgumentParser(
+    parser = HfArgumentParser(
         (ModelArguments, DataArguments, TranslationTrainingArguments),
         usage="%(prog)s --option value ...",
         description=__doc__,
         formatter_class=_HelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", action=_Help, const=False, help="show the options that people use, and exit")
+    parser.add_argument("--help_all", action=_Help, const=True, help="show all options, and exit")
+    return parser
 
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
-    model_args, data_args, args = build_parser().parse_args_into_dataclasses(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = build_parser()
+    if any(word.startswith("--model_name_or_path") or word.startswith("--model-name-or-path") for word in words):
+        parser.set_defaults(**_FINE_TUNING)
+    model_args, data_args, args = parser.parse_args_into_dataclasses(words)
     warn_if_alone("hf_capsule_mt.cli.train", "--use_cpu")
     args.check_with(data_args)
-    _check_lora(model_args, args)
+    if model_args.lora_rank is not None and args.push_to_hub:
+        raise ValueError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
     check_output_folder(Path(args.output_dir))
-    settings = settings_of([model_args, data_args, args])
     # As the trainer does, but before data is read and until the record is written.
     with locked(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
-        if args.resume_from_checkpoint is not None:
-            args.resume_from_checkpoint = find_checkpoint(args.resume_from_checkpoint, args)
+        args.resume_from_checkpoint = find_checkpoint(args.resume_from_checkpoint, args)
         if args.process_index == 0:
-            check_no_other_run(args, settings, args.resume_from_checkpoint, model_args.model_name_or_path)
-        recorder, trainer = _prepare(model_args, data_args, args, sys.argv[1:] if argv is None else argv)
-        trainer.identity.settings = settings
+            check_folder_is_free(args, args.resume_from_checkpoint, model_args.model_name_or_path, delete=False)
+        recorder, trainer = _prepare(model_args, data_args, args, words)
         _train(model_args, trainer, recorder)
     leave_group_at_exit()
-
-
-def _check_lora(model_args: ModelArguments, args: TranslationTrainingArguments) -> None:
-    if model_args.lora_rank is None:
-        return
-    check_peft()
-    if args.added_learning_rate is not None:
-        raise ValueError(
-            f"added_learning_rate is {args.added_learning_rate}, and lora_rank is {model_args.lora_rank}: adapters "
-            "alone are trained; leave out one of them"
-        )
-    if args.push_to_hub:
-        raise ValueError(
-            "push_to_hub is true and lora_rank given: checkpoints of the run are adapters, and its end is a model; "
-            "push that with hf-capsule-mt push_to_hub when it is trained"
-        )
 
 
 def _prepare(
@@ -108,17 +130,18 @@ def _prepare(
     started, environment = time.time(), Environment.here(args.device)
     option = "model_name_or_path" if model_args.tokenizer_name is None else "tokenizer_name"
     tokenizer = load_tokenizer(*model_args.tokenizer(), option=option)
-    if args.resume_from_checkpoint is not None:
-        check_same_tokenizer(args.resume_from_checkpoint, words_hash(tokenizer))
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
-    if args.added_learning_rate is not None:
-        check_is_added(model, args.added_learning_rate)
+    if model_args.model_name_or_path is not None:
+        # Layers that a method adds would stay switched off at the rate of the others.
+        is_new = model_args.method is not None and added_weights(model)
+        if is_new and args.added_learning_rate is None:
+            args.added_learning_rate = _ADDED_RATE
+        if args.should_log:
+            added = f", {args.added_learning_rate} for added layers" if args.added_learning_rate else ""
+            logger.warning(f"Fine-tuning with learning rate {args.learning_rate}{added}.")
     if model_args.lora_rank is not None:
         model = with_adapter(model, model_args)
-    if args.resume_from_checkpoint is not None:
-        check = check_same_model if model_args.lora_rank is None else check_same_adapter
-        check(args.resume_from_checkpoint, model)
     data = load_data(data_args, args, tokenizer, model.config)
     recorder = RunRecorder(model_args, data_args, data.facts, words, started, environment)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
@@ -128,11 +151,17 @@ def _prepare(
 def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: RunRecorder) -> None:
     """Train, and save and push what comes out."""
     args = trainer.args
-    with StopOnSigterm(trainer.accelerator) as stop:
+    with StopOnSigterm() as stop:
         trainer.add_callback(stop)
         result = trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     if stop.stopped:
-        _end_after_sigterm(trainer)
+        if trainer.is_world_process_zero():
+            step = trainer.state.global_step
+            print(
+                f"Stopped by SIGTERM after update {step}. Continue with --resume_from_checkpoint last.", file=sys.stderr
+            )
+        leave_group_at_exit()
+        raise SystemExit(StopOnSigterm.STATUS)
     if model_args.lora_rank is not None:
         merge_adapter(trainer)
     # `_internal_call` saves without pushing, which is done at the end, with the scores.
@@ -145,19 +174,8 @@ def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: Ru
         trainer.push_to_hub()
     else:
         trainer.create_model_card()
-
-
-def _end_after_sigterm(trainer: TranslationTrainer) -> None:
-    step = trainer.state.global_step
     if trainer.is_world_process_zero():
-        checkpoint = Path(trainer.args.output_dir) / f"checkpoint-{step}"
-        saved = "is saved; go on" if is_whole(checkpoint) else "is not saved; go on from an earlier one"
-        print(
-            f"stopped by SIGTERM after update {step}: {checkpoint} {saved} with --resume_from_checkpoint last",
-            file=sys.stderr,
-        )
-    leave_group_at_exit()
-    raise SystemExit(STATUS)
+        print(f"The model is in {args.output_dir}.")
 
 
 if __name__ == "__main__":

@@ -1,39 +1,52 @@
-"""LoRA in `hf-capsule-mt train`: an adapter is trained with PEFT, and at the end merged into its model."""
+"""LoRA: where adapters go in the models of this package, and the adapter that `train --lora_rank` trains with PEFT."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, Trainer
-from transformers.utils import is_peft_available
-
-from hf_capsule_mt.checkpoints import ADAPTER, tensor_shapes
-from hf_capsule_mt.files import read_json
-from hf_capsule_mt.lora import LORA_PARAMETERS, LORA_TARGETS
-
-from .arguments import ModelArguments
 
 if TYPE_CHECKING:
     from peft import PeftModel
 
+    from .arguments import ModelArguments
+
+# Instead of the output projection, or next to it.
+_HEADS = [f"{place}.{linear}" for place in ("out_proj", "routed") for linear in ("inputs", "votes")]
+_GUIDED = ["guided_votes.votes", "guided_votes.keys", "guided_routing.queries", "fc1", "fc2"]
+_SENTENCE = ["projection", "scoring.0", "scoring.2"]
+
+LORA_TARGETS: dict[str, list[str]] = {
+    "marian": ["q_proj", "k_proj", "v_proj", "fc1", "fc2"],
+    "capsule_aggregated_marian": ["q_proj", "k_proj", "v_proj", *_HEADS, *_GUIDED],
+    "rnmt": [
+        *("key_projection", "query", "start", "from_words", "from_hidden", "from_context", "readout"),
+        *_SENTENCE,
+        *_GUIDED,
+    ],
+    "caps_nmt": _SENTENCE,
+}
+"""By model type: the names of linear layers for `LoraConfig(target_modules=...)`."""
+
+LORA_PARAMETERS: dict[str, list[str]] = {
+    "rnmt": [f"{gru}.weight_{side}_l0" for gru in ("forward_gru", "backward_gru") for side in ("ih", "hh")],
+    "caps_nmt": [
+        f"{lstm}.weight_{side}_l0" for lstm in ("forward_lstm", "backward_lstm", "lstm") for side in ("ih", "hh")
+    ],
+}
+"""By model type: the weights of recurrent layers for `LoraConfig(target_parameters=...)`."""
+
 FOLDER = "adapter"
 """Folder of the trained adapter, in that of its run, which holds the merged model."""
-_WEIGHTS = "adapter_model.safetensors"
 
 
-def check_peft() -> None:
-    """Raise a ValueError if PEFT is not installed."""
-    if not is_peft_available():
-        raise ValueError('lora_rank needs peft; pip install -e ".[peft]"')
+def with_adapter(model: PreTrainedModel, args: "ModelArguments") -> "PeftModel":
+    """Return a model of which only an adapter of rank `args.lora_rank` is trained.
 
-
-def with_adapter(model: PreTrainedModel, args: ModelArguments) -> "PeftModel":
-    """Return a model with an adapter of rank `args.lora_rank`, whose weights alone are trained.
-
-    Updates count twice (alpha is 2 * rank), and have no dropout of their own, which those of parameters cannot have.
+    Updates count twice (alpha is 2 * rank). There is no dropout in the adapter: adapters of parameters cannot have it.
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
-    # PEFT writes it down as what the adapter belongs to; a model that was made of another one has none.
+    # PEFT writes it down as what the adapter belongs to.
     model.name_or_path = args.model_name_or_path
     kind = model.config.model_type
     config = LoraConfig(
@@ -48,33 +61,7 @@ def with_adapter(model: PreTrainedModel, args: ModelArguments) -> "PeftModel":
 
 
 def merge_adapter(trainer: Trainer) -> None:
-    """Save the adapter of a trainer's model, and go on with the model that it is merged into."""
+    """Save the adapter of a trainer's model, and continue with the model that it is merged into."""
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(Path(trainer.args.output_dir) / FOLDER)
     trainer.model = trainer.model_wrapped = trainer.model.merge_and_unload()
-
-
-def check_same_adapter(checkpoint: str | Path, model: "PeftModel") -> None:
-    """Check that a checkpoint holds an adapter like that of `model`.
-
-    Raises:
-        OSError: if its weights are damaged.
-        ValueError: if it holds none, or one of another model, revision, rank or shape.
-    """
-    from peft import get_peft_model_state_dict
-
-    there = f"resume_from_checkpoint is {str(checkpoint)!r}"
-    for name in (ADAPTER, _WEIGHTS):
-        if not (Path(checkpoint) / name).is_file():
-            raise ValueError(f"{there}, which holds no {name}, so no adapter; leave out --lora_rank")
-    saved, config = read_json(Path(checkpoint) / ADAPTER), model.peft_config["default"]
-    options = {"r": "lora_rank", "base_model_name_or_path": "model_name_or_path", "revision": "model_revision"}
-    for field, option in options.items():
-        if saved.get(field) != getattr(config, field):
-            raise ValueError(
-                f"{there}, whose {option} is {saved.get(field)!r}, and here it is {getattr(config, field)!r}; train "
-                "with the options of its run, or name a checkpoint of this one"
-            )
-    state = {name: list(tensor.shape) for name, tensor in get_peft_model_state_dict(model).items()}
-    if tensor_shapes({"": Path(checkpoint) / _WEIGHTS}) != state:
-        raise ValueError(f"{there}, the adapter of a model with other layers; name a checkpoint of this run")

@@ -1,304 +1,161 @@
-"""The checks that a run resumes from a whole checkpoint of its own, with the same tokenizer and the same batches."""
+"""What tells a training run from others, in the state of each of its checkpoints, and what a resumed run must share."""
 
-import dataclasses
-import zipfile
+import hashlib
+import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.trainer_pt_utils import safe_globals
-from transformers.utils import logging
+from accelerate.utils import gather_object
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer_callback import ExportableState
 
-from hf_capsule_mt.checkpoints import (
-    checkpoints,
-    last_checkpoint,
-    load_config,
-    read_config,
-    tensor_files,
-    tensor_shapes,
-)
-from hf_capsule_mt.data.streaming import was_streamed
-from hf_capsule_mt.modeling.checkpoint_files import first_names
-from hf_capsule_mt.trainer_state import missing_state, read_trainer_state
+from hf_capsule_mt.checkpoints import checkpoints, is_whole, last_checkpoint
+from hf_capsule_mt.trainer_state import missing_state, read_trainer_state, step_of
 
-from .arguments import TranslationTrainingArguments
-from .run_identity import AUTO, LAST, files_of_run, identity_in, remove_half_written
-from .weight_average import check_averages
+LAST, AUTO = "last", "auto"
+"""In place of a checkpoint: the newest whole one in the output folder, and for AUTO the start where there is none."""
 
-logger = logging.get_logger(__name__)
-
-# Names, or ends of names, of the fields that a resumed run may change.
-_FREE = ("dropout", "layerdrop", "label_smoothing", "loss_weight", "use_cache", "init_std")
-
-# How a number is changed, where it is no option.
-_HOW = {
-    "processes": " (--num_processes of accelerate launch, --nproc_per_node of torchrun)",
-    "batches_per_update": " (processes times --gradient_accumulation_steps)",
-    "pairs_per_update": " (processes times --gradient_accumulation_steps times --per_device_train_batch_size)",
-}
+_RESULTS = ("model*.safetensors*", "adapter", "weights.sha256", "trainer_state.json", "run_record.json")
+# Not a matter of the data.
+_ALWAYS = ("tokenizer", "optim", "averages", "adapter")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
-class FoundCheckpoint(str):
-    """The folder of a checkpoint that [`find_checkpoint`] has found, and need not check again."""
+class RunIdentity(TrainerCallback, ExportableState):
+    """Adds an identifier of the run and what it depends on to the `trainer_state.json` of every checkpoint."""
+
+    def __init__(self) -> None:
+        self.run = uuid4().hex
+        self.fixed: dict[str, Any] = {}
+        """What may not change when the run is resumed: the tokenizer, the text, and what decides the batches."""
+        self.dealt_to: int | None = None
+        """The number of processes at the start, on which the cut of an epoch depends."""
+        self.scores: dict[str, Any] = {}
+        """What decides the scores of validation."""
+        self.data_began = 0
+        """The update after which the data was begun again."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what is saved, in the form of the Trainer."""
+        return {"args": {}, "attributes": dict(vars(self))}
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Make the entry that the Trainer fills; checkpoints of a plain Trainer have none."""
+        state.stateful_callbacks.setdefault(type(self).__name__, self.state())
 
 
-def find_checkpoint(value: str | Path, args: TranslationTrainingArguments) -> FoundCheckpoint | None:
-    """Return the checkpoint that `resume_from_checkpoint` names, [`LAST`] or a folder, after a check of its state.
+def identity_in(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a [`RunIdentity`] has put into a Trainer's state, by name; empty if there is none."""
+    return ((state.get("stateful_callbacks") or {}).get(RunIdentity.__name__) or {}).get("attributes") or {}
 
-    For [`AUTO`] it is the last one, or None if the output folder holds no whole one; what a kill in the first save has
-    left there is deleted then.
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the SHA-256 of what a tokenizer is saved as, without its settings for a single call."""
+    digest = hashlib.sha256()
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        for file in sorted(Path(folder).iterdir()):
+            if file.name == "tokenizer.json":
+                fields = {**json.loads(file.read_text(encoding="utf-8")), "truncation": None, "padding": None}
+                digest.update(json.dumps(fields).encode())
+            elif not file.name.endswith(("_config.json", "_map.json")):
+                digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def find_checkpoint(value: str | Path | bool | None, args: Any) -> str | None:
+    """Return the checkpoint that `resume_from_checkpoint` names: a folder, [`LAST`] or [`AUTO`].
 
     Raises:
-        OSError: if a file of its state is damaged.
-        ValueError: if it was not saved to its end, is the folder of a run, has more updates than `args.max_steps`, or
-            a later one beside it in `args.output_dir`; if its updates had other batches; if a file of its state is
-            missing, unless `args.ignore_missing_state`; if it has averaged weights and this run does not average, or
-            the other way round; or there is no last checkpoint.
+        ValueError: if there is none, a part of its state is missing, or a later one lies beside it.
     """
-    if isinstance(value, FoundCheckpoint):
-        return value
-    if value == AUTO and last_checkpoint(args.output_dir, with_state=False) is None:
-        if args.process_index == 0:
-            remove_half_written(Path(args.output_dir))
+    if not value:
         return None
-    checkpoint = _last(args) if value in (LAST, AUTO) else _named(str(value))
-    if args.max_steps > 0:
-        check_updates(checkpoint, args.max_steps, f"max_steps is {args.max_steps}")
-    _check_last(checkpoint, args)
-    check_same_batches(checkpoint, batches_of(args), args)
-    processes = _batches_in(checkpoint).get("processes", args.world_size)
-    missing = [] if args.ignore_missing_state else missing_state(checkpoint, processes)
-    if missing:
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, which lacks {', '.join(missing)}: without it the run "
-            "would go on from another state than was saved; copy it again, name another checkpoint, or accept that "
-            "with --ignore_missing_state true"
-        )
-    check_averages(checkpoint, args.ema_decay)
-    if processes != args.world_size and args.should_log:
-        logger.warning(
-            f"{checkpoint} was saved by {processes} processes, and this run has {args.world_size}: it goes on with the "
-            "same pairs in the same updates, but other random numbers for dropout"
-        )
-    for file in sorted([*checkpoint.glob("*.pt"), *checkpoint.glob("*.pth")]):
-        _check_whole(file)
-    return FoundCheckpoint(checkpoint)
-
-
-def _last(args: TranslationTrainingArguments) -> Path:
     last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
-    if last is not None:
-        return last
-    found = f"resume_from_checkpoint is {LAST!r}, but {args.output_dir} holds no whole checkpoint"
-    if (lacking := last_checkpoint(args.output_dir, with_state=False)) is not None:
-        raise ValueError(
-            f"{found}: {lacking.name} lacks {', '.join(missing_state(lacking))}; begin what is missing anew with "
-            "--ignore_missing_state true"
-        )
-    anew = " anew, with --overwrite_output_dir true" if files_of_run(Path(args.output_dir)) else ""
-    raise ValueError(f"{found}; leave it out to start the run{anew}")
+    if value in (LAST, AUTO, True):
+        if last is None and value != AUTO:
+            raise ValueError(f"{args.output_dir} holds no whole checkpoint to resume from.")
+        return None if last is None else str(last)
+    missing = [] if args.ignore_missing_state else missing_state(value)
+    if missing or not is_whole(value):
+        raise ValueError(f"{value} is not a whole checkpoint: it lacks {', '.join(missing) or 'trainer_state.json'}.")
+    if last is not None and last.resolve().parent == Path(value).resolve().parent and _step(last) > _step(Path(value)):
+        raise ValueError(f"{last} is newer than {value}. Resume from it, delete it, or name another output_dir.")
+    return str(value)
 
 
-def _named(value: str) -> Path:
-    if checkpoints(value):
-        raise ValueError(
-            f"resume_from_checkpoint is {value!r}, the folder of a run, not a checkpoint; name one of it, such as "
-            f"{last_checkpoint(value) or checkpoints(value)[-1]}, or {LAST!r} with that folder as output_dir"
-        )
-    try:
-        read_trainer_state(value)
-    except FileNotFoundError as error:
-        raise ValueError(
-            f"resume_from_checkpoint is {value!r}, which holds no trainer_state.json; name the folder of a checkpoint "
-            f"that was saved to its end, or {LAST!r} for the newest of output_dir"
-        ) from error
-    return Path(value)
+def _step(checkpoint: Path) -> int:
+    return read_trainer_state(checkpoint)["global_step"] if step_of(checkpoint) is None else step_of(checkpoint)
 
 
-def check_updates(checkpoint: str | Path, last: int, option: str) -> None:
-    """Raise a ValueError if a checkpoint is of a later update than the `last` of a run, which an `option` decides."""
-    done = read_trainer_state(checkpoint).get("global_step", 0)
-    if done > last:
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but {option}; raise it, or name an "
-            "earlier checkpoint"
-        )
+def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], ignore_data_skip: bool) -> None:
+    """Raise a ValueError if a run is to continue with other batches, another text, tokenizer or optimizer."""
+    if there.get("data_began") and not ignore_data_skip:
+        raise ValueError(f"The run of {checkpoint} began its data again. Give --ignore_data_skip true again.")
+    old = there.get("fixed") or {}
+    for name in _ALWAYS if ignore_data_skip else here:
+        if old and old.get(name) != here.get(name):
+            remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip true"
+            raise ValueError(
+                f"The run of {checkpoint} had {name} {old.get(name)}, now it is {here.get(name)}. Go back{remedy}."
+            )
 
 
-def _check_last(checkpoint: Path, args: TranslationTrainingArguments) -> None:
-    """Raise a ValueError if the output folder holds a later checkpoint, which would pass for one of the run to be."""
-    last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
-    if last is None or last.resolve().parent != checkpoint.resolve().parent:
+def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None:
+    """Raise a ValueError on every process if one has other data, another tokenizer or another checkpoint."""
+    here = {**identity.fixed, "update to resume from": checkpoint and read_trainer_state(checkpoint)["global_step"]}
+    first, *others = gather_object([here])
+    for process, there in enumerate(others, start=1):
+        for name in first:
+            if there.get(name) != first[name]:
+                raise ValueError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
+
+
+def check_optimizer(trainer: Trainer) -> None:
+    """Raise a ValueError if the optimizer and the schedule that were loaded belong to another model or update."""
+    done, last = trainer.state.global_step, getattr(trainer.lr_scheduler, "last_epoch", None)
+    is_exact = isinstance(trainer.lr_scheduler, torch.optim.lr_scheduler.LambdaLR)
+    has_scaler = getattr(trainer.accelerator, "scaler", None) is not None
+    if is_exact and (last > done if has_scaler else last != done):
+        raise ValueError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
+    for weight, state in trainer.optimizer.state.items():
+        if any(name in state and state[name].shape != weight.shape for name in _MOMENTS):
+            raise ValueError("optimizer.pt belongs to a model with other shapes.")
+        if not has_scaler and "step" in state and int(state["step"]) > done:
+            raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
+
+
+def check_folder_is_free(args: Any, checkpoint: str | None, start: str | None = None, *, delete: bool = True) -> None:
+    """Raise a ValueError if the output folder holds another run; delete that if `args.overwrite_output_dir`.
+
+    Args:
+        args: of the run.
+        checkpoint: that the run continues from. It may be in the folder.
+        start: folder of the model that training starts from.
+        delete: False only checks.
+    """
+    folder = Path(args.output_dir)
+    found = [*checkpoints(folder), *(file for pattern in _RESULTS for file in folder.glob(pattern))]
+    if checkpoint is not None and Path(checkpoint).resolve().parent == folder.resolve():
         return
-    done, later = (read_trainer_state(folder).get("global_step", 0) for folder in (checkpoint, last))
-    if later > done:
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, of update {done}, but {last} has {later} and would pass "
-            f"for the run's newest: go on from that, delete the checkpoints after {done}, or name another output_dir"
-        )
-
-
-def batches_of(args: TranslationTrainingArguments, **data: Any) -> dict[str, Any]:
-    """Return what the batches of every update depend on: options, and facts of the `data`."""
-    batches = args.world_size * args.gradient_accumulation_steps
-    pairs = {
-        "pairs_per_update": batches * args.train_batch_size,
-        "train_sampling_strategy": args.train_sampling_strategy,
-    }
-    return {
-        "processes": args.world_size,
-        "max_tokens_per_batch": args.max_tokens_per_batch,
-        **({"batches_per_update": batches} if args.max_tokens_per_batch else pairs),
-        "data_seed": args.seed_of_data,
-        **data,
-    }
-
-
-def check_same_batches(checkpoint: str | Path, here: Mapping[str, Any], args: TranslationTrainingArguments) -> None:
-    """Check that a checkpoint's run had the same batches: which pairs are left to do is counted in updates.
-
-    Raises:
-        ValueError: if it had not, and `args.ignore_data_skip` does not ask to begin the data anew.
-    """
-    if args.ignore_data_skip:
+    if not args.overwrite_output_dir:
+        if any(not path.name.startswith("checkpoint-") or is_whole(path) for path in found):
+            raise ValueError(
+                f"{folder} holds another run. Name another folder, continue it with --resume_from_checkpoint last, or "
+                "delete it with --overwrite_output_dir true."
+            )
         return
-    there = _batches_in(checkpoint)
-    # Of a run whose state does not tell, the processes alone are known.
-    compared = [name for name in here if name in there and (name != "processes" or len(there) == 1)]
-    name = next((name for name in compared if there[name] != here[name]), None)
-    if name is not None:
+    if found and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had {name} {there[name]}, where this has "
-            f"{here[name]}: it would leave out pairs of sentences, or train on them again; go on with {name} "
-            f"{there[name]}{_HOW.get(name, '')}, or begin the data anew with --ignore_data_skip true"
+            f"torchrun starts this run again, and {folder} would be deleted. Give --resume_from_checkpoint {AUTO}."
         )
-
-
-def check_not_streamed(checkpoint: str | Path, args: TranslationTrainingArguments) -> None:
-    """Check that a checkpoint's run read its data in epochs, of which the number of updates tells what is left.
-
-    Raises:
-        ValueError: if it streamed them, and `args.ignore_data_skip` does not ask to begin the data anew.
-    """
-    if was_streamed(checkpoint) and not args.ignore_data_skip:
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, whose run streamed its data: this one cannot tell which "
-            "pairs are left; go on with --streaming true, or begin the data anew with --ignore_data_skip true"
-        )
-
-
-def check_same_tokenizer(checkpoint: str | Path, here: str | None) -> None:
-    """Check that a checkpoint's run had the tokenizer whose [`words_hash`] is `here`, if both are known.
-
-    Raises:
-        ValueError: if it had another.
-    """
-    there = identity_in(read_trainer_state(checkpoint)).get("tokenizer")
-    if None not in (here, there) and here != there:
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, whose run had another tokenizer (its words have hash "
-            f"{there}, and here {here}): to the model its ids are other words; go on with --tokenizer_name {checkpoint}"
-        )
-
-
-def has_other_metric(state: Mapping[str, Any], args: TranslationTrainingArguments) -> bool:
-    """Return whether the best value in a Trainer's `state` is known to be one of another metric than that of `args`."""
-    there = identity_in(state).get("settings", {}).get("metric_for_best_model")
-    if state.get("best_metric") is None or there is None:
-        return False
-    return there.removeprefix("eval_") != args.metric_for_best_model
-
-
-def dealt_to(checkpoint: str | Path, args: TranslationTrainingArguments) -> int:
-    """Return among how many processes the batches of a checkpoint's run are dealt: those that the data began with.
-
-    An epoch's batches are a multiple of them, and are the same on another number of processes only if they stay so.
-    """
-    there = {} if args.ignore_data_skip else _batches_in(checkpoint)
-    return there.get("dealt_to", there.get("processes", args.world_size))
-
-
-def check_dealt_evenly(batches: int, dealt: int, processes: int) -> None:
-    """Check that all `processes` get as many of an epoch's batches, which were cut to be `dealt` to others.
-
-    Raises:
-        ValueError: if they do not.
-    """
-    if batches % processes:
-        raise ValueError(
-            f"an epoch of the resumed run has {batches} batches, a multiple of the {dealt} processes that it began "
-            f"with, and not of {processes}: go on with {dealt} or a divisor of it{_HOW['processes']}, or begin the "
-            "data anew with --ignore_data_skip true"
-        )
-
-
-def _batches_in(checkpoint: str | Path) -> dict[str, Any]:
-    """Return what the batches of a checkpoint's run depended on, or else how many files of random states there are."""
-    known = identity_in(read_trainer_state(checkpoint)).get("batches")
-    if known:
-        return known
-    of_several = len([*Path(checkpoint).glob("rng_state_*.pth")])
-    if of_several:
-        return {"processes": of_several}
-    return {"processes": 1} if (Path(checkpoint) / "rng_state.pth").is_file() else {}
-
-
-def _check_whole(file: Path) -> None:
-    """Check a file that `torch.save` wrote, a ZIP archive with checksums; raise an OSError if it is damaged."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            broken = archive.testzip()
-        if broken is not None:
-            raise ValueError(f"the checksum of {broken} is wrong")
-        # Reads what is around the tensors, which no checksum covers.
-        with safe_globals():
-            torch.load(file, map_location="meta", mmap=True, weights_only=True)
-    # Both readers raise whatever they stumble over.
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise OSError(f"{file} is damaged: {reason}; copy it again, or name another checkpoint") from error
-
-
-def check_same_model(checkpoint: str | Path, model: PreTrainedModel) -> None:
-    """Check that a checkpoint is one of `model`, as it is configured now.
-
-    Raises:
-        FileNotFoundError: if it holds no weights or no configuration.
-        OSError: if its weights are damaged.
-        ValueError: if it is of another type, or a field of the configuration or a tensor differs.
-    """
-    found = read_config(checkpoint).get("model_type")
-    if found != model.config.model_type:
-        differences = [f"model_type is {found!r} there and {model.config.model_type!r} here"]
-    else:
-        differences = _different_fields(load_config(checkpoint), model.config) or _different_tensors(checkpoint, model)
-    if differences:
-        raise ValueError(
-            f"resume_from_checkpoint is {str(checkpoint)!r}, a checkpoint of another model: "
-            f"{first_names(differences, 4)}; train with the options of its run, or name a checkpoint of this one"
-        )
-
-
-def _different_fields(there: PreTrainedConfig, here: PreTrainedConfig) -> list[str]:
-    of_all = {field.name for field in dataclasses.fields(PreTrainedConfig)}
-    names = [field.name for field in dataclasses.fields(here) if field.name not in of_all]
-    pairs = {name: (getattr(there, name), getattr(here, name)) for name in names if not name.endswith(_FREE)}
-    return [f"{name} is {old!r} there and {new!r} here" for name, (old, new) in pairs.items() if old != new]
-
-
-def _different_tensors(checkpoint: str | Path, model: PreTrainedModel) -> list[str]:
-    saved: dict[str, Any] = tensor_shapes(tensor_files(Path(checkpoint)))
-    state = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    wrong = [name for name, shape in saved.items() if state.get(name) != shape]
-    # A checkpoint holds one of several tied parameters.
-    names_of: dict[int, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names_of.setdefault(id(parameter), []).append(name)
-    known = {*saved, *(model._keys_to_ignore_on_save or ())}
-    missing = [names[0] for names in names_of.values() if not known.intersection(names)]
-    return [
-        f"{name} has shape {saved.get(name, 'none')} there and {state.get(name, 'none')} here"
-        for name in sorted([*wrong, *missing])
-    ]
+    if start and Path(start).resolve() in [path.resolve() for path in (folder, *found)]:
+        raise ValueError(f"Training starts from {start}, which would be deleted. Name another output_dir.")
+    for path in found if delete else ():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -29,7 +29,7 @@ from hf_capsule_mt.records import (
 from hf_capsule_mt.weights import read_hashes
 
 from .arguments import DataArguments, ModelArguments
-from .data import DataFacts
+from .training_data import DataFacts
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RunRecorder:
             config=trainer.model.config.to_diff_dict(),
             parameters=count_parameters(trainer.model),
             data_sha256=self.facts.sha256,
-            tokenizer_hash=trainer.identity.tokenizer,
+            tokenizer_hash=trainer.identity.fixed.get("tokenizer"),
             data_report=self.facts.report,
             pairs=self.facts.pairs,
             validation_pairs=self.facts.validation,
@@ -104,7 +104,7 @@ class RunRecorder:
         if processes > 1 and trainer.args.device.type == "cpu":
             # accelerate would start one. The precision is then said by the command's own --bf16, or not at all.
             words = ["torchrun", "--nproc_per_node", processes]
-        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *self.arguments]))
+        return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *_without_token(self.arguments)]))
 
     def _base_model(self) -> BaseModel | None:
         """Return the model of the Hub that training started from."""
@@ -115,3 +115,11 @@ class RunRecorder:
 def _bleu_signature(tokenize: str) -> str:
     # A signature names settings and version, and does not depend on the text.
     return score_translations(["-"], [["-"]], metrics=("bleu",), tokenize=tokenize)["bleu"]["signature"]
+
+
+def _without_token(words: Sequence[str]) -> list[str]:
+    return [
+        word
+        for before, word in zip(["", *words], words)
+        if "hub_token" not in before.replace("-", "_") + word.replace("-", "_")
+    ]

@@ -1,94 +1,75 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
-from collections.abc import Callable, Mapping, Sized
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sized
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from accelerate.data_loader import DataLoaderShard
 from huggingface_hub import HfApi
+from safetensors import SafetensorError
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
+    EvalPrediction,
+    MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    ProgressCallback,
     Seq2SeqTrainer,
+    TrainerCallback,
+    TrainerState,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_utils import EvalLoopOutput, IntervalStrategy, TrainOutput
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.streaming import (
-    TokenBudgetStream,
-    read_stream_state,
-    read_stream_states,
-    stream_loader,
-    write_stream_state,
-)
-from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, words_hash
+from hf_capsule_mt.data.streaming import TokenBudgetStream, write_stream_state
+from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
+from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
-from hf_capsule_mt.saving import begin_saving, explained_saving
-from hf_capsule_mt.trainer_state import read_trainer_state
+from hf_capsule_mt.modeling.warm_start import added_weights
+from hf_capsule_mt.trainer_state import TRAINER_STATE, read_trainer_state, step_of
 
 from .arguments import TranslationTrainingArguments
-from .callbacks import CardCallback, SaveByTheClock, ShareOfRun, SourceCallback
-from .divergence import DivergenceCheck, check_weights
-from .hyperparameters import (
-    check_added_rate,
-    check_hyperparameters,
-    needs_best,
-    own_hyperparameters,
-    set_added_rate,
+from .averaging import WeightAverage
+from .callbacks import (
+    AveragingOptimizer,
+    CardCallback,
+    DivergenceError,
+    OrderOfEpoch,
+    SaveByTheClock,
+    SaveTheBest,
+    ShareOfRun,
+    SourceCallback,
+    StopAtNaN,
+    TranslationProgress,
+    log_loss_terms,
 )
-from .loaders import loader_options, set_epoch, token_budget_loader
-from .loss_terms import log_loss_terms
-from .metrics import bleu_metric
-from .progress import show_progress
 from .resuming import (
-    batches_of,
-    check_not_streamed,
-    check_same_batches,
-    check_same_tokenizer,
-    check_updates,
-    dealt_to,
+    RunIdentity,
+    check_folder_is_free,
+    check_optimizer,
+    check_same_everywhere,
+    check_same_run,
     find_checkpoint,
-    has_other_metric,
+    identity_in,
+    tokenizer_hash,
 )
-from .run_identity import LAST, RunIdentity, check_no_other_run, check_same_everywhere, remove_run, settings_of
 from .run_recorder import RunRecorder
-from .sharding import embeddings_in_one_group
-from .warn import warn_of_half_precision, warn_of_slow_products, warn_of_warmup
-from .weight_average import WeightAverage
+from .training_data import stream_batches, token_budget_loader
 
 logger = logging.get_logger(__name__)
 
-MAKE_ROOM = "make room, and go on from the last checkpoint with --resume_from_checkpoint last"
-
-
-def _has_unread_weights(model: nn.Module) -> bool:
-    """Return whether some weights get no gradient: what would score for the next iteration of guided routing, where it
-    has one alone, an embedding of Marian's that nothing reads where none is tied, and layers that LayerDrop leaves out.
-    """
-    config = getattr(model, "config", None)
-    if any(getattr(config, f"{stack}_layerdrop", 0) > 0 for stack in ("encoder", "decoder")):
-        return True
-    unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
-    return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
-
-
-def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-    """Decode as [`decoding.generate`] does elsewhere, not by the forward that accelerate puts in for autocast."""
-    parts = vars(model)
-    autocasting = parts.pop("forward") if {"forward", "_original_forward"} <= parts.keys() else None
-    try:
-        return decoding.generate(model, *args, **kwargs)
-    finally:
-        if autocasting is not None:
-            model.forward = autocasting
+# Numbers in the groups of an optimizer that are its state. The last four belong to schedule-free optimizers.
+_STATE = ("lr", "initial_lr", "k", "weight_sum", "lr_max", "scheduled_lr")
+_UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -103,13 +84,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             model, args, processing_class=tokenizer, train_dataset=data.train, eval_dataset=data.validation
         ).train()
 
-    Its training data set is any `datasets.Dataset` with columns `input_ids` and `labels`, a list of such rows, or what
-    `load_data` makes of a corpus. The model card is made by `recorder`; without one it is the Trainer's own.
-
-    Raises:
-        TypeError: if `args` are not those of this package.
-        ValueError: if the tokenizer pads on the left or has other ids for padding and ends than the model, the process
-            has several GPUs, or the model cannot be trained as `args` say.
+    Its training data is any `datasets.Dataset` with columns `input_ids` and `labels`, a list of such rows, or what
+    `load_data` makes of a corpus. `recorder` writes the model card; without one it is the Trainer's own.
     """
 
     def __init__(
@@ -125,162 +101,169 @@ class TranslationTrainer(Seq2SeqTrainer):
         **kwargs: Any,
     ) -> None:
         args = TranslationTrainingArguments() if args is None else args
-        if not isinstance(args, TranslationTrainingArguments):
-            raise TypeError(
-                f"args is a {type(args).__name__}; give TranslationTrainingArguments, which has all its options"
-            )
         tokenizer = processing_class
         if tokenizer is not None and data_collator is None:
             check_padding_side(tokenizer)
             data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
-        if tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
+        if kwargs.get("compute_metrics") is not None and args.metric_for_best_model == "bleu" and not args.needs_best:
+            # The caller's metrics need not have BLEU.
+            args.metric_for_best_model = None
+        elif tokenizer is not None and kwargs.get("compute_metrics") is None and args.predict_with_generate:
             kwargs["compute_metrics"] = bleu_metric(tokenizer, args.bleu_tokenize)
+        if args.label_smoothing_factor and hasattr(getattr(model, "config", None), "label_smoothing"):
+            # With its own label smoothing the Trainer would drop the other parts of the model's loss.
+            model.config.label_smoothing, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
-        self._leave_to_generation_config()
+        _leave_to_generation_config(self.args, self.model)
+        _freeze_positions(self.model)
         self._check_model()
-        # Processes would wait for those gradients. The argument alone has been read.
+        # Processes would wait for gradients that never come. The Trainer has read the argument already.
         if _has_unread_weights(self.model):
             self.args.ddp_find_unused_parameters = True
             self.accelerator.ddp_handler.find_unused_parameters = True
+        base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        self._ignores_num_items = type(base) is MarianMTModel
         self.recorder = recorder
         self.identity = RunIdentity()
-        self.identity.settings = settings_of([self.args])
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            self.identity.tokenizer = words_hash(tokenizer)
-        self._has_folder = False
-        self._divergence = DivergenceCheck()
-        self._resumed_from = self._stream_state = None
-        self._best_is_of_another_metric = False
-        self._looked_at: int | None = None
-        self._save_is_due = False
+        self._has_folder = self._has_begun = self._forgets_best = self._begins_data = False
+        self._resumed_from: str | None = None
+        self._resumed_at = 0
+        self._stream_state: str | None = None
         self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
+        self._progress = TranslationProgress() if self.pop_callback(ProgressCallback) is not None else None
         self._add_callbacks()
 
     def _check_model(self) -> None:
-        """Check that the model, and how it is spread over devices, can be trained as the arguments say."""
         if isinstance(self.processing_class, PreTrainedTokenizerBase):
-            # By itself the Trainer gives the tokenizer's to the configuration, and not to what is made of its ids.
             check_special_ids(self.processing_class, getattr(self.model, "config", None))
+        has_16_bits = any(weight.requires_grad and weight.itemsize == 2 for weight in self.model.parameters())
         # DeepSpeed keeps weights in 32 bits too.
-        if not self.is_deepspeed_enabled and self.args.should_log:
-            warn_of_half_precision(self.model)
-        if self.args.added_learning_rate is not None:
-            check_added_rate(self, has_optimizer=self.optimizer is not None)
+        if has_16_bits and not self.is_deepspeed_enabled and self.args.should_log:
+            logger.warning("The weights have 16 bits, which loses most updates. Load the model in torch.float32.")
         self._set_signature_columns_if_needed()
         if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
-            raise ValueError(
-                f"rdrop_alpha is {self.args.rdrop_alpha}, which {type(self.model).__name__} does not know; train a "
-                "model of this package, or leave it out"
-            )
-        if self.args.rdrop_alpha and self.compute_loss_func is not None:
-            raise ValueError(
-                f"rdrop_alpha is {self.args.rdrop_alpha}, and compute_loss_func is given, which takes the place of "
-                "the model's loss and of R-Drop in it; leave out one of them"
-            )
+            raise ValueError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
         if self.args.n_gpu > 1:
-            raise ValueError(
-                f"this process has {self.args.n_gpu} GPUs; start one process for each by accelerate launch, or show it "
-                "one with CUDA_VISIBLE_DEVICES=0"
-            )
+            raise ValueError("This process has several GPUs. Start one process for each with accelerate launch.")
         if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            raise ValueError(
-                f"ema_decay is {self.args.ema_decay}, but under FSDP or DeepSpeed a process has a part of the "
-                "weights; leave it out, and average checkpoints afterwards with hf-capsule-mt average_checkpoints"
-            )
+            raise ValueError("ema_decay needs all weights in each process. Average checkpoints instead.")
 
     def _add_callbacks(self) -> None:
-        self.add_callback(self.identity)
+        # The first ones: they change the state, the weights that are saved, and what the loggers see.
+        self.callback_handler.callbacks[:0] = [_Resuming(self), *filter(None, [self._average])]
         log_loss_terms(self)
-        self._progress = show_progress(self)
-        if isinstance(self.train_dataset, TokenBudgetStream):
-            self.add_callback(ShareOfRun())
+        for callback in (self.identity, StopAtNaN(self), OrderOfEpoch(), AveragingOptimizer(), SaveTheBest()):
+            self.add_callback(callback)
         self.add_callback(SourceCallback())
         self.add_callback(CardCallback(self.create_model_card))
+        if self._progress is not None:
+            self.add_callback(self._progress)
+        if isinstance(self.train_dataset, TokenBudgetStream):
+            self.add_callback(ShareOfRun())
         if self.args.save_minutes is not None:
             self.add_callback(SaveByTheClock(self.args.save_minutes))
-        if self._average is not None:
-            # Before what saves and evaluates.
-            self.callback_handler.callbacks.insert(0, self._average)
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
-
-    def _leave_to_generation_config(self) -> None:
-        """Let `args.generation_config` decide what it names and the other arguments leave at their defaults."""
-        if self.args.generation_config is None:
-            return
-        for name in ("max_length", "num_beams"):
-            option = f"generation_{name}"
-            is_default = getattr(self.args, option) == getattr(TranslationTrainingArguments, option)
-            if is_default and getattr(self.model.generation_config, name) is not None:
-                setattr(self.args, option, None)
 
     def _averaged(self) -> AbstractContextManager:
         """Let the model have averaged weights, if the run averages."""
         return nullcontext() if self._average is None else self._average.in_model()
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput:
-        """Train as the Trainer does, and be sure to go on with the state and the batches of `resume_from_checkpoint`.
-
-        Meanwhile it holds the lock of the output folder.
+        """Train as the Trainer does, with the lock of the output folder, and the data of the run that is resumed.
 
         Raises:
             BlockingIOError: if another process works in that folder.
             DivergenceError: if the loss, the gradient or a weight is not finite.
-            OSError: if a checkpoint cannot be saved, or a file of the one to go on from is damaged.
-            ValueError: if that one lacks a part of its state, or its run had another tokenizer, other batches, or
-                another learning rate where that cannot change; or the folder holds another run.
+            ValueError: if the checkpoint lacks a part of its state, or is of another run; or the folder holds one.
         """
+        ignore_data_skip, is_stream = self.args.ignore_data_skip, isinstance(self.train_dataset, TokenBudgetStream)
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
-            checkpoint = self._go_on_from(resume_from_checkpoint)
-            stream = self.train_dataset.cut() if isinstance(self.train_dataset, TokenBudgetStream) else {}
-            check_same_everywhere(self.identity, checkpoint, stream)
-            self._take_folder(checkpoint)
-            if self.args.should_log:
-                warn_of_slow_products(self.accelerator.mixed_precision, self.args.device)
-            return super().train(checkpoint, **kwargs)
+            checkpoint = find_checkpoint(resume_from_checkpoint, self.args)
+            self._resume(checkpoint)
+            check_same_everywhere(self.identity, checkpoint)
+            if self.is_world_process_zero() and not self._has_folder:
+                check_folder_is_free(self.args, checkpoint, getattr(self.model, "name_or_path", None))
+            self._has_folder = True
+            try:
+                # A stream finds its place by itself.
+                self.args.ignore_data_skip = ignore_data_skip or is_stream
+                return super().train(checkpoint, **kwargs)
+            except Exception as error:
+                if isinstance(error, RuntimeError) and "inline_container" in str(error) and self._has_begun:
+                    # PyTorch's writer has no class of its own for a full disk.
+                    raise OSError(f"No checkpoint can be saved in {self.args.output_dir}: the disk is full.") from error
+                if checkpoint is None or self._has_begun or isinstance(error, ValueError):
+                    raise
+                raise ValueError(f"{checkpoint} cannot be resumed: {str(error).partition(chr(10))[0]}") from error
+            finally:
+                self.args.ignore_data_skip = ignore_data_skip
 
-    def _go_on_from(self, resume_from_checkpoint: str | bool | None) -> str | None:
-        """Return the checkpoint, after the checks of it, whose run this will be."""
-        if isinstance(self.train_dataset, Sized):
-            text = {} if self.recorder is None else self.recorder.decides_batches()
-            self.identity.batches = batches_of(self.args, pairs=len(self.train_dataset), **text)
-        self._resumed_from = self._looked_at = None
-        self._save_is_due = False
-        self.identity.go_on({})
-        self._set_patience({})
-        self._best_is_of_another_metric = False
-        if not resume_from_checkpoint:
-            return None
-        checkpoint = find_checkpoint(LAST if resume_from_checkpoint is True else resume_from_checkpoint, self.args)
-        if checkpoint is None:
-            return None
-        check_same_tokenizer(checkpoint, self.identity.tokenizer)
-        check_same_batches(checkpoint, self.identity.batches, self.args)
-        if not isinstance(self.train_dataset, TokenBudgetStream):
-            check_not_streamed(checkpoint, self.args)
-        if self.identity.batches:
-            self.identity.batches["dealt_to"] = dealt_to(checkpoint, self.args)
-        state = read_trainer_state(checkpoint)
-        check_hyperparameters(state, self.identity.settings, self)
-        self.identity.go_on(state)
-        self._best_is_of_another_metric = has_other_metric(state, self.args)
-        if self._best_is_of_another_metric:
+    def _resume(self, checkpoint: str | None) -> None:
+        """Continue with the run of a checkpoint, after a check that it is this one; or begin one."""
+        state = {} if checkpoint is None else read_trainer_state(checkpoint)
+        self._has_begun = False
+        there, here, skip = identity_in(state), self.identity, self.args.ignore_data_skip
+        here.fixed, here.scores = self._what_is_fixed(), self._what_scores()
+        if checkpoint is not None:
+            check_same_run(checkpoint, here.fixed, there, skip)
             if self.args.should_log:
-                logger.warning(
-                    f"metric_for_best_model is {self.args.metric_for_best_model!r}, and {checkpoint} knows what is "
-                    "best in another: the best checkpoint is chosen, and early stopping waits, from here on"
-                )
-        else:
-            self._set_patience(state)
-        self._resumed_from = checkpoint
-        return checkpoint
+                logger.warning(f"Resuming from {checkpoint}.")
+        self._resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
+        self._begins_data = skip and checkpoint is not None
+        here.run = there.get("run", here.run)
+        here.dealt_to = self.args.world_size if skip else there.get("dealt_to") or self.args.world_size
+        here.data_began = self._resumed_at if self._begins_data and isinstance(self.train_dataset, Sized) else 0
+        self._forgets_best = there.get("scores", here.scores) != here.scores
+        if self._forgets_best and state.get("best_metric") is not None and self.args.should_log:
+            logger.warning("The validation set or its scores changed: the comparison for the best model starts again.")
+        saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
+        for callback in self._early_stopping():
+            counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+            callback.early_stopping_patience_counter = 0 if self._forgets_best else counted
+        if self._average is not None:
+            self._average.checkpoint = checkpoint
+
+    def _what_is_fixed(self) -> dict[str, Any]:
+        args, data = self.args, self.train_dataset
+        batches = args.world_size * args.gradient_accumulation_steps
+        fixed: dict[str, Any] = {"optim": args.optim, "averages": bool(args.ema_decay)}
+        if hasattr(self.model, "peft_config"):
+            adapter = self.model.peft_config["default"]
+            fixed["adapter"] = f"of rank {adapter.r} for {adapter.base_model_name_or_path}"
+        if isinstance(self.processing_class, PreTrainedTokenizerBase):
+            fixed["tokenizer"] = tokenizer_hash(self.processing_class)
+        if isinstance(data, TokenBudgetStream):
+            fixed |= data.cut()
+        elif isinstance(data, Sized):
+            fixed |= {"pairs": len(data), "max_tokens_per_batch": args.max_tokens_per_batch}
+            fixed |= {"batches_per_update": batches, "data_seed": args.seed_of_data}
+            fixed |= {} if args.max_tokens_per_batch else {"pairs_per_update": batches * args.train_batch_size}
+        return fixed | ({} if self.recorder is None else self.recorder.decides_batches())
+
+    def _what_scores(self) -> dict[str, Any]:
+        names = ("metric_for_best_model", "greater_is_better", "bleu_tokenize", "generation_max_length")
+        validation = {} if self.recorder is None else self.recorder.facts.validation_sha256
+        return {name: getattr(self.args, name) for name in (*names, "generation_num_beams")} | validation
+
+    def _early_stopping(self) -> list[EarlyStoppingCallback]:
+        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return what the Trainer plans a run by, with the pairs that token-budget batches will have."""
+        """Return the Trainer's plan of a run, with the number of pairs that token-budget batches will have."""
         epochs, updates, pairs, samples, *others = super().set_initial_training_values(*args, **kwargs)
         if self.args.max_tokens_per_batch and self.args.max_steps > 0:
-            # It takes every batch to have per_device_train_batch_size pairs.
+            # By itself it counts per_device_train_batch_size pairs in each batch.
             samples = pairs * self.args.max_steps / updates
+        done, last = self._resumed_at, others[-1]
+        if done > last:
+            raise ValueError(f"{self._resumed_from} is of update {done}, and the run ends at update {last}.")
+        waited = (
+            each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._early_stopping()
+        )
+        # By itself it would make one more update at the end of a run.
+        if done == last or any(waited):
+            epochs = 0
         return (epochs, updates, pairs, samples, *others)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -289,109 +272,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             logs.pop("train_samples_per_second", None)
         super().log(logs, *args, **kwargs)
 
-    def _init_training_state(self, max_steps: int, updates: int, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Return the epoch to go on with, of so many `updates` each, and the number of its batches to skip."""
-        epoch, _ = super()._init_training_state(max_steps, updates, *args, **kwargs)
-        if self._resumed_from is not None:
-            # It would be evaluated and saved as often as the checkpoint's run.
-            self.state.compute_steps(self.args, max_steps)
-            option = f"num_train_epochs {self.args.num_train_epochs} end with update {max_steps}"
-            check_updates(self._resumed_from, max_steps, option)
-        if self._best_is_of_another_metric:
-            self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
-        if self.args.ignore_data_skip and self._resumed_from is not None:
-            self.identity.data_began = (self.state.global_step, epoch)
-        # It finds its place by itself, without reading all that comes before it.
-        if isinstance(self.train_dataset, TokenBudgetStream):
-            return epoch, 0
-        began, first = self.identity.data_began
-        epochs, done = divmod(self.state.global_step - began, updates)
-        return first + epochs, done * self.args.gradient_accumulation_steps
-
-    def _load_callback_state(self) -> None:
-        super()._load_callback_state()
-        # It makes callbacks anew, and this run's own data and settings are not those of the one that it goes on from.
-        if self.identity not in self.callback_handler.callbacks:
-            self.remove_callback(RunIdentity)
-            self.add_callback(self.identity)
-
-    def _set_patience(self, state: Mapping[str, Any]) -> None:
-        """Let early stopping count on from the evaluations without a gain in a Trainer's `state`."""
-        saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
-        counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
-        for callback in self._early_stopping():
-            callback.early_stopping_patience_counter = counted
-
-    def _early_stopping(self) -> list[EarlyStoppingCallback]:
-        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
-
-    def _evaluate(self, *args: Any, skip_scheduler: bool = False, **kwargs: Any) -> dict[str, float]:
-        waited = [(each, each.early_stopping_patience_counter) for each in self._early_stopping()]
-        metrics = super()._evaluate(*args, skip_scheduler=skip_scheduler, **kwargs)
-        # As for the schedule, one at the start of a run is none more to wait for.
-        if skip_scheduler:
-            for callback, counted in waited:
-                callback.early_stopping_patience_counter = counted
-            self.control.should_training_stop = False
-        return metrics
-
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # The Trainer looks whether training is at its end after each update, and would make one more when it resumes.
-        waited = (
-            each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._early_stopping()
-        )
-        if self.state.global_step >= self.state.max_steps or any(waited):
-            self.control.should_training_stop = True
-        else:
-            # Before a resumed run skips what it has trained on: the Trainer does it behind that.
-            set_epoch(kwargs["train_dataloader"], kwargs["epoch"])
-            super()._run_epoch(*args, **kwargs)
-
-    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        # It is called after an update and again behind the last of an epoch, whose evaluation and log a checkpoint must
-        # have that was due at that update: a run that goes on from it begins with the next epoch.
-        is_behind_epoch, self._looked_at = self._looked_at == self.state.global_step, self.state.global_step
-        if is_behind_epoch:
-            self.control.should_save |= self._save_is_due
-            self._save_is_due = False
-        elif self._epoch_has_more_to_do():
-            self._save_is_due, self.control.should_save = self.control.should_save, False
-        super()._maybe_log_save_evaluate(*args, **kwargs)
-
-    def _epoch_has_more_to_do(self) -> bool:
-        """Return whether this update is the last of its epoch, and there is more to come at the end of that."""
-        asked = IntervalStrategy.EPOCH in (self.args.eval_strategy, self.args.logging_strategy)
-        # Whoever is told to stop may be killed meanwhile.
-        is_told_to_stop = self.control.should_training_stop and self.state.global_step < self.state.max_steps
-        return asked and self.state.epoch % 1 == 0 and not is_told_to_stop
-
-    def _determine_best_metric(self, metrics: dict[str, float], *args: Any, **kwargs: Any) -> bool:
-        # Unless another is named it is BLEU, which evaluation with metrics of the caller's need not have.
-        name = f"eval_{self.args.metric_for_best_model}"
-        if name not in metrics and not needs_best(self.args):
-            return False
-        is_best = super()._determine_best_metric(metrics, *args, **kwargs)
-        # At the end only what has been saved can be loaded.
-        if is_best and self.args.load_best_model_at_end:
-            self.control.should_save = True
-        return is_best
-
-    def _take_folder(self, checkpoint: str | None) -> None:
-        """Make the output folder this run's own, which it stays if the trainer trains again."""
-        if self.is_world_process_zero() and not self._has_folder:
-            check_no_other_run(self.args, self.identity.settings, checkpoint, getattr(self.model, "name_or_path", None))
-            if self.args.overwrite_output_dir:
-                remove_run(Path(self.args.output_dir), checkpoint)
-        self._has_folder = True
-
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return the loss of a batch, after its gradient is added; remember the state of a stream behind the batch."""
+        """Return the loss of a batch, after its gradient is added."""
         self._stream_state = inputs.pop("stream_state", None)
         if self._progress is not None:
             self._progress.count(inputs)
-        loss = super().training_step(model, inputs, *args, **kwargs)
-        self._divergence.add(loss)
-        return loss
+        return super().training_step(model, inputs, *args, **kwargs)
 
     def compute_loss(
         self,
@@ -405,41 +291,59 @@ class TranslationTrainer(Seq2SeqTrainer):
             inputs = {name: torch.cat([value, value]) for name, value in inputs.items()}
             inputs["rdrop_alpha"] = self.args.rdrop_alpha
             num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-
-    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> torch.Tensor | float:
-        """Return the norm of the gradient, once an update, if it is finite."""
-        norm = super()._get_grad_norm(*args, **kwargs)
-        self._divergence.check(self, norm)
-        return norm
+        weight = None
+        if num_items_in_batch is not None and self._ignores_num_items and self.label_smoother is None:
+            # Transformers' Marian returns the mean over a batch, whatever part of the update the batch is.
+            weight = inputs["labels"].ne(-100).sum() / num_items_in_batch
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        loss = loss if weight is None else loss * weight
+        return (loss, outputs) if return_outputs else loss
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Save the model as the Trainer does, unless its weights are not finite."""
         folder = Path(output_dir or self.args.output_dir)
-        self._end_step()
-        with self._averaged(), explained_saving(folder, MAKE_ROOM):
-            check_weights(self)
-            if self.args.should_save:
-                begin_saving(folder)
-            super().save_model(output_dir, _internal_call)
+        is_checkpoint = step_of(folder) is not None
+        if hasattr(self.optimizer, "eval"):
+            self.optimizer.eval()
+        if is_checkpoint and self.args.should_save:
+            # Its state, which is saved last, says that a checkpoint is whole.
+            (folder / TRAINER_STATE).unlink(missing_ok=True)
+        with self._averaged():
+            self._check_finite()
+            try:
+                super().save_model(output_dir, _internal_call)
+            except (SafetensorError, OSError) as error:
+                # A half of a model is no model.
+                for file in folder.glob("model*.safetensors*"):
+                    file.unlink()
+                raise OSError(f"{folder} cannot be saved: {error}") from error
+        if is_checkpoint and self._average is not None and self.args.should_save:
+            self._average.save_training_weights(folder)
+        if is_checkpoint and self._stream_state is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_stream_state(folder, self.args.process_index, self._stream_state)
 
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        with explained_saving(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", MAKE_ROOM):
-            super()._save_checkpoint(*args, **kwargs)
+    def _check_finite(self) -> None:
+        """Raise an error on every process if a weight, or a part of one, is not finite on some process."""
+        weights = (each.to_local() if hasattr(each, "to_local") else each for each in self.model.parameters())
+        is_finite = torch.stack([weight.detach().isfinite().all() for weight in weights]).all()
+        if self.args.world_size > 1:
+            is_finite = self.accelerator.gather(is_finite.to(self.args.device).int()).all()
+        if not is_finite:
+            raise DivergenceError("a weight is not finite", self.state.global_step)
 
-    def get_train_dataloader(self) -> DataLoader | DataLoaderShard:
+    def get_train_dataloader(self) -> DataLoader:
         """Return the training batches of this process."""
         if isinstance(self.train_dataset, TokenBudgetStream):
-            return self._stream_loader()
+            return stream_batches(self, self._resumed_from, self._begins_data)
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
         pairs = self.train_dataset
         if isinstance(getattr(pairs, "column_names", None), list):
             pairs = self._remove_unused_columns(pairs, description="training")
         collate = self._get_collator_with_removed_columns(self.data_collator, description="training")
-        dealt = self.identity.batches.get("dealt_to", self.args.world_size)
-        loader = token_budget_loader(pairs, collate, self.args, dealt)
-        # accelerate cannot even out batches of varying size, and need not: the sampler gives each process as many.
+        loader = token_budget_loader(pairs, collate, self.args, self.identity.dealt_to or self.args.world_size)
+        # accelerate cannot even out batches of different size, and need not: the sampler gives each process as many.
         # Evaluation needs even batches: every process must have a last batch to gather from.
         even_batches, self.accelerator.even_batches = self.accelerator.even_batches, False
         try:
@@ -448,62 +352,26 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.even_batches = even_batches
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
-        with embeddings_in_one_group(self.model):
-            prepared = super()._prepare_for_training(*args, **kwargs)
-        if self._average is not None:
-            self._average.begin(self.model, self._resumed_from)
-        return prepared
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        # DeepSpeed's engine has loaded its optimizer before.
-        own = nullcontext() if self.is_deepspeed_enabled else own_hyperparameters(self.optimizer, self.lr_scheduler)
-        with own:
-            super()._load_optimizer_and_scheduler(checkpoint)
+        # The only method around the call that spreads weights over processes with FSDP2.
+        with _embeddings_in_one_group(self.model):
+            return super()._prepare_for_training(*args, **kwargs)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A tied weight is saved once, and is not missing under its other names.
-        missing = [name for name in load_result.missing_keys if name not in self.model.all_tied_weights_keys]
-        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+        # The only place that knows which weights a checkpoint lacked. The Trainer warns, also of tied weights.
+        unsaved = {
+            *(getattr(self.model, "all_tied_weights_keys", None) or ()),
+            *(self.model._keys_to_ignore_on_save or ()),
+        }
+        strange = [*(set(load_result.missing_keys) - unsaved), *load_result.unexpected_keys]
+        if strange:
+            raise ValueError(f"{self._resumed_from} is a checkpoint of another model: it differs in {strange[0]}.")
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        # The only method that gets what FSDP gathers: tied weights under each of their names.
         if state_dict is not None:
-            # Gathered from processes, a tied weight is there under each of its names.
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         super()._save(output_dir, state_dict)
-
-    def _end_step(self) -> None:
-        """Let schedule-free optimizers put what they have averaged into the model; the next step takes it out."""
-        if hasattr(self.optimizer, "eval"):
-            self.optimizer.eval()
-
-    def _finalize_training(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        self._end_step()
-        # With a limit of 1 the Trainer would delete all but the best here, also the last, which a run goes on from.
-        limit, self.args.save_total_limit = self.args.save_total_limit, None
-        try:
-            return super()._finalize_training(*args, **kwargs)
-        finally:
-            self.args.save_total_limit = limit
-
-    def _stream_loader(self) -> DataLoaderShard:
-        before, stream = self._resumed_from, self.train_dataset
-        if before is not None and self.args.ignore_data_skip:
-            stream.begin_behind(read_stream_states(before))
-        else:
-            stream.load_state(before and read_stream_state(before, self.args.process_index))
-        device = self.args.device if self.accelerator.device_placement else None
-        return stream_loader(self.train_dataset, self.data_collator, device, **loader_options(self.args))
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        # Here every process writes a file of its own.
-        super()._save_rng_state(output_dir)
-        if self._stream_state is not None:
-            write_stream_state(output_dir, self.args.process_index, self._stream_state)
-        if self._average is not None and self.args.should_save:
-            self._average.save_training_weights(output_dir)
-        # The state that comes next says that the checkpoint is whole: with the files of all processes.
-        self.accelerator.wait_for_everyone()
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate as the Trainer does, but count every sentence once."""
@@ -516,7 +384,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             with self._averaged():
                 return super().evaluation_loop(*args, **kwargs)
         finally:
-            # What is trained on next leaves no use for its copies of the weights.
+            # Training will change the weights: drop the engine's copies.
             decoding.release(self.model)
 
     def prediction_step(
@@ -551,17 +419,171 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.recorder.model_card(self).save(Path(self.args.output_dir) / "README.md")
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Return the optimizer, with `added_learning_rate` for what is added to a parent's weights."""
+        """Return the optimizer, with `added_learning_rate` for the weights that a method adds to a plain model."""
         is_made = self.optimizer is not None
         optimizer = super().create_optimizer(*args, **kwargs)
-        if self.args.added_learning_rate is not None and not is_made:
-            set_added_rate(optimizer, self.model, self.args.added_learning_rate)
+        rate = self.args.added_learning_rate
+        if rate is None or is_made:
+            return optimizer
+        names = added_weights(self.model)
+        added = {id(weight) for name, weight in self.model.named_parameters() if name in names}
+        if not any(id(weight) in added for group in optimizer.param_groups for weight in group["params"]):
+            raise ValueError("added_learning_rate is given, but the optimizer has no added weights. Leave it out.")
+        groups = []
+        for group in optimizer.param_groups:
+            for is_added, lr in ((False, group["lr"]), (True, rate)):
+                weights = [weight for weight in group["params"] if (id(weight) in added) == is_added]
+                groups += [{**group, "params": weights, "lr": lr}] if weights else []
+        optimizer.param_groups[:] = groups
         return optimizer
 
-    def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Return the learning rate schedule; warn if it has no warm-up, or the run ends before that does."""
-        if self.args.should_log:
-            warn_of_warmup(self.args, num_training_steps)
-        return super().create_scheduler(num_training_steps, optimizer)
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
+        """Return the learning rate schedule. Warn if the run ends before its warm-up does."""
+        warmup = self.args.warmup_steps = self.args.get_warmup_steps(num_training_steps)
+        if self.args.should_log and warmup >= num_training_steps:
+            logger.warning(
+                f"warmup_steps is {warmup}, and the run has {num_training_steps} updates: it ends before the learning "
+                f"rate reaches {self.args.learning_rate}."
+            )
+        schedule = super().create_scheduler(num_training_steps, optimizer)
+        # A resumed run follows them, and not those of its checkpoint.
+        self._numbers = [
+            {name: value for name, value in group.items() if _is_option(name, value)}
+            for group in (optimizer or self.optimizer).param_groups
+        ]
+        self._rates = list(getattr(schedule, "base_lrs", []))
+        return schedule
+
+
+class _Resuming(TrainerCallback):
+    """Lets a resumed run follow its own options where the Trainer takes over those of its checkpoint."""
+
+    def __init__(self, trainer: TranslationTrainer) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Change what was loaded, after a check of it."""
+        trainer = self._trainer
+        if trainer._resumed_from is not None:
+            self._follow_options(trainer, args, state)
+        trainer._has_begun = True
+
+    def _follow_options(self, trainer: TranslationTrainer, args: Any, state: TrainerState) -> None:
+        state.compute_steps(args, state.max_steps)
+        if trainer._forgets_best:
+            state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+        # DeepSpeed makes the optimizer itself.
+        if trainer.is_deepspeed_enabled:
+            return
+        has_state = all((Path(trainer._resumed_from) / name).is_file() for name in ("optimizer.pt", "scheduler.pt"))
+        if has_state:
+            check_optimizer(trainer)
+        schedule, groups = trainer.lr_scheduler, trainer.optimizer.param_groups
+        for group, own in zip(groups, trainer._numbers):
+            group.update(own)
+        if type(schedule) is LambdaLR:
+            schedule.base_lrs = list(trainer._rates)
+            for group, rate, factor in zip(groups, trainer._rates, schedule.lr_lambdas):
+                group.update(initial_lr=rate, lr=rate * factor(schedule.last_epoch))
+            # This is what the Trainer logs.
+            schedule._last_lr = [group["lr"] for group in groups]
+
+
+def bleu_metric(
+    tokenizer: PreTrainedTokenizerBase, bleu_tokenize: str = "13a"
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Return a `compute_metrics`: {"bleu": ...} of the decoded text, cut into words by sacreBLEU's `bleu_tokenize`.
+
+    Unknown words of a reference stay in it, as words that no translation has.
+    """
+    make_metrics(["bleu"], bleu_tokenize)
+    # A tokenizer may use another special token for unknown words, or none.
+    others = [token for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"]
+    unknown = [] if tokenizer.unk_token in (None, *others) else [tokenizer.unk_token_id]
+    special = set(tokenizer.all_special_ids) - set(unknown)
+
+    def decode(ids: np.ndarray) -> list[str]:
+        return tokenizer.batch_decode(np.where(ids == -100, tokenizer.pad_token_id, ids), skip_special_tokens=True)
+
+    def references(ids: np.ndarray) -> list[str]:
+        texts = decode(ids)
+        for number in np.flatnonzero(np.isin(ids, unknown).any(axis=1)):
+            words = [word for word in ids[number].tolist() if word >= 0 and word not in special]
+            texts[number] = tokenizer.decode(words).replace(tokenizer.unk_token, _UNKNOWN)
+        return texts
+
+    def compute(prediction: EvalPrediction) -> dict[str, float]:
+        streams = [references(prediction.label_ids)]
+        scores = score_translations(decode(prediction.predictions), streams, metrics=("bleu",), tokenize=bleu_tokenize)
+        return {"bleu": scores["bleu"]["score"]}
+
+    return compute
+
+
+def _is_option(name: str, value: Any) -> bool:
+    # Switches such as fused go with the tensors of the state.
+    return name not in _STATE and isinstance(value, int | float | tuple) and not isinstance(value, bool)
+
+
+def _leave_to_generation_config(args: TranslationTrainingArguments, model: PreTrainedModel) -> None:
+    """Let `args.generation_config` decide what it names and the other arguments leave at their defaults."""
+    for name in ("max_length", "num_beams") if args.generation_config is not None else ():
+        option = f"generation_{name}"
+        is_default = getattr(args, option) == getattr(TranslationTrainingArguments, option)
+        if is_default and getattr(model.generation_config, name) is not None:
+            setattr(args, option, None)
+
+
+def _freeze_positions(model: nn.Module) -> None:
+    """Freeze sinusoidal positions, which Transformers trains once they are loaded, and does not save.
+
+    Stored positions that are no sinusoids are saved with the model.
+    """
+    for module in model.modules():
+        if isinstance(module, MarianSinusoidalPositionalEmbedding):
+            module.weight.requires_grad_(False)
+            if type(model) is MarianMTModel and not torch.allclose(
+                module.weight, module.create_weight().to(module.weight), atol=1e-3
+            ):
+                model._keys_to_ignore_on_save = None
+
+
+def _has_unread_weights(model: nn.Module) -> bool:
+    """Return whether some weights get no gradient.
+
+    They are the scores for another iteration of guided routing where there is only one, an embedding of Marian that
+    nothing reads where none is tied, and layers that LayerDrop leaves out.
+    """
+    config = getattr(model, "config", None)
+    if any(getattr(config, f"{stack}_layerdrop", 0) > 0 for stack in ("encoder", "decoder")):
+        return True
+    unread = getattr(config, "share_encoder_decoder_embeddings", False) and not config.tie_word_embeddings
+    return unread or (getattr(config, "guided_routing", None) == "gdr" and config.guided_routing_iterations == 1)
+
+
+@contextmanager
+def _embeddings_in_one_group(model: PreTrainedModel) -> Any:
+    """Hide a model's embeddings from FSDP2, so that they stay in the group of the model itself.
+
+    Encoder, decoder and head may have one embedding. accelerate puts those of source and head in a group of their own,
+    and torch does not allow a weight in two groups.
+    """
+    names = ("get_input_embeddings", "get_output_embeddings")
+    for name in names:
+        setattr(model, name, lambda: None)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(model, name)
+
+
+def _decode(model: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+    """Decode with the engine, not by the forward that accelerate puts in for autocast."""
+    parts = vars(model)
+    autocasting = parts.pop("forward") if {"forward", "_original_forward"} <= parts.keys() else None
+    try:
+        return decoding.generate(model, *args, **kwargs)
+    finally:
+        if autocasting is not None:
+            model.forward = autocasting

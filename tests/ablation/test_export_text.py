@@ -30,7 +30,7 @@ def test_files(dataset, tmp_path, capsys):
         (["--output_file", "one.en"], "name a source and a target file"),
         (["--output_file", "a.en", "../{folder}/a.en"], "name a source and a target file"),
         (["--output_file", "nowhere/a.en", "nowhere/a.de"], "the folder of nowhere/a.en does not exist"),
-        (["--output_file", "pairs/test.jsonl"], "test.jsonl, another file of this command, which would be lost"),
+        (["--output_file", "pairs/test.jsonl"], "test.jsonl, which is another file of this command, and would be lost"),
         (["--output_file", "a.en", "a.de", "--source_lang", "fr"], 'no language "fr", only en, de'),
     ],
 )

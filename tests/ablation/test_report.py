@@ -221,7 +221,7 @@ def test_a_page_takes_the_place_of_no_other_file(study, tmp_path, capsys):
         with pytest.raises(SystemExit) as exit_:
             report(study, "--records_dir", str(tmp_path / "records"), *map(str, options))
         assert exit_.value.code == 2
-    assert "page.md.jinja, another file of this command, which would be lost" in capsys.readouterr().err
+    assert "page.md.jinja, which is another file of this command, and would be lost" in capsys.readouterr().err
     assert (template.read_text(), page.read_text(), study.read_bytes()) == ("{{ scores }}\n", "before", before)
 
 

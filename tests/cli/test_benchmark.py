@@ -114,7 +114,7 @@ def test_the_page_of_decoding_is_made_of_the_stored_records():
     [
         (["--decoders", "--dtype", "bfloat16"], "--dtype is bfloat16; with --decoders the weights are in float32"),
         (["--decoders", "--memory_length", "0"], "argument --memory_length: 0 is too small"),
-        (["--memory_length", "5"], "--memory_length needs --decoders"),
+        (["--memory_length", "5"], "--memory_length is of use with --decoders alone"),
         (["--page", "no/such/page.md"], "--page, by its template, names no/such/page.md.jinja, which is not a file"),
         (["--page", "page.md", "--output_file", "x.json"], "--page measures nothing; leave out --output_file"),
         (["--page", "page.md", "--decoders"], "--page measures nothing; leave out --decoders"),

@@ -12,8 +12,6 @@ from forked_commands import run_both
 from hf_capsule_mt.cli import distill
 from hf_capsule_mt.cli.distill import main
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
-from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.training.distillation import Shards
 
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
@@ -87,31 +85,12 @@ def test_goes_on_after_an_interruption(corpus, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         main(options(corpus, output))
     assert not output[0].exists()
-    assert len(list((tmp_path / "out.en.shards").glob("shard-*"))) == 2
+    with (tmp_path / "out.en.distilling").open("a") as file:
+        file.write('{"transl')
     monkeypatch.setattr(distill, "distill", lambda *args, **kw: made.append(args[2]) or original(*args, **kw))
     main(options(corpus, output))
     assert read_lines(output[1]) == EXPECTED
     assert [source for sources in made for source in sources] == SOURCES, "every sentence was translated once"
-
-
-def test_a_corpus_is_read_by_shards_which_are_listed_once(corpus, tmp_path, monkeypatch):
-    read, made, listed = [], [], []
-    each_source, translate, missing = distill.each_source, distill.distill, Shards.missing
-    monkeypatch.setattr(
-        distill, "each_source", lambda *args: (read.append(line) or line for line in each_source(*args))
-    )
-    monkeypatch.setattr(distill, "distill", lambda *args, **kw: made.append(len(read)) or translate(*args, **kw))
-    monkeypatch.setattr(Shards, "missing", lambda shards: listed.append(shards) or missing(shards))
-    main(options(corpus, [tmp_path / "out.tsv"]))
-    # After those that are counted beforehand.
-    assert [number - len(SOURCES) for number in made] == [3, 6, 7]
-    assert len(read) == 3 * len(SOURCES)
-    assert len(listed) == 1
-
-
-def test_a_corpus_of_nothing(tmp_path, capsys):
-    (tmp_path / "in.en").write_text("")
-    assert "in.en holds no usable sentence" in error_of(options([tmp_path / "in.en"], [tmp_path / "out.tsv"]), capsys)
 
 
 def test_unlikely_translations_are_left_out(corpus, tmp_path, capsys):
@@ -126,8 +105,7 @@ def test_unlikely_translations_are_left_out(corpus, tmp_path, capsys):
     below = len(EXPECTED) - len(kept)
     assert f"{left_out} left out, {below} of them with a score below -0.139" in capsys.readouterr().out
     error = error_of(options(corpus, [tmp_path / "none.tsv"], "--min_score", "1"), capsys)
-    assert "all 6 translations have a score below --min_score 1.0; lower it" in error
-    assert "--min_score is nan" in error_of(options(corpus, [tmp_path / "none.tsv"], "--min_score", "nan"), capsys)
+    assert "Lower --min_score" in error
 
 
 def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):
@@ -138,15 +116,13 @@ def test_not_with_other_settings(corpus, tmp_path, monkeypatch, capsys):
     output = [tmp_path / "out.tsv"]
     with pytest.raises(KeyboardInterrupt):
         main(options(corpus, output))
-    assert "another num_beams; repeat that run" in error_of(options(corpus, output, "--num_beams", 3), capsys)
+    assert "with other settings" in error_of(options(corpus, output, "--num_beams", 3), capsys)
 
 
 def test_not_twice_at_once(corpus, tmp_path, capsys, monkeypatch):
-    shards = tmp_path / "out.tsv.shards"
-    shards.mkdir()
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
-    with FileLock(shards / LOCK):
-        assert f"another process works in {shards}; wait" in error_of(options(corpus, [tmp_path / "out.tsv"]), capsys)
+    with FileLock(tmp_path / "out.tsv.lock"):
+        assert "another process writes" in error_of(options(corpus, [tmp_path / "out.tsv"]), capsys)
     main(options(corpus, [tmp_path / "out.tsv"]))
     assert {file.name for file in tmp_path.iterdir()} == {"train.en", "train.de", "out.tsv", "out.tsv.manifest.json"}
 
@@ -169,37 +145,27 @@ def error_of(arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (["--shard_size", "0"], "argument --shard_size: 0 is too small"),
-        (["--num_beams", "0"], "argument --num_beams: 0 is too small"),
-        (["--dataset_name", "data"], "give either --train_file or --dataset_name"),
-        (["--dataset_config_name", "de-en"], "dataset_config_name is 'de-en', and files have no configurations"),
-        (["--train_file", "nowhere.en"], "nowhere.en, which is not a file"),
-        (["--output_file", "one"], "name a source and a target file"),
-        (["--output_file", "a.en", "a.en"], "name a source and a target file"),
-        (["--output_file", "a.en", "./a.en"], "name a source and a target file"),
-        (["--output_file", "out.jsonl"], "needs source_lang and target_lang"),
-        (["--output_file", "nowhere/out.tsv"], "the folder of nowhere/out.tsv does not exist"),
-        (["--model", "/nowhere"], "/nowhere is not a folder"),
+        ["--shard_size", "0"],
+        ["--dataset_name", "data"],
+        ["--train_file", "nowhere.en"],
+        ["--train_file", "empty.en"],
+        ["--train_file", "long.en"],
+        ["--output_file", "a.en", "./a.en"],
+        ["--output_file", "nowhere/out.tsv"],
+        ["--output_file", "train.en", "train.de"],
+        ["--model", "/nowhere"],
     ],
 )
-def test_mistakes(corpus, tmp_path, capsys, change, message):
-    assert message in error_of([*options(corpus, [tmp_path / "out.tsv"]), *change], capsys)
-
-
-def test_the_corpus_is_not_overwritten(corpus, capsys):
+def test_mistakes(corpus, tmp_path, monkeypatch, capsys, change):
+    monkeypatch.chdir(tmp_path)
     before = corpus[0].read_bytes()
-    assert "another file of this command, which would be lost" in error_of(options(corpus, corpus), capsys)
+    Path("empty.en").touch()
+    Path("long.en").write_text(f"{TOO_LONG}\n")
+    error_of([*options(corpus, [tmp_path / "out.tsv"]), *change], capsys)
     assert corpus[0].read_bytes() == before
-
-
-def test_a_teacher_that_says_nothing(tmp_path, capsys):
-    (tmp_path / "in").write_text(f"{TOO_LONG}\n")
-    output = [tmp_path / "out.tsv"]
-    error = error_of(options([tmp_path / "in"], output), capsys)
-    assert "all 1 translations failed; the first: more than 32 source tokens" in error
-    assert not output[0].exists()
+    assert not (tmp_path / "out.tsv").exists()
 
 
 @pytest.mark.parametrize("change", [SOURCES[:-1], [*SOURCES, "a"], ["x", *SOURCES[1:]]], ids=["less", "more", "other"])
@@ -213,7 +179,7 @@ def test_a_corpus_that_changes_meanwhile(corpus, tmp_path, capsys, monkeypatch, 
 
     monkeypatch.setattr(distill, "_finish", finish)
     error = error_of(options(corpus, [tmp_path / "out.tsv"]), capsys)
-    assert "train.de has changed since the command began; delete" in error
+    assert "has changed since" in error
     assert not (tmp_path / "out.tsv").exists()
 
 

@@ -83,7 +83,7 @@ def test_mistakes_of_growth(options, message, capsys):
     [
         (["--methods", "capsnmt", "--num_beams", "0"], "num_beams is 0"),
         (["--num_sentences", "-2"], "argument --num_sentences: -2 is too small"),
-        (["--output_file", "in"], "--output_file names in, another file of this command, which would be lost"),
+        (["--output_file", "in"], "--output_file names in, which is another file of this command, and would be lost"),
         (["--input_file", "blank"], "blank holds no sentence"),
         (["--reference_file", "absent"], "--reference_file names absent, which is not a file"),
     ],

@@ -247,7 +247,7 @@ def test_defaults_are_those_of_the_settings():
         (["--seeds", "1", "-2"], "seeds has -2; seeds are 0 or more"),
         (["--size", "huge"], "size is 'huge'"),
         (["--epochs", "0"], "epochs is 0; it must be at least 1"),
-        (["--models", "a=folder"], "--size needs new encoders"),
+        (["--models", "a=folder"], "--size is of use with new encoders alone"),
         (["--models", "a=b", "--aggregations", "em"], "not allowed with argument --models"),
     ],
 )

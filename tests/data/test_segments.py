@@ -11,7 +11,6 @@ from hf_capsule_mt.data import segments
 from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text, write_parallel_text
 from hf_capsule_mt.data.segments import unbroken, write_lines
 from hf_capsule_mt.files import replaced_files
-from hf_capsule_mt.training.distillation import Distilled, Shards
 
 BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 PAIRS = [("one\ntwo", "eins zwei"), ("three", "drei\nvier"), ("a\u2028b\x85\tc", "d\v\fe\r\n"), ("\r", "x")]
@@ -112,30 +111,10 @@ def test_what_was_written_is_counted(tmp_path, monkeypatch):
         write_lines([tmp_path / "a"], [["one", "two"]])
 
 
-def test_shards_hold_breaks(tmp_path):
-    text = f"a{BREAKS}b"
-    shards = Shards(tmp_path / "shards", 2, 2)
-    shards.open({})
-    shards.write(0, [Distilled(text), Distilled("", text)])
-    assert list(shards.read()) == [Distilled(text), Distilled("", text)]
-
-
-def test_a_damaged_shard_is_named(tmp_path):
-    shards = Shards(tmp_path / "shards", 2, 2)
-    shards.open({})
-    for damage in ('{"translation": "a"}\n', '{"translation": 1}\n' * 2, "[" * 100_000 + "\n", '{"a": "b"}\n' * 2):
-        (tmp_path / "shards" / "shard-000000.jsonl").write_text(damage)
-        with pytest.raises(ValueError, match=r"shard-000000\.jsonl is damaged: .*; delete it, and repeat the command"):
-            list(shards.read())
-
-
 def test_links_are_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / f".out.{os.getpid()}.tmp").symlink_to(victim)
     write_lines([tmp_path / "out"], [["a"]])
-    (tmp_path / "shards").symlink_to(tmp_path)
-    with pytest.raises(OSError, match="shards is a symbolic link"):
-        Shards(tmp_path / "shards", 1, 1).open({})
     assert victim.read_text() == "mine"
     assert read_lines(tmp_path / "out") == ["a"]

@@ -1,8 +1,5 @@
 """LoRA by PEFT: where adapters go, merging, saving and pushing."""
 
-import importlib
-import sys
-
 import pytest
 import torch
 from aggregated_models import source_batch, training_batch
@@ -13,7 +10,6 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import LORA_PARAMETERS, LORA_TARGETS, decoding
-from hf_capsule_mt.lora import register_lora_targets
 
 peft = library("peft")
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
@@ -53,7 +49,9 @@ def test_targets_of_the_family(family):
     wanted = {name for name in linear_maps(model) if "out_proj" not in name.rpartition(".")[2]}
     wanted -= {name for name in wanted if name.startswith("guided_losses") or "aggregator" in name}
     recurrent = {name for name, module in model.named_modules() if isinstance(module, nn.RNNBase)}
-    adapted = with_adapter(model, target_parameters=LORA_PARAMETERS.get(model.config.model_type))
+    kind = model.config.model_type
+    places = {"target_modules": LORA_TARGETS[kind], "target_parameters": LORA_PARAMETERS.get(kind)}
+    adapted = with_adapter(model, **places)
     assert adapted_parts(adapted) == wanted | recurrent
     assert_adapts(adapted)
 
@@ -123,13 +121,3 @@ def test_the_page_names_them(model_type):
     cells = [LORA_TARGETS[model_type], LORA_PARAMETERS.get(model_type, [])]
     row = " | ".join(", ".join(f"`{name}`" for name in names) for names in cells)
     assert f"| `{model_type}` | {row} |\n" in PAGE
-
-
-def test_targets_wait_for_peft(monkeypatch):
-    name = "peft.utils.constants"
-    monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    register_lora_targets()
-    constants = importlib.import_module(name)
-    for model_type, targets in LORA_TARGETS.items():
-        assert constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING[model_type] == targets

@@ -1,38 +1,11 @@
-"""Shards are whole or absent, and a failure is told from a translation."""
+"""What a teacher translates, and what counts as a failure."""
 
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.training.distillation import Distilled, Shards, distill
+from hf_capsule_mt.training.distillation import Distilled, distill
 from hf_capsule_mt.translation.translation_report import sequence_scores
 from hf_capsule_mt.translation.translator import translate_lines
-
-
-def test_shards_cover_every_sentence_once(tmp_path):
-    for num_sentences in (1, 6, 7):
-        shards = Shards(tmp_path, num_sentences, 3)
-        covered = [index for shard in range(len(shards)) for index in shards.sentences(shard)]
-        assert covered == list(range(num_sentences))
-
-
-def test_what_was_written_is_read(tmp_path):
-    shards = Shards(tmp_path / "shards", 3, 2)
-    shards.open({"beams": 4})
-    assert shards.missing() == [0, 1]
-    results = [Distilled("grün\u2028a"), Distilled("", "empty translation"), Distilled("b")]
-    shards.write(1, results[2:])
-    assert shards.missing() == [0]
-    shards.write(0, results[:2])
-    assert list(shards.read()) == results
-    shards.remove()
-    assert not shards.folder.exists()
-
-
-def test_shards_of_other_settings_are_not_mixed(tmp_path):
-    Shards(tmp_path, 3, 2).open({"beams": 4, "penalty": 1.0})
-    Shards(tmp_path, 3, 2).open({"beams": 4, "penalty": 1.0})
-    with pytest.raises(ValueError, match="another beams, shard_size; repeat that run"):
-        Shards(tmp_path, 3, 1).open({"beams": 5, "penalty": 1.0})
 
 
 def test_translations_are_those_of_translate_lines():
@@ -54,11 +27,6 @@ def test_scores_are_those_of_reports():
     [score] = sequence_scores(model, [tokenizer("a b c")["input_ids"]], [words])
     assert (found.score, blank.score) == (pytest.approx(score), None)
     assert distill(model, tokenizer, ["a b c"], 100)[0].score is None
-
-
-def test_sources_have_the_numbers_of_the_corpus():
-    with pytest.raises(ValueError, match="max_tokens_per_batch is 3, but line 8 has 5 tokens"):
-        distill(tiny_model(), tiny_tokenizer(), ["a", "a b c d"], 3, first=7)
 
 
 def test_failures():

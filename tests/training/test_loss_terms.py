@@ -18,7 +18,7 @@ from transformers import (
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.modeling import translation_head
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.loss_terms import LOSS_TERMS, log_loss_terms
+from hf_capsule_mt.training.callbacks import LOSS_TERMS, log_loss_terms
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 LINES = ["a b c d e f", "g", "h i", "j k l m", "n o p", "q", "r s t u v", "w x"]
@@ -143,12 +143,12 @@ def test_rdrop_makes_two_passes(method, tmp_path):
 
 def test_rdrop_needs_a_model_of_this_package(tmp_path):
     model = MarianMTModel(MarianConfig(vocab_size=29, d_model=16, encoder_layers=1, decoder_layers=1, pad_token_id=0))
-    with pytest.raises(ValueError, match=r"rdrop_alpha is 5\.0, which MarianMTModel does not know; train a model of"):
+    with pytest.raises(ValueError, match="MarianMTModel has no R-Drop"):
         TranslationTrainer(model, TranslationTrainingArguments(str(tmp_path), rdrop_alpha=5.0, report_to="none"))
 
 
-def test_rdrop_needs_the_models_own_loss(tmp_path):
-    model = AutoModelForSeq2SeqLM.from_config(preset_config("em-routing", "tiny", **TINY))
-    args = TranslationTrainingArguments(str(tmp_path), rdrop_alpha=5.0, report_to="none", use_cpu=True)
-    with pytest.raises(ValueError, match=r"rdrop_alpha is 5\.0, and compute_loss_func is given, .*; leave out one of"):
-        TranslationTrainer(model, args, compute_loss_func=lambda outputs, labels, num_items_in_batch: outputs.loss)
+def test_label_smoothing_of_transformers_is_that_of_the_model(tmp_path):
+    """It leaves the other parts of the loss as they are."""
+    options = {"plain": False, "max_steps": 1}
+    here = train(tmp_path, label_smoothing_factor=0.1, **options)
+    assert here[0]["loss"] == train(tmp_path, weights={**WEIGHTS, "label_smoothing": 0.1}, **options)[0]["loss"]

@@ -16,8 +16,9 @@ from tiny_run import SMALL, files, write_corpus
 from transformers import (
     DataCollatorForSeq2Seq,
     EvalPrediction,
-    GenerationConfig,
     MarianConfig,
+    MarianMTModel,
+    Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
     set_seed,
@@ -34,13 +35,11 @@ from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
 from hf_capsule_mt.records import ValidationCounts
-from hf_capsule_mt.training import callbacks, run_identity, warn
+from hf_capsule_mt.training import callbacks, resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
-from hf_capsule_mt.training.data import load_data
-from hf_capsule_mt.training.metrics import bleu_metric
-from hf_capsule_mt.training.trainer import TranslationTrainer
-from hf_capsule_mt.training.weight_average import WeightAverage
+from hf_capsule_mt.training.trainer import TranslationTrainer, bleu_metric
+from hf_capsule_mt.training.training_data import load_data
 
 
 @pytest.fixture(scope="module")
@@ -50,39 +49,19 @@ def pairs(tmp_path_factory):
     return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer()).dataset
 
 
-def test_padding_on_the_left_is_refused(pairs, tmp_path):
-    trainer = make_trainer(pairs, tmp_path)
-    tokenizer = tiny_tokenizer()
-    tokenizer.padding_side = "left"
-    with pytest.raises(ValueError, match="padding_side of the tokenizer is 'left'"):
-        TranslationTrainer(trainer.model, trainer.args, processing_class=tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("name", "own", "accepted"), [("pad_token_id", 0, [None, 0]), ("eos_token_id", 2, [None, [5, 2], 2])]
-)
-def test_a_tokenizer_with_other_ids_than_the_models_is_refused(pairs, tmp_path, name, own, accepted):
+@pytest.mark.parametrize(("name", "accepted"), [("pad_token_id", [None, 0]), ("eos_token_id", [None, [5, 2], 2])])
+def test_a_tokenizer_with_other_ids_than_the_models_is_refused(pairs, tmp_path, name, accepted):
     trainer = make_trainer(pairs, tmp_path)
 
     def with_id(value):
         setattr(trainer.model.config, name, value)
         return TranslationTrainer(trainer.model, trainer.args, trainer.data_collator, processing_class=tiny_tokenizer())
 
-    with pytest.raises(ValueError, match=f"{name} is {own} in the tokenizer and 5 in the model's config; they must be"):
+    with pytest.raises(ValueError, match=name):
         with_id(5)
     # As configurations of other families have it too.
     for value in accepted:
         with_id(value)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_in_16_bits_are_pointed_out(pairs, tmp_path, caplog, dtype):
-    trainer = make_trainer(pairs, tmp_path)
-    assert "the weights are in" not in caplog.text
-    collator = DataCollatorForSeq2Seq(tiny_tokenizer())
-    with caplog.at_level("WARNING", "hf_capsule_mt"):
-        TranslationTrainer(trainer.model.to(dtype), trainer.args, collator)
-    assert f"the weights are in {str(dtype).removeprefix('torch.')}, in which most updates are lost" in caplog.text
 
 
 def make_trainer(pairs, folder, method="em-routing", overrides=SMALL, **options):
@@ -151,19 +130,6 @@ def test_data_and_validation_bleu_in_python(tmp_path):
         load_data(data_args, args, tokenizer, MarianConfig(pad_token_id=1))
 
 
-def test_speed_is_that_of_the_pairs(pairs, tmp_path):
-    """The Trainer's own takes every batch to have 8."""
-    trainer = make_trainer(pairs, tmp_path, max_tokens_per_batch=100, max_steps=30)
-    counted = []
-    trainer.model.register_forward_hook(
-        lambda module, args, kwargs, output: counted.append(len(kwargs["labels"])), with_kwargs=True
-    )
-    metrics = trainer.train().metrics
-    assert metrics["train_samples_per_second"] * metrics["train_runtime"] == pytest.approx(sum(counted), rel=0.1)
-    assert trainer.state.log_history[-1]["train_samples_per_second"] == metrics["train_samples_per_second"]
-    assert abs(sum(counted) - 30 * 8) > 0.2 * 30 * 8
-
-
 @pytest.fixture
 def evaluated(tmp_path):
     """Makes trainers with a tokenizer and validation data, from options."""
@@ -205,39 +171,19 @@ def test_sources_without_references_are_translated(evaluated):
     assert without.label_ids is None
 
 
-def test_a_generation_config_decides_what_it_names(evaluated, tmp_path):
-    GenerationConfig(num_beams=3, decoder_start_token_id=0, pad_token_id=0).save_pretrained(tmp_path / "file")
-    trainer = evaluated(generation_config=str(tmp_path / "file"))
-    assert (trainer.args.generation_num_beams, trainer.args.generation_max_length) == (None, 128)
-    named = evaluated(generation_config=str(tmp_path / "file"), generation_num_beams=2, generation_max_length=9)
-    assert (named.args.generation_num_beams, named.args.generation_max_length) == (2, 9)
-
-
-def test_rows_may_have_other_columns_and_must_be_counted(evaluated, monkeypatch):
+def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
     rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
     evaluated(train_dataset=rows).train()
     counted = evaluated(train_dataset=IterableDataset.from_generator(lambda: iter(rows)))
-    with pytest.raises(TypeError, match=r"train_dataset is a IterableDataset of unknown length, .* max_tokens_per_"):
-        counted.train()
-    monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
-    with pytest.raises(TypeError, match=r"train_dataset is a IterableDataset .*; stream files with load_data$"):
+    with pytest.raises(TypeError, match="IterableDataset"):
         counted.train()
 
 
-@pytest.mark.parametrize(
-    ("differs", "message"),
-    [
-        ({"pairs": 8}, r"process 1 has pairs 8, and process 0 \d+: they would train on different data; give all"),
-        ({"tokenizer": "other"}, "process 1 has tokenizer other, and process 0 "),
-        ({"update to go on from": 1}, "process 1 has update to go on from 1, and process 0 None"),
-        ({"more": 1}, "process 1 has more 1, and process 0 None"),
-    ],
-)
-def test_processes_with_other_data(pairs, tmp_path, monkeypatch, differs, message):
-    monkeypatch.setattr(run_identity, "gather_object", lambda mine: [*mine, {**mine[0], **differs}])
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("differs", [{"pairs": 8}, {"update to resume from": 1}])
+def test_processes_with_other_data(pairs, tmp_path, monkeypatch, differs):
+    monkeypatch.setattr(resuming, "gather_object", lambda mine: [*mine, {**mine[0], **differs}])
+    with pytest.raises(ValueError, match="Process 1 has"):
         make_trainer(pairs, tmp_path).train()
-    assert not [*tmp_path.glob("checkpoint-*")]
 
 
 def validation_bleu(tokenizer, translations, references):
@@ -303,7 +249,7 @@ def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
     run, options = tmp_path / "run", {"save_strategy": "steps", "save_steps": 1}
     run.mkdir()
     trainer = make_trainer(pairs, run, **options)
-    with FileLock(run / LOCK), pytest.raises(BlockingIOError, match=f"another process works in {run}; wait for it"):
+    with FileLock(run / LOCK), pytest.raises(BlockingIOError):
         trainer.train()
     at_work = []
     trainer.training_step = lambda *args: (
@@ -313,30 +259,26 @@ def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
     trainer.train()
     assert at_work == [True] * 2
     assert [file.name for file in run.iterdir()] == ["checkpoint-1"]
-    with pytest.raises(ValueError, match=r"holds another run, checkpoint-1: learning_rate is 1\.0 there and 0\.5 here"):
+    with pytest.raises(ValueError, match="holds another run"):
         make_trainer(pairs, run, learning_rate=0.5).train()
     make_trainer(pairs, run, overwrite_output_dir=True).train()
     assert not [*run.iterdir()]
 
 
-def test_after_a_resumed_run_another_begins_anew(pairs, tmp_path, monkeypatch):
+def test_after_a_resumed_run_another_begins_anew(pairs, tmp_path):
     options = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1, "ema_decay": 0.9}
     make_trainer(pairs, tmp_path, max_steps=1, **options).train()
-    begun, begin = [], WeightAverage.begin
-    monkeypatch.setattr(
-        WeightAverage, "begin", lambda self, *args: begun.append(args[1] and args[1][-12:]) or begin(self, *args)
-    )
     trainer = make_trainer(pairs, tmp_path, max_steps=2, **options)
     trainer.train(True)
+    assert trainer._average.checkpoint.endswith("checkpoint-1")
     trainer.train()
-    assert begun == ["checkpoint-1", None]
+    assert trainer._average.checkpoint is None
 
 
 def as_of_processes(checkpoint, processes):
     """Let a checkpoint be one of a run on several processes, which made the same number of batches an update."""
     state = json.loads((checkpoint / "trainer_state.json").read_text())
-    batches = state["stateful_callbacks"]["RunIdentity"]["attributes"]["batches"]
-    batches["processes"] = processes
+    state["stateful_callbacks"]["RunIdentity"]["attributes"]["dealt_to"] = processes
     (checkpoint / "trainer_state.json").write_text(json.dumps(state))
     for process in range(processes):
         shutil.copy(checkpoint / "rng_state.pth", checkpoint / f"rng_state_{process}.pth")
@@ -362,7 +304,7 @@ def test_processes_among_which_batches_cannot_be_dealt(pairs, tmp_path, monkeypa
     trainer = make_trainer(pairs, tmp_path, max_steps=2, gradient_accumulation_steps=2, **options)
     trainer.train(True)
     monkeypatch.setattr(TranslationTrainingArguments, "world_size", 2)
-    with pytest.raises(ValueError, match=r"has 7 batches, a multiple of the 1 processes .*, and not of 2: "):
+    with pytest.raises(ValueError, match="cut for 1 processes"):
         trainer.get_train_dataloader()
 
 
@@ -417,11 +359,6 @@ def test_processes_do_not_wait_for_gradients_that_never_come(method, iterations,
     assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
 
 
-def test_nor_for_layers_that_are_dropped(pairs, tmp_path):
-    trainer = make_trainer(pairs, tmp_path, "transformer", ["d_model=16", "encoder_layerdrop=0.5"])
-    assert trainer.accelerator.ddp_handler.find_unused_parameters
-
-
 @pytest.mark.parametrize("shared", ["true", "false"])
 def test_nor_for_an_embedding_that_nothing_reads(shared, pairs, tmp_path):
     fields = ["d_model=16", "tie_word_embeddings=false", f"share_encoder_decoder_embeddings={shared}"]
@@ -432,12 +369,6 @@ def test_nor_for_an_embedding_that_nothing_reads(shared, pairs, tmp_path):
     assert trainer.args.ddp_find_unused_parameters == lacks
     # What DistributedDataParallel is made with.
     assert trainer.accelerator.ddp_handler.find_unused_parameters == lacks
-
-
-def test_one_process_with_several_gpus_is_refused(pairs, tmp_path, monkeypatch):
-    monkeypatch.setattr(TranslationTrainingArguments, "n_gpu", 2)
-    with pytest.raises(ValueError, match=r"this process has 2 GPUs; start one process for each by accelerate launch"):
-        make_trainer(pairs, tmp_path)
 
 
 def test_a_run_keeps_its_history_where_its_model_is_saved_again(pairs, tmp_path):
@@ -482,22 +413,11 @@ def test_gradient_checkpointing_gives_the_same_gradients(pairs, tmp_path):
     assert checkpointed.model.is_gradient_checkpointing
 
 
-@pytest.mark.parametrize(("warmup_steps", "warned"), [(1, True), (4000, True), (0.5, False), (0, False)])
+@pytest.mark.parametrize(("warmup_steps", "warned"), [(4000, True), (0.5, False), (-1, False)])
 def test_a_run_shorter_than_its_warm_up(pairs, tmp_path, caplog, warmup_steps, warned):
     options = {"lr_scheduler_type": "inverse_sqrt", "warmup_steps": warmup_steps}
-    make_trainer(pairs, tmp_path, **options).create_scheduler(1 if warned else 10, torch.optim.SGD([torch.zeros(1)]))
-    assert ("it ends before the learning rate reaches 1.0" in caplog.text) == warned
-
-
-@pytest.mark.parametrize(
-    ("schedule", "warmup_steps", "warned"),
-    [("constant", 5, True), ("constant", 0, False), ("constant_with_warmup", 5, False)],
-)
-def test_a_schedule_without_warm_up(pairs, tmp_path, caplog, schedule, warmup_steps, warned):
-    trainer = make_trainer(pairs, tmp_path, lr_scheduler_type=schedule, warmup_steps=warmup_steps)
-    rate = trainer.create_scheduler(10, torch.optim.SGD([torch.zeros(1)], lr=1.0)).get_last_lr()
-    assert ("has no warm-up: the learning rate is 1.0 from the first" in caplog.text) == warned
-    assert rate == [0.0 if schedule == "constant_with_warmup" else 1.0]
+    make_trainer(pairs, tmp_path, **options).create_scheduler(20, torch.optim.SGD([torch.zeros(1)]))
+    assert ("ends before the learning rate" in caplog.text) == warned
 
 
 class Averaging(torch.optim.SGD):
@@ -539,14 +459,6 @@ def test_what_an_optimizer_averages_is_saved(pairs, tmp_path):
         torch.testing.assert_close(weight, before[name])
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_cpu_that_is_slow_in_bfloat16(pairs, tmp_path, monkeypatch, caplog, fast, bf16):
-    monkeypatch.setattr(warn, "multiplies_bfloat16", lambda device: fast)
-    make_trainer(pairs, tmp_path, bf16=bf16).train()
-    assert ("no fast products in bfloat16" in caplog.text) == (bf16 and not fast)
-
-
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")
 def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
     """Whoever looks at the clock, after every update and every save, finds 30 seconds gone."""
@@ -557,22 +469,69 @@ def test_checkpoints_by_the_clock(pairs, tmp_path, monkeypatch):
     assert saved == [2, 4, 6]
 
 
-def test_the_clock_and_the_steps(pairs, tmp_path, monkeypatch):
-    """A checkpoint of the one kind puts off the next of the other."""
-    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    make_trainer(pairs, tmp_path, max_steps=4, save_minutes=1, save_strategy="steps", save_steps=2).train()
-    assert {folder.name for folder in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+@pytest.fixture
+def marian(tmp_path):
+    """The folder of a Marian model with stored positions, as OPUS-MT checkpoints have them."""
+    config = {"vocab_size": 29, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 32}
+    config |= {
+        f"{side}_{name}": 2 if name == "attention_heads" else 16
+        for side in ("encoder", "decoder")
+        for name in ("attention_heads", "ffn_dim")
+    }
+    config |= {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0, "dropout": 0.0}
+    set_seed(0)
+    model = MarianMTModel(MarianConfig(**config))
+    model._keys_to_ignore_on_save = None
+    model.save_pretrained(tmp_path / "marian")
+    return tmp_path / "marian"
 
 
-def test_takes_its_arguments_as_the_trainers_of_transformers_do(pairs, tmp_path):
-    tokenizer = tiny_tokenizer()
-    model_args = ModelArguments("em-routing", "tiny", tokenizer_name="tokenizer", config_overrides=SMALL)
-    model = build_model(model_args, tokenizer)
-    collator = DataCollatorForSeq2Seq(tokenizer, model)
-    args = TranslationTrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
-    trainer = TranslationTrainer(model, args, collator, pairs, pairs, tokenizer)
-    given = trainer.data_collator, trainer.train_dataset, trainer.eval_dataset, trainer.processing_class
-    assert given == (collator, pairs, pairs, tokenizer)
-    others = Seq2SeqTrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
-    with pytest.raises(TypeError, match="args is a Seq2SeqTrainingArguments; give TranslationTrainingArguments"):
-        TranslationTrainer(model, others)
+def marian_trainer(kind, folder, pairs, output_dir, **options):
+    arguments = TranslationTrainingArguments if kind is TranslationTrainer else Seq2SeqTrainingArguments
+    fixed = {
+        "optim": "sgd",
+        "learning_rate": 1.0,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "max_grad_norm": 0,
+    }
+    fixed |= {"max_steps": 1, "logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True}
+    model = MarianMTModel.from_pretrained(folder)
+    collator = DataCollatorForSeq2Seq(tiny_tokenizer(), model)
+    return kind(model, arguments(str(output_dir), **fixed, **options), train_dataset=pairs, data_collator=collator)
+
+
+@pytest.mark.parametrize("kind", [Seq2SeqTrainer, TranslationTrainer])
+def test_accumulation_with_transformers_marian(kind, marian, pairs, tmp_path):
+    """Transformers ignores the number of tokens of an update: its loss and gradients are four times too large."""
+    whole = loss_and_gradients(marian_trainer(kind, marian, pairs, tmp_path, per_device_train_batch_size=24))
+    options = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 4}
+    parts = loss_and_gradients(marian_trainer(kind, marian, pairs, tmp_path, **options))
+    if kind is TranslationTrainer:
+        assert_same(whole, parts)
+    else:
+        assert parts[0] > 3.5 * whole[0]
+
+
+@pytest.mark.parametrize("kind", [Seq2SeqTrainer, TranslationTrainer])
+def test_positions_of_transformers_marian(kind, marian, pairs, tmp_path):
+    """Transformers trains sinusoidal positions once they are loaded, and does not save them."""
+    trainer = marian_trainer(kind, marian, pairs, tmp_path, per_device_train_batch_size=24)
+    trainer.train()
+    trainer.save_model()
+    name = "model.encoder.embed_positions.weight"
+    saved = MarianMTModel.from_pretrained(tmp_path).state_dict()[name]
+    assert torch.equal(saved, trainer.model.state_dict()[name]) == (kind is TranslationTrainer)
+
+
+def test_other_positions_of_transformers_marian_are_saved(marian, pairs, tmp_path):
+    model = MarianMTModel.from_pretrained(marian)
+    with torch.no_grad():
+        model.model.encoder.embed_positions.weight.mul_(2)
+    model._keys_to_ignore_on_save = None
+    model.save_pretrained(marian)
+    trainer = marian_trainer(TranslationTrainer, marian, pairs, tmp_path)
+    trainer.train()
+    trainer.save_model()
+    name = "model.encoder.embed_positions.weight"
+    assert torch.equal(MarianMTModel.from_pretrained(tmp_path).state_dict()[name], model.state_dict()[name])

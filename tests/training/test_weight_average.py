@@ -1,20 +1,16 @@
 """The average of the weights: what it is, where it is used, and that a resumed run goes on with both."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from tiny_marian import tiny_tokenizer
+from safetensors.torch import load_file
 from tiny_run import arguments, files, stop_at, write_corpus
-from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training.averaging import TRAINING_WEIGHTS, WeightAverage
 from hf_capsule_mt.training.trainer import TranslationTrainer
-from hf_capsule_mt.training.weight_average import TRAINING_WEIGHTS, WeightAverage
-from hf_capsule_mt.weights import check_hashes
 
 # More than the first update takes, and less than the second would.
 DECAY = 0.2
@@ -84,30 +80,6 @@ def test_it_is_saved_and_the_weights_beside_it(averaged):
         assert any(not torch.equal(saved[name], training[name]) for name in saved if name in training)
 
 
-def test_both_are_verified(averaged, tmp_path):
-    folder = shutil.copytree(averaged[0] / "checkpoint-4", tmp_path / "checkpoint-4")
-    check_hashes(folder)
-    weights = load_file(folder / TRAINING_WEIGHTS)
-    save_file({name: weight + 1 for name, weight in weights.items()}, folder / TRAINING_WEIGHTS)
-    with pytest.raises(OSError, match=f"{TRAINING_WEIGHTS} is not what was saved"):
-        check_hashes(folder)
-
-
-def test_it_is_evaluated(averaged, corpus):
-    folder, _, _ = averaged
-    state = json.loads((folder / "checkpoint-4" / "trainer_state.json").read_text())
-    found = {entry["step"]: entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry}
-    tokenizer = tiny_tokenizer()
-    lines = [file.read_text().splitlines() for file in files(corpus, "validation")]
-    batch = tokenizer(lines[0], text_target=lines[1], padding=True, return_tensors="pt")
-    batch["labels"] = batch["labels"].masked_fill(batch["labels"] == tokenizer.pad_token_id, -100)
-    assert list(found) == [2, 4]
-    for step, loss in found.items():
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder / f"checkpoint-{step}")
-        with torch.no_grad():
-            assert model(**batch).loss.item() == pytest.approx(loss, rel=1e-5)
-
-
 def test_it_is_the_result(averaged):
     _, weights, saved = averaged
     for name, expected in expected_average(weights, 5).items():
@@ -141,17 +113,3 @@ def test_the_best_is_saved_if_it_is_evaluated_between_saves(corpus, tmp_path):
     assert (state["best_global_step"], Path(state["best_model_checkpoint"]).name) == (1, "checkpoint-1")
     best = load_file(tmp_path / "checkpoint-1" / "model.safetensors")
     assert all(torch.equal(weight, best[name]) for name, weight in saved.items())
-
-
-@pytest.mark.parametrize(
-    ("there", "here", "message"),
-    [
-        (DECAY, 0, "which has averaged weights, and others in training_weights.safetensors, and ema_decay is 0.0; "),
-        (0, DECAY, "which lacks training_weights.safetensors, and ema_decay is 0.2; leave out --ema_decay"),
-    ],
-)
-def test_a_run_averages_throughout(corpus, tmp_path, capsys, there, here, message):
-    run(corpus, tmp_path, max_steps=2, ema_decay=there)
-    with pytest.raises(SystemExit):
-        run(corpus, tmp_path, ema_decay=here, resume_from_checkpoint="last")
-    assert message in capsys.readouterr().err

@@ -1,20 +1,31 @@
-"""Reading and tokenising of the text that a run is trained on and validated with."""
+"""The text that a run is trained on and validated with, and its batches."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+import torch
+from torch.utils.data import DataLoader
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
 from transformers.utils import logging
 
-from hf_capsule_mt.data.bpe_dropout import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
+from hf_capsule_mt.data.bpe_dropout import BPEDropout, EpochIndexSampler, ResegmentedPairs
 from hf_capsule_mt.data.code_check import each_checked
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
-from hf_capsule_mt.data.pair_files import Corpus, find_corpora
+from hf_capsule_mt.data.pair_files import Corpus, expand, find_corpora
 from hf_capsule_mt.data.rows import longest_sides
-from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows
+from hf_capsule_mt.data.streaming import (
+    TokenBudgetStream,
+    file_rows,
+    hub_rows,
+    read_stream_state,
+    read_stream_states,
+    stream_loader,
+)
 from hf_capsule_mt.data.tokenizer import check_tokenizer
-from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.files import hash_file, hash_text
 from hf_capsule_mt.records import PairCounts, ReadReport, ValidationCounts
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.source_limits import positions
@@ -38,6 +49,8 @@ class DataFacts:
     """Hashes of the lines that are kept, by side; of several corpora, of their hashes."""
     validation: ValidationCounts | None = None
     """None if there is no validation text."""
+    validation_sha256: dict[str, str] = field(default_factory=dict)
+    """Hashes of the validation text, by side."""
 
 
 @dataclass(frozen=True)
@@ -59,22 +72,25 @@ def load_data(
     """Read and tokenise training and validation text, for a model of `config` with `tokenizer`; or map the cache.
 
     Raises:
-        ValueError: if `args` cannot train on such data, the tokenizer is another model's, a length exceeds the model's
-            positions, or there is no usable text, or a training text is longer than a batch, or one of the first pairs
-            of text that is not streamed begins with the code of a language that a multilingual model does not write.
+        ValueError: if the tokenizer is another model's, a length exceeds the model's positions or a batch, there is no
+            usable text, or a pair begins with the code of a language that a multilingual model does not write.
     """
-    args.check_data(data_args)
+    if data_args.streaming and args.max_steps < 1:
+        raise ValueError("A stream has no end. Give --max_steps.")
+    if (data_args.streaming or data_args.bpe_dropout) and not args.max_tokens_per_batch:
+        raise ValueError("streaming and bpe_dropout need --max_tokens_per_batch.")
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
     loader = _Loader(data_args, args, tokenizer)
     # What is wrong with files shows when they are read: of both sets before the work of tokenising.
     texts = None if data_args.streaming else loader.read("train")
     validation = loader.read("validation") if loader.has_validation() else None
-    train, facts = (loader.stream(), DataFacts()) if texts is None else loader.training_pairs(texts)
+    train, facts = loader.stream() if texts is None else loader.training_pairs(texts)
     if validation is None:
         return TrainingData(train, None, facts)
     pairs, too_long = loader.tokenize(validation, "validation")
-    return TrainingData(train, pairs, replace(facts, validation=ValidationCounts(len(pairs), too_long)))
+    counts, hashes = ValidationCounts(len(pairs), too_long), _hashes(validation)
+    return TrainingData(train, pairs, replace(facts, validation=counts, validation_sha256=hashes))
 
 
 @dataclass(frozen=True)
@@ -130,15 +146,16 @@ class _Loader:
         dropout = self._dropout()
         return pairs if dropout is None else ResegmentedPairs(pairs, dropout, self.limits), facts
 
-    def stream(self) -> TokenBudgetStream:
-        """Return the training text as batches that are made as training goes."""
-        data_args = self.data_args
+    def stream(self) -> tuple[TokenBudgetStream, DataFacts]:
+        """Return the training text as batches that are made as training goes, and the hash of its files."""
+        data_args, sha256 = self.data_args, {}
         if data_args.dataset_name is not None:
             rows = hub_rows(data_args.dataset_name, data_args.dataset_config_name, "train", data_args.columns)
         else:
             weights = data_args.train_file_weights
             rows = file_rows(self._corpora("train"), data_args.columns, weights, seed=self.args.seed_of_data)
-        return TokenBudgetStream(
+            sha256 = {"files": hash_text(hash_file(path) for word in data_args.train_file for path in expand(word))}
+        stream = TokenBudgetStream(
             rows,
             self.tokenizer,
             self.args.max_tokens_per_batch,
@@ -149,15 +166,14 @@ class _Loader:
             rank=self.args.process_index,
             world_size=self.args.world_size,
         )
+        return stream, DataFacts(sha256=sha256)
 
     def _corpora(self, split: str) -> list[Corpus]:
         files = getattr(self.data_args, f"{split}_file")
         corpora = find_corpora(files, self.data_args.columns, f"{split} data")
         weights = self.data_args.train_file_weights
         if split == "train" and weights and len(weights) != len(corpora):
-            raise ValueError(
-                f"train_file_weights has {len(weights)} weights, but train_file {len(corpora)} corpora; give each one"
-            )
+            raise ValueError(f"There are {len(corpora)} corpora, and train_file_weights has {len(weights)} weights.")
         return corpora
 
     def _tokenize(self, text: TextCorpus) -> TokenizedCorpus:
@@ -195,10 +211,7 @@ def _check_budget(pairs: "Dataset", max_tokens: int) -> None:
     """Raise ValueError if a batch of `max_tokens`, which is 0 for no limit, cannot hold the longest of the pairs."""
     longest = longest_sides(pairs).max()
     if 0 < max_tokens < longest:
-        raise ValueError(
-            f"max_tokens_per_batch is {max_tokens}, but the longest training text has {longest} tokens; raise it, or "
-            "lower max_source_length and max_target_length"
-        )
+        raise ValueError(f"max_tokens_per_batch is {max_tokens}, and the longest training text has {longest} tokens.")
 
 
 def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: TranslationTrainingArguments) -> None:
@@ -210,4 +223,54 @@ def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: T
     }
     for name, length in lengths.items():
         if most is not None and length > most:
-            raise ValueError(f"{name} is {length}, but the model has {most} positions; lower it to that")
+            raise ValueError(f"{name} is {length}, and the model has {most} positions.")
+
+
+def token_budget_loader(pairs: Any, collate: Callable, args: TranslationTrainingArguments, dealt_to: int) -> DataLoader:
+    """Return the loader of `pairs`, in batches that are filled to `args.max_tokens_per_batch`, for all processes.
+
+    Args:
+        pairs: token ids of sources and targets, as the `collate` function takes them.
+        collate: makes a batch of rows.
+        args: of the run.
+        dealt_to: the number of processes that an epoch is cut for.
+    """
+    max_tokens, options = args.max_tokens_per_batch, {"num_replicas": dealt_to, "seed": args.seed_of_data}
+    if not isinstance(pairs, Sized):
+        raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
+    if isinstance(pairs, ResegmentedPairs):
+        sampler = EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
+        pairs = pairs.rows(max_tokens)
+    else:
+        sampler = TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
+    if len(sampler) % args.world_size:
+        raise ValueError(
+            f"The {len(sampler)} batches of an epoch were cut for {dealt_to} processes, and cannot be dealt to "
+            f"{args.world_size}. Start {dealt_to} processes or a divisor of it."
+        )
+    # With its own generator: starting workers draws a seed, in a resumed run at other times.
+    generator = torch.Generator()
+    return DataLoader(pairs, batch_sampler=sampler, collate_fn=collate, generator=generator, **_loader_options(args))
+
+
+def stream_batches(trainer: Trainer, checkpoint: str | None, begins_again: bool) -> Any:
+    """Return the loader of a trainer's stream, from where a `checkpoint` left it, or behind that if it begins again."""
+    stream, args = trainer.train_dataset, trainer.args
+    if begins_again:
+        stream.begin_behind(read_stream_states(checkpoint))
+    else:
+        stream.load_state(checkpoint and read_stream_state(checkpoint, args.process_index))
+    device = args.device if trainer.accelerator.device_placement else None
+    return stream_loader(stream, trainer.data_collator, device, **_loader_options(args))
+
+
+def _loader_options(args: TranslationTrainingArguments) -> dict[str, Any]:
+    # Other starts of workers than "fork" need a copy of all that workers use.
+    start = args.dataloader_multiprocessing_context or ("fork" if sys.platform == "linux" else None)
+    return {
+        "num_workers": args.dataloader_num_workers,
+        "multiprocessing_context": start if args.dataloader_num_workers else None,
+        "prefetch_factor": args.dataloader_prefetch_factor,
+        "pin_memory": args.dataloader_pin_memory,
+        "persistent_workers": args.dataloader_persistent_workers,
+    }
