@@ -118,15 +118,10 @@ class Fingerprint:
 
     A write to a weight raises its version. A write through `.data` does not, nor does a changed setting of a module,
     such as its number of iterations: call [`release`] after these.
-
-    Raises:
-        UnsupportedModelError: if a weight is made of other tensors, as quantized ones are.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._modules, self._tensors = _parts(model)
-        if any(map(is_traceable_wrapper_subclass, self._tensors)):
-            raise UnsupportedModelError("the model has a weight that is made of other tensors")
         self._versions = _versions(self._tensors)
 
     def is_unchanged(self) -> bool:
@@ -174,5 +169,11 @@ def _parts(model: nn.Module) -> tuple[list[tuple], list[Tensor]]:
 
 
 def _versions(tensors: list[Tensor]) -> list[tuple[int, int]]:
-    # Tensors made in inference mode have no version.
-    return [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in tensors]
+    # Tensors made in inference mode have no version, and those made of other tensors, as quantized ones, no place.
+    return [
+        (
+            0 if is_traceable_wrapper_subclass(each) else each.data_ptr(),
+            0 if each.is_inference() else each._version,
+        )
+        for each in tensors
+    ]

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
@@ -33,6 +34,8 @@ def adapter_for(model: nn.Module) -> type[Adapter]:
     adapter = ADAPTERS.get(getattr(getattr(model, "config", None), "model_type", None))
     if adapter is None or type(model) not in adapter.models:
         raise UnsupportedModelError(f"the engine does not know the model {type(model).__name__}")
+    if any(map(is_traceable_wrapper_subclass, model.parameters())):
+        raise UnsupportedModelError("the model has a weight that is made of other tensors, as quantized ones are")
     kinds = {(parameter.dtype, parameter.device) for parameter in model.parameters()}
     if len(kinds) > 1 or model.dtype != torch.float32 or not precisions_on(model.device):
         found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))

@@ -12,17 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from ..decoding.decoder_weights import with_shared_weights
+from ..decoding.decoder_weights import Fingerprint, with_shared_weights
 
 _MODES = Lock()
 _users: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
 """For each model that is being evaluated: how many users it has, and which modules were in training mode."""
+_attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKeyDictionary()
+"""For each model the copy that can tell its attention, which takes long to make."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,14 @@ def attending(model: PreTrainedModel) -> PreTrainedModel:
     # A recurrent model has no choice.
     if not model._supports_sdpa or model.config._attn_implementation == "eager":
         return model
-    # Not the model itself: another thread may be in the middle of a pass, behind masks of another kind.
-    found = with_shared_weights(model)
-    found.set_attn_implementation("eager")
+    fingerprint, found = _attending.get(model, (None, None))
+    if fingerprint is None or not fingerprint.is_of(model):
+        # Not the model itself: another thread may be in the middle of a pass, behind masks of another kind.
+        found = with_shared_weights(model)
+        found.set_attn_implementation("eager")
+        _attending[model] = Fingerprint(model), found
+    for own, part in zip(found.modules(), model.modules(), strict=True):
+        own.training = part.training
     return found
 
 

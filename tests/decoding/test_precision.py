@@ -80,25 +80,6 @@ def test_the_stopwatch_draws_nothing_from_the_generator_of_a_run():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_rows_have_scales_of_their_own():
-    weight = torch.tensor([[1.0, -2.0], [0.0, 0.0], [1e-3, 5e-4]])
-    integers, scales = quantized(weight)
-    assert integers.tolist() == [[64, -127], [0, 0], [127, 64]]
-    torch.testing.assert_close(integers * scales.unsqueeze(1), weight, atol=0.01, rtol=0.01)
-
-
-@needs_int8
-def test_what_was_chosen_is_logged_once(caplog):
-    int8._fastest.cache_clear()
-    with caplog.at_level(logging.INFO, logger=int8.__name__):
-        for _ in range(2):
-            int8_map(torch.randn(8, 8))
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "int8 products of few rows with narrow weights",
-        "int8 products of many rows with narrow weights",
-    ]
-
-
 def test_without_int8_products_are_float32(monkeypatch, caplog):
     monkeypatch.setattr(int8, "_implementations", lambda: ())
     int8._warn.cache_clear()

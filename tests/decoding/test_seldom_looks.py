@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from agreement import check_agreement, replace_everywhere
+from agreement import check_agreement
 from ending_models import LONGEST, VOCABULARY, ending, sources
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -62,15 +62,14 @@ def test_more_steps_than_there_is_room_for_at_first(num_beams, seldom, engine_ca
     check_agreement(ending("marian"), sources(4), engine_calls, **options)
 
 
-def _search(name, num_beams, dtype="float32", device="cpu"):
-    """A search of which no sentence has begun; the sources are read on a CPU."""
+def _search(name, num_beams):
+    """A search of which no sentence has begun."""
     model, source = ending(name), sources(6)
     with torch.no_grad():
         encoded = model.get_encoder()(**source)
-        encoded = type(encoded)(**{key: value.to(device) for key, value in encoded.items()})
-        adapter = adapter_for(model)(model.to(device), PRECISIONS[dtype])
-        decoding = adapter.begin(encoded, source["attention_mask"].to(device), num_beams)
-    constraints = Constraints([], VOCABULARY, torch.device(device))
+        adapter = adapter_for(model)(model, PRECISIONS["float32"])
+        decoding = adapter.begin(encoded, source["attention_mask"], num_beams)
+    constraints = Constraints([], VOCABULARY, torch.device("cpu"))
     # No word ends a sentence.
     eos = torch.tensor([VOCABULARY])
     settings = Settings(constraints, start=2, eos=eos, pad=0, max_length=40, num_beams=num_beams)
@@ -97,75 +96,6 @@ def test_the_host_reads_once_in_several_steps(name, num_beams, seldom):
             assert not search.advance()
             assert search.column == 1 + look * STEPS
     assert reads.names == ["tolist"] * 4
-
-
-@pytest.fixture
-def meta(monkeypatch):
-    """A device without numbers, which none of them can be read from."""
-
-    class NoAutocast:
-        def __init__(self, *arguments, **settings): ...
-        def __enter__(self): ...
-        def __exit__(self, *error): ...
-
-    monkeypatch.setitem(search_module._STEPS_TO_A_LOOK, "meta", STEPS)
-    # What models ask of autocast is not known there.
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: False)
-    monkeypatch.setattr(torch, "autocast", NoAutocast)
-    replace_everywhere(monkeypatch, "check_plain", lambda *modules: None)
-    return "meta"
-
-
-@pytest.mark.parametrize("num_beams", [1, 4])
-@pytest.mark.parametrize("name", KINDS)
-def test_a_step_reads_no_number(name, num_beams, meta):
-    search = _search(name, num_beams, "bfloat16", meta)
-    search.decoding.reserve(STEPS, 30)
-    with torch.inference_mode():
-        for _ in range(STEPS):
-            search.write()
-    assert search.words.is_meta
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        search._leave()
-
-
-class _Operations(TorchDispatchMode):
-    """Notes every operation with the shapes, and what is changed of the search with its place in memory."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        self.found.append((str(func), *(tuple(tensor.shape) for tensor in tensors)))
-        return func(*args, **(kwargs or {}))
-
-
-def _places(*objects):
-    return {
-        (type(each), name): value.data_ptr()
-        for each in objects
-        for name, value in vars(each).items()
-        if isinstance(value, torch.Tensor)
-    }
-
-
-@pytest.mark.parametrize("num_beams", [1, 4])
-@pytest.mark.parametrize("name", KINDS)
-def test_steps_between_looks_are_the_same_operations_in_the_same_memory(name, num_beams, seldom):
-    search, steps = _search(name, num_beams), []
-    with torch.no_grad():
-        search.advance()
-        search.decoding.reserve(STEPS, 20)
-        before = _places(search, search.decoding, *filter(None, [getattr(search.decoding, "targets", None)]))
-        for _ in range(STEPS):
-            with _Operations() as operations:
-                search.write()
-            steps.append(operations.found)
-    assert all(step == steps[0] for step in steps)
-    assert len(steps[0]) > 50
-    assert before == _places(search, search.decoding, *filter(None, [getattr(search.decoding, "targets", None)]))
 
 
 class _Graph(TorchDispatchMode):
@@ -227,36 +157,6 @@ def test_without_a_graph_it_decodes_as_before(monkeypatch, seldom, engine_calls,
     ]
 
 
-# What a family does with one beam is a part of what it does with several: one of each kind of cache will do.
-@pytest.mark.parametrize(
-    ("name", "num_beams"),
-    [
-        *((name, 4) for name in KINDS),
-        *(
-            pytest.param(name, 1, marks=[] if name in ("marian", "recurrent/rnmt") else pytest.mark.exhaustive)
-            for name in KINDS
-        ),
-    ],
-)
-def test_a_compiler_takes_a_whole_step(name, num_beams, seldom):
-    torch._dynamo.reset()
-    graphs, (plain, compiled) = [], (_search(name, num_beams) for _ in range(2))
-
-    def keep(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    writes = {plain: plain.write, compiled: torch.compile(compiled.write, fullgraph=True, backend=keep)}
-    with torch.no_grad():
-        for search, write in writes.items():
-            search.decoding.reserve(STEPS, 30)
-            for _ in range(STEPS):
-                write()
-    assert len(graphs) == 1
-    assert torch.equal(plain.words, compiled.words)
-    assert len(plain.words.unique()) > 2
-
-
 def test_what_a_gpu_has_no_engine_for(monkeypatch, engine_calls):
     model = ending("marian")
     with pytest.raises(ValueError, match="NoRepeatNGramLogitsProcessor on cuda"):
@@ -296,22 +196,3 @@ def test_bfloat16_on_cuda(name, engine_calls):
         model.generate(**source, num_beams=3, max_new_tokens=10, custom_generate=generate, dtype=dtype)
     exact, found = (torch.stack([translation.scores[0] for translation in call]) for call in engine_calls)
     assert 0 < (exact - found).abs().median() < 0.05
-
-
-@pytest.mark.cuda
-@needs_cuda
-@pytest.mark.parametrize("name", KINDS)
-def test_a_step_as_a_cuda_graph(name):
-    expected, found = (_search(name, 4, device="cuda") for _ in range(2))
-    with torch.inference_mode():
-        for search in (expected, found):
-            search.decoding.reserve(8, 30)
-            search.write()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found.write()
-        for _ in range(7):
-            expected.write()
-            graph.replay()
-    assert torch.equal(expected.words, found.words)

@@ -3,7 +3,7 @@
 import torch
 from tiny_marian import tiny_model
 
-from hf_capsule_mt.translation.teacher_forcing import evaluating
+from hf_capsule_mt.translation.teacher_forcing import attending, evaluating
 
 
 def test_dropout_stays_off_while_anybody_translates():
@@ -37,3 +37,18 @@ def test_training_mode_in_the_middle():
             logits = [model(input_ids=source, decoder_input_ids=source).logits for _ in range(2)]
             assert torch.equal(*logits)
     assert model.training
+
+
+def test_the_copy_that_tells_its_attention_is_made_once():
+    model = tiny_model().eval()
+    model.set_attn_implementation("sdpa")
+    found = attending(model)
+    assert attending(model) is found
+    source = torch.tensor([[5, 6, 2]])
+    with torch.no_grad():
+        model.lm_head.weight += 1
+        outputs = attending(model)(input_ids=source, decoder_input_ids=source, output_attentions=True)
+        torch.testing.assert_close(outputs.logits, model(input_ids=source, decoder_input_ids=source).logits)
+    assert outputs.cross_attentions
+    model.train()
+    assert attending(model).training
