@@ -4,8 +4,9 @@
 # With one thread time is that of the process; measure with all threads on a machine that does nothing else.
 set -e
 cd "$(dirname "$0")/.."
+records=$(mktemp -d)
 measure() {
-    record=benchmarks/records/decoding_$MACHINE$1.json
+    record=$records/decoding_$MACHINE$1.json
     shift
     python -m benchmarks.speed decode --device cpu --output_file "$record" "$@"
 }
@@ -25,4 +26,5 @@ if [ -n "$ALL_THREADS" ]; then
     measure base_32_threads $BASE --methods transformer --batch_size 32
     measure tiny_32_threads $TINY --methods transformer --batch_size 32 --rounds 7
 fi
+python -m benchmarks.records add benchmarks/records/decoding.jsonl "$records"/*.json
 python -m benchmarks.speed page benchmarks/decoding.md

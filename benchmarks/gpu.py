@@ -35,8 +35,7 @@ _FAMILIES = {
     "rnmt": ("rnmt", "rnmt-gdr", "capsnmt-hybrid"),
 }
 _TESTS = (
-    "evaluation/test_speed.py",
-    "evaluation/test_memory.py",
+    "benchmarks/test_speed.py",
     "decoding/test_seldom_looks.py",
     "devices/on_gpu.py",
     "modeling/ops/test_em_routing_kernels.py",
@@ -128,7 +127,7 @@ def _measure(
 def _study(args: argparse.Namespace, name: str, file: str) -> Piece:
     study = ROOT / "benchmarks" / "studies" / f"{name}.yaml"
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
-    folders = "--runs_dir", str(args.output_dir / name), "--records_dir", str(args.output_dir / "records")
+    folders = "--runs_dir", str(args.output_dir / name), "--records", str(args.output_dir / "studies" / f"{name}.jsonl")
     dry = ("--dry_run",) if args.quick else ()
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("benchmarks.studies", "run", str(study), *folders, *options)

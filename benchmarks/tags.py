@@ -2,7 +2,7 @@
 
     python benchmarks/tags.py --models transformer=runs/transformer/average rnmt=runs/rnmt/average \
         --train multi30k/train.lc.norm.tok.en.gz multi30k/train.lc.norm.tok.de.gz \
-        --test multi30k/test_2016_flickr.lc.norm.tok.en.gz --output_file benchmarks/records/tags.json
+        --test multi30k/test_2016_flickr.lc.norm.tok.en.gz --output_file tags.json
 
 Each model translates the test. eflomal aligns the sources with its translations, and learns from the training data
 beside them. One word a sentence, drawn among those of letters that one word alone translates and that translates one

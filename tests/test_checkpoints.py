@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tiny_marian import save_tiny_marian, tiny_tokenizer
 from tiny_run import arguments, small, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
-from benchmarks.speed.speed import Workload, compare_with_plain
+from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.checkpoints import (
     check_folder,
@@ -232,9 +233,18 @@ def test_card_record_benchmark_and_explorer_agree(tmp_path):
     train.main(arguments(write_corpus(tmp_path), tmp_path / "run", save_strategy="no"))
     counted = json.loads((tmp_path / "run" / "run_record.json").read_text())["parameters"]
     assert f"{counted:,} parameters" in (tmp_path / "run" / "README.md").read_text()
-    work = Workload(max_tokens=96, batch_size=1, num_beams=1, new_tokens=1, rounds=1, warmup_rounds=0, seed=0)
-    compared = compare_with_plain(small_config("em-routing"), work, torch.device("cpu"))
-    assert compared.parameters == counted > compared.plain_parameters
+    work = {
+        "max_tokens": 96,
+        "batch_size": 1,
+        "num_beams": 1,
+        "new_tokens": 1,
+        "rounds": 1,
+        "warmup_rounds": 0,
+        "seed": 0,
+    }
+    others = {"vocab_size": len(tiny_tokenizer()), "device": "cpu", "dtype": "float32"}
+    compared = compare_with_plain(small_config("em-routing"), Namespace(**work, **others))
+    assert compared["parameters"] == counted > compared["plain_parameters"]
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"), load_tokenizer(tmp_path / "run")
     assert answer(lambda name: loaded, "run", "a b").architecture.endswith(f" {counted:,} parameters.")
 

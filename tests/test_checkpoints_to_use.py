@@ -12,7 +12,7 @@ from transformers import pipeline
 
 import hf_capsule_mt  # noqa: F401
 from benchmarks.studies.results import read_results
-from benchmarks.studies.study_file import read_study
+from benchmarks.studies.study import read_study
 from hf_capsule_mt.decoding.generation import _log_once
 from hf_capsule_mt.weights import check_hashes
 
@@ -87,6 +87,6 @@ def test_its_card_has_the_scores_of_its_row(folder):
     table = (ROOT / "checkpoints" / "README.md").read_text(encoding="utf-8")
     [row] = re.findall(rf"^\| `{folder.name}` \| `(.*?)` \|", table, re.MULTILINE)
     study = read_study(ROOT / "benchmarks" / "studies" / "does_routing_pay.yaml")
-    results = read_results(study, ROOT / "benchmarks" / "records")
+    results = read_results(study, ROOT / "benchmarks" / "records" / "does_routing_pay.jsonl")
     [result] = [result for result in results if result.row.name == row]
     assert claimed == pytest.approx({test.name: result.bleu(test.name)[0] for test in study.tests}, abs=0.3)

@@ -1,20 +1,18 @@
 """Records are read as they were written, and what is none is refused."""
 
 import json
+import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from stored_records import records, stored
 
-from benchmarks.probing.tables import report
-from hf_capsule_mt.json_fields import encode
 from hf_capsule_mt.records import (
     DataFile,
     Environment,
     EvaluationRecord,
     LatencyRecord,
-    ProbingRecord,
     RunRecord,
     SpeedRecord,
     TimeByLengthRecord,
@@ -22,13 +20,12 @@ from hf_capsule_mt.records import (
     write,
 )
 
-STORED = Path(__file__).parents[1] / "benchmarks" / "records"
+NAMES = [*records("multi30k"), *records("speed")]
 KINDS = {
     **{"run_record": RunRecord, "test_201": EvaluationRecord, "speed_": SpeedRecord},
     **{"growth": TimeByLengthRecord, "latency": LatencyRecord},
 }
-FILES = {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"multi30k_*{part}*.json"))}
-FILES |= {path.name: kind for part, kind in KINDS.items() for path in sorted(STORED.glob(f"{part}*.json"))}
+FILES = {name: kind for part, kind in KINDS.items() for name in NAMES if re.match(rf"(multi30k_.*)?{part}", name)}
 
 
 @pytest.mark.parametrize(
@@ -46,9 +43,9 @@ FILES |= {path.name: kind for part, kind in KINDS.items() for path in sorted(STO
     ],
 )
 def test_the_row_of_a_model_in_a_benchmark(row, of_all, overrides, found):
-    stored = read(SpeedRecord, STORED / "speed_tiny.json")
-    comparison = stored.results["em-routing"]
-    speed = replace(stored, settings=replace(stored.settings, config_overrides=of_all), results={row: comparison})
+    speed = read(SpeedRecord, stored("speed_tiny"))
+    comparison = speed.results["em-routing"]
+    speed = replace(speed, settings=replace(speed.settings, config_overrides=of_all), results={row: comparison})
     asked = "em-routing", overrides, "tiny", comparison.parameters
     assert speed.row_of(*asked) == (comparison if found else None)
     assert speed.row_of(*asked[:2], "base", comparison.parameters) is None
@@ -58,20 +55,9 @@ def test_the_row_of_a_model_in_a_benchmark(row, of_all, overrides, found):
 @pytest.mark.parametrize("name", FILES)
 def test_stored_records(name, tmp_path):
     """Nothing is lost, and nothing is made up."""
-    record = read(FILES[name], STORED / name)
+    record = read(FILES[name], stored(name))
     write(record, tmp_path / name)
-    assert json.loads((tmp_path / name).read_text()) == json.loads((STORED / name).read_text())
-
-
-@pytest.mark.parametrize("name", ["probing.jsonl", "probing_trained.jsonl"])
-def test_stored_records_of_probing(name, tmp_path):
-    path, records = tmp_path / "record.json", []
-    for line in (STORED / name).read_text().splitlines():
-        path.write_text(line)
-        records.append(read(ProbingRecord, path))
-        found, stored = encode(records[-1]), json.loads(line)
-        assert {"kind": "probing", **found} == stored
-    assert report(records).partition("\n\n")[0] in (STORED.parent / "probing.md").read_text()
+    assert json.loads((tmp_path / name).read_text()) == json.loads(stored(name).read_text())
 
 
 def test_there_are_records_of_every_kind():
@@ -97,7 +83,7 @@ def test_the_environment_has_the_gpu_that_works(monkeypatch):
 
 
 def test_updates_per_second_are_those_of_the_last_call():
-    record = read(RunRecord, STORED / "multi30k_gdr_run_record.json")
+    record = read(RunRecord, stored("multi30k_gdr_run_record"))
     assert record.updates_per_second == 3000 / 4878.6
     object.__setattr__(record.training, "resume_from_checkpoint", "run/checkpoint-1000")
     assert record.updates_per_second == 2000 / 4878.6
@@ -136,7 +122,7 @@ def nested(found, place):
 )
 def test_fields_that_are_wrong(place, value, message, tmp_path):
     path = tmp_path / "record.json"
-    write(read(RunRecord, STORED / "multi30k_gdr_run_record.json"), path)
+    write(read(RunRecord, stored("multi30k_gdr_run_record")), path)
     found = json.loads(path.read_text())
     parent, last = nested(found, place)
     parent[last] = value
@@ -148,7 +134,7 @@ def test_fields_that_are_wrong(place, value, message, tmp_path):
 @pytest.mark.parametrize("place", ["parameters", "pairs", "environment/device", "training/optim", "model/size"])
 def test_fields_that_are_missing(place, tmp_path):
     path = tmp_path / "record.json"
-    found = json.loads((STORED / "multi30k_gdr_run_record.json").read_text())
+    found = json.loads((stored("multi30k_gdr_run_record")).read_text())
     parent, last = nested(found, place)
     del parent[last]
     path.write_text(json.dumps(found))
@@ -169,15 +155,15 @@ def test_files_of_something_else(kind, text, tmp_path):
 
 def test_parts_of_an_evaluation_are_optional(tmp_path):
     path = tmp_path / "record.json"
-    stored = read(EvaluationRecord, STORED / "multi30k_gdr_test_2016_flickr.json")
-    assert stored.comparison is stored.systems is None
+    known = read(EvaluationRecord, stored("multi30k_gdr_test_2016_flickr"))
+    assert known.comparison is known.systems is None
     files = [DataFile("a", "0"), DataFile("b", "1")]
     record = EvaluationRecord(
-        settings=stored.settings,
+        settings=known.settings,
         comparison={"systems": {"b": {"bleu": {"p_value": 0.5}}}},
         systems=files,
         references=files[:1],
-        environment=stored.environment,
+        environment=known.environment,
     )
     write(record, path)
     assert read(EvaluationRecord, path) == record

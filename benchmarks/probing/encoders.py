@@ -1,7 +1,7 @@
 """The encoders that probing classifiers read: new ones, trained with the classifier, and those of trained models."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -21,22 +22,18 @@ from transformers import (
 from transformers.models.bart.modeling_bart import BartClassificationHead
 
 from benchmarks.probing.classifiers import Classifier
-from benchmarks.probing.data import ProbingData
-from hf_capsule_mt.checkpoints import check_folder, load_tokenizer, load_weights, tensor_files
-from hf_capsule_mt.configuration import SIZES, CapsNMTConfig, preset_config
-from hf_capsule_mt.configuration.checks import check_choice
+from benchmarks.probing.tasks import ProbingData, labels_of
+from hf_capsule_mt.configuration import CapsNMTConfig, preset_config
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.modeling.routing import mean_over_words
-from hf_capsule_mt.translation.source_limits import check_words, source_limit
+from hf_capsule_mt.translation.source_limits import source_limit
 from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
 
 # The rows of Table 1 and the systems they stand for.
 AGGREGATIONS = {"base": "transformer", "simple": "head-simple-routing", "em": "head-em-routing"}
 ENCODER_LAYERS = 3
 TOKENS_PER_BATCH = 8192
-# Of a checkpoint, beside the weights: what its encoder makes of a sentence depends on them.
-_FILES = ("config.json", "tokenizer*.json", "vocab*.json", "special_tokens_map.json", "added_tokens.json", "*.spm")
 _SPECIAL_TOKENS = ["<pad>", "<unk>", "</s>"]  # with the ids of the presets
 
 
@@ -44,29 +41,22 @@ _SPECIAL_TOKENS = ["<pad>", "<unk>", "</s>"]  # with the ids of the presets
 class NewEncoder:
     """An encoder of three layers that is trained with its classifier, as in the paper.
 
-    Attributes:
-        aggregation: of its heads, one of `AGGREGATIONS`.
-        size: see [`preset_config`].
-        vocab_size: most words; the most frequent of the training split, with the special tokens.
-
-    Raises:
-        ValueError: if the aggregation or the size is unknown, or there is no room for a word.
+    Its heads are aggregated as `AGGREGATIONS` has it, and it knows the most frequent words of the training split.
     """
 
     aggregation: str
     size: str = "base"
     vocab_size: int = 32000
 
-    def __post_init__(self) -> None:
-        check_choice("aggregation", self.aggregation, tuple(AGGREGATIONS))
-        check_choice("size", self.size, SIZES)
-        if self.vocab_size <= len(_SPECIAL_TOKENS):
-            raise ValueError(f"vocab_size is {self.vocab_size}; it must be at least {len(_SPECIAL_TOKENS) + 1}")
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what the record says of the encoder."""
+        return asdict(self)
 
     def classifier(self, data: ProbingData) -> Classifier:
         """Return a classifier of sentences."""
-        tokenizer = train_word_tokenizer([sentence for _, sentence in data.train], self.vocab_size)
-        words = [tokenizer([sentence for _, sentence in split], verbose=False) for split in data.splits.values()]
+        tokenizer = train_word_tokenizer([sentence for _, sentence in data["tr"]], self.vocab_size)
+        words = [tokenizer([sentence for _, sentence in split], verbose=False) for split in data.values()]
         splits = _splits(data, "input_ids", [found["input_ids"] for found in words])
         config = preset_config(
             AGGREGATIONS[self.aggregation],
@@ -74,7 +64,7 @@ class NewEncoder:
             encoder_layers=ENCODER_LAYERS,
             vocab_size=len(tokenizer),
             max_position_embeddings=max(len(item["input_ids"]) for split in splits for item in split),
-            num_labels=len(data.labels),
+            num_labels=len(labels_of(data)),
         )
         # Training and saving write more into it, and a resumed run may do less of them.
         fields = config.to_diff_dict()
@@ -91,37 +81,27 @@ class TrainedEncoder:
     know.
     """
 
-    def __init__(self, folder: str | Path, device: str | torch.device = "cpu") -> None:
-        """Load the model in float32.
-
-        Raises:
-            OSError: if the folder, or a part of the checkpoint, is missing or damaged.
-            ValueError: if weights do not fit their configuration, or are not finite.
-        """
-        check_folder(folder)
-        self.tokenizer = load_tokenizer(folder)
-        self.model = load_weights(AutoModelForSeq2SeqLM, folder, dtype="float32").to(device)
-        files = {*tensor_files(Path(folder)).values(), *(file for name in _FILES for file in Path(folder).glob(name))}
-        self.sha256 = {file.name: hash_file(file) for file in sorted(files)}
+    def __init__(self, row: str, folder: str | Path, device: str | torch.device = "cpu") -> None:
+        """Load the model in float32."""
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).to(device)
+        files = [*Path(folder).glob("*.safetensors"), *Path(folder).glob("*.json"), *Path(folder).glob("*.spm")]
+        kept = [file for file in sorted(files) if not file.name.endswith(("record.json", "state.json", "average.json"))]
+        self.settings = {"model": row, "model_sha256": {file.name: hash_file(file) for file in kept}}
         self._read: tuple[ProbingData, list[list[dict[str, Any]]]] | None = None
 
     def classifier(self, data: ProbingData) -> Classifier:
-        """Return a classifier of sentences.
-
-        Raises:
-            ValueError: if the tokenizer is another model's.
-        """
+        """Return a classifier of sentences."""
         # The seeds of a task come one after the other.
         if self._read is None or self._read[0] is not data:
             self._read = data, self._splits(data)
         _, splits = self._read
-        model = _VectorClassifier(len(splits[0][0]["vectors"]), len(data.labels))
+        model = _VectorClassifier(len(splits[0][0]["vectors"]), len(labels_of(data)))
         return Classifier(model, splits, default_data_collator, self.model.config.to_diff_dict())
 
     def _splits(self, data: ProbingData) -> list[list[dict[str, Any]]]:
         vectors = [
-            sentence_vectors(self.model, self.tokenizer, [sentence for _, sentence in split])
-            for split in data.splits.values()
+            sentence_vectors(self.model, self.tokenizer, [sentence for _, sentence in split]) for split in data.values()
         ]
         mean, deviation = vectors[0].mean(0), vectors[0].std(0, correction=0).clamp(min=1e-6)
         return _splits(data, "vectors", [(each - mean) / deviation for each in vectors])
@@ -145,16 +125,8 @@ def sentence_vectors(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     """Return what the encoder of a translation model makes of sentences, `[sentences, d]`; see [`TrainedEncoder`].
 
     A sentence that is longer than the model's limit is cut, with a warning.
-
-    Raises:
-        ValueError: if the tokenizer is another model's.
     """
     encoded = encode_lines(tokenizer, sentences, source_limit(model.config, tokenizer))
-    check_words(
-        max(word for ids in encoded for word in ids),
-        model,
-        "name a folder with the tokenizer that the model was trained with",
-    )
     lengths = [len(ids) for ids in encoded]
     vectors = torch.zeros(len(sentences), model.config.d_model)
     with evaluating(model):
@@ -178,8 +150,8 @@ def train_word_tokenizer(sentences: Sequence[str], vocab_size: int) -> PreTraine
 
 def _splits(data: ProbingData, name: str, values: Sequence[Sequence[Any]]) -> list[list[dict[str, Any]]]:
     """Return the examples of every split: the values of its sentences by this name, and the labels' numbers."""
-    numbers = {label: number for number, label in enumerate(data.labels)}
+    numbers = {label: number for number, label in enumerate(labels_of(data))}
     return [
         [{name: value, "labels": numbers[label]} for value, (label, _) in zip(found, split)]
-        for found, split in zip(values, data.splits.values())
+        for found, split in zip(values, data.values())
     ]

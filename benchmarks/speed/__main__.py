@@ -1,26 +1,53 @@
-"""`python -m benchmarks.speed train|decode|growth|latency|page`."""
+"""Measure how fast and large models are.
 
+python -m benchmarks.speed train|decode|growth|latency|trained --help
+python -m benchmarks.speed page benchmarks/decoding.md
+python -m benchmarks.speed profile --size tiny --methods transformer rnmt
+"""
+
+import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from benchmarks.speed import benchmark, growth, latency_command
+from benchmarks.speed import decode, growth, latency, profile, train, trained
+from benchmarks.speed.decoding_tables import render_page
+from benchmarks.speed.workload import clock
+from hf_capsule_mt.environment import Environment
+from hf_capsule_mt.files import replace_text, write_json
 
-COMMANDS = {
-    "train": benchmark.main,
-    "decode": lambda options: benchmark.main(["--decoders", *options]),
-    "growth": growth.main,
-    "latency": latency_command.main,
-    "page": lambda options: benchmark.main(["--page", *options]),
-}
+COMMANDS = {"train": train, "decode": decode, "growth": growth, "latency": latency, "trained": trained}
+KINDS = {"growth": "time by length", "latency": "latency", "trained": "file decoding"}
+"""What a record says that it is of; others are of speed."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command that the first word names."""
-    name, *options = sys.argv[1:] if argv is None else argv
+    """Measure, print the table, and write the record if asked."""
+    name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name == "page":
+        for page in map(Path, options):
+            replace_text(page, render_page(page))
+        return
+    if name == "profile":
+        profile.main(options)
+        return
     if name not in COMMANDS:
-        raise SystemExit(f"{name} is not one of {', '.join(COMMANDS)}")
-    sys.argv = [f"python -m benchmarks.speed {name}", *options]
-    COMMANDS[name](options)
+        raise SystemExit(__doc__)
+    command = COMMANDS[name]
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        f"python -m benchmarks.speed {name}", description=command.__doc__, formatter_class=form
+    )
+    command.add_options(parser)
+    args = parser.parse_args(options)
+    results, table = command.measure(args)
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+    environment = vars(Environment.here(args.device))
+    record = {"kind": KINDS.get(name, "speed"), "version": 2, **results, "environment": environment}
+    record |= {} if name == "trained" else {"settings": {"dtype": "float32", **settings, "clock": clock(args.device)}}
+    print(table(record))
+    if args.output_file is not None:
+        write_json(Path(args.output_file), record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure how the time of training and of decoding grows with sentence length.
+"""Measure how the time of training and of decoding grows with sentence length (Wang et al. 2019, section 4.3).
 
     python -m benchmarks.speed growth --size tiny --vocab_size 10000 --output_file growth.json --figure_file growth.png
 
@@ -7,88 +7,106 @@ Markdown, has medians in seconds and, in its last row, the exponent k of time = 
 """
 
 import argparse
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from statistics import linear_regression, median
 from typing import Any
 
-from tqdm import tqdm
+import torch
 
-from benchmarks.speed.options import add_row_options, configs_of_rows, device_of
-from benchmarks.speed.speed import clock
-from benchmarks.speed.time_by_length import KINDS, measure_time_by_length, record_times, report
-from benchmarks.studies.line_figures import draw_time_by_length
-from hf_capsule_mt.analysis.figures import check_figure_file, save_figure
-from hf_capsule_mt.cli.common import (
-    CommandParser,
-    check_distinct,
-    check_output_file,
-    quiet_transformers,
-    report_user_errors,
+from benchmarks.figures import draw_lines
+from benchmarks.speed.decoding_tables import machine
+from benchmarks.speed.workload import (
+    add_row_options,
+    configs_of_rows,
+    decode,
+    make_trainer,
+    new_model,
+    random_batch,
+    seconds,
+    without_labels,
 )
-from hf_capsule_mt.json_fields import decode
-from hf_capsule_mt.records import Environment, TimeByLengthSettings, write
+from hf_capsule_mt.analysis.figures import save_figure
+from hf_capsule_mt.markdown import markdown_table
+
+KINDS = ("training", "decoding")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    parser = CommandParser(__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     add_row_options(parser, ["transformer", "capsnmt"])
-    parser.add_argument("--vocab_size", type=int, default=32000, help="default: %(default)s")
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        default=[32, 64, 128, 256, 512, 1024, 2048],
-        help="in words (default: 32 ... 2048)",
-    )
+    lengths = [32, 64, 128, 256, 512, 1024, 2048]
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="in words (default: 32 ... 2048)")
     parser.add_argument("--fit_from", type=int, default=128, help="shortest length of the fit (default: %(default)s)")
     parser.add_argument("--batch_size", type=int, default=1, help="sentences at a time (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is timed (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and words (default: %(default)s)")
-    parser.add_argument("--output_file", type=Path, help="a JSON record of every measurement")
     parser.add_argument("--figure_file", type=Path, help="a figure: .png, .svg or .pdf; needs matplotlib")
-    return parser
 
 
-@report_user_errors()
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, print the table, and write the record and the figure if asked."""
-    args = build_parser().parse_args(argv)
-    configs = _configs(args)
-    device = device_of(args)
-    _check_arguments(args)
-    options = {name: getattr(args, name) for name in ("batch_size", "rounds", "seed")}
-    total = args.rounds * len(configs) * len(args.lengths) * len(KINDS)
-    with quiet_transformers():
-        found = measure_time_by_length(configs, args.lengths, device=device, **options)
-        measurements = list(tqdm(found, total=total, unit=" times"))
-    settings = decode(TimeByLengthSettings, {**vars(args), "clock": clock(device)})
-    record = record_times(settings, measurements, Environment.here(device))
-    print(report(record))
-    if args.output_file is not None:
-        write(record, args.output_file)
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+    """Time every model on random sentences of each length, in rounds over all lengths; the models take turns.
+
+    A machine that is slower for a while is so for all lengths and models alike. The first round does not count.
+    """
+    torch.manual_seed(args.seed)
+    configs = configs_of_rows(args, max(args.lengths))
+    models = {row: new_model(config, args.device) for row, config in configs.items()}
+    trainers = {row: make_trainer(model) for row, model in models.items()}
+    measurements, times = [], {}
+    for number in range(args.rounds + 1):
+        for length in args.lengths:
+            generator = torch.Generator().manual_seed(args.seed)
+            batch = random_batch([(length, length)] * args.batch_size, args.vocab_size, generator, args.device)
+            for kind in KINDS:
+                for row, model in models.items():
+                    model.train(kind == "training")
+                    update = partial(trainers[row], batch)
+                    search = partial(decode, model, without_labels(batch), length, 1)
+                    taken = seconds(update if kind == "training" else search, args.device)
+                    if number > 0:
+                        measurements.append({"row": row, "kind": kind, "length": length, "seconds": taken})
+                        times.setdefault((kind, row, length), []).append(taken)
+    medians = {key: median(found) for key, found in times.items()}
+    lengths = sorted(length for length in set(args.lengths) if length >= args.fit_from)
+    exponents = {
+        kind: {row: fit_exponent(lengths, [medians[kind, row, length] for length in lengths]) for row in models}
+        for kind in KINDS
+    }
     if args.figure_file is not None:
-        save_figure(draw_time_by_length(record), args.figure_file)
+        lines = {"seconds of an update": "training", "seconds of greedy decoding": "decoding"}
+        panels = {
+            label: {
+                f"{row} (exponent {exponents[kind][row]:.2f})": {n: [medians[kind, row, n]] for n in args.lengths}
+                for row in models
+            }
+            for label, kind in lines.items()
+        }
+        save_figure(draw_lines(panels, "words of source and of target", log=2, log_y=True), args.figure_file)
+    found = [{"row": row, "kind": kind, "length": n, "seconds": one} for (kind, row, n), one in medians.items()]
+    return {"measurements": measurements, "medians": found, "exponents": exponents}, report
 
 
-def _configs(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the rows' configurations, with enough positions for the longest sentences."""
-    configs = configs_of_rows(args)
-    for config in configs.values():
-        if hasattr(config, "max_position_embeddings"):
-            config.max_position_embeddings = max(config.max_position_embeddings, max(args.lengths) + 1)
-    return configs
+def fit_exponent(lengths: list[int], times: list[float]) -> float:
+    """Return the k of time = c * length^k, by least squares of the logarithms."""
+    return linear_regression(*([math.log(value) for value in values] for values in (lengths, times))).slope
 
 
-def _check_arguments(args: argparse.Namespace) -> None:
-    if sum(length >= args.fit_from for length in set(args.lengths)) < 2:
-        raise ValueError(f"--fit_from is {args.fit_from}, and fewer than two of --lengths are as long; lower it")
-    for file in (args.output_file, args.figure_file):
-        check_output_file(file)
-    check_distinct([("--output_file", args.output_file), ("--figure_file", args.figure_file)], [])
-    if args.figure_file is not None:
-        check_figure_file(args.figure_file)
-
-
-if __name__ == "__main__":
-    main()
+def report(record: Mapping[str, Any]) -> str:
+    """Return the table in Markdown, and under it how it was measured."""
+    settings, exponents = record["settings"], record["exponents"]
+    columns = [(kind, row) for kind in exponents for row in settings["methods"]]
+    times = {(one["kind"], one["row"], one["length"]): one["seconds"] for one in record["medians"]}
+    rows = [["words", *(f"{kind}: {row}" for kind, row in columns)], ["---:"] * (len(columns) + 1)]
+    for length in settings["lengths"]:
+        rows.append([str(length), *(f"{times[kind, row, length]:.3f}" for kind, row in columns)])
+    rows.append(["exponent", *(f"{exponents[kind][row]:.2f}" for kind, row in columns)])
+    clock = {"cpu": " of CPU time", "wall": " that passed"}.get(settings.get("clock"), "")
+    caption = (
+        f"Seconds{clock}, medians of {settings['rounds']} rounds over all lengths in which the models take turns; "
+        f"exponents from {settings['fit_from']} words on. `{settings['size']}`, vocabulary of "
+        f"{settings['vocab_size']}, {settings['batch_size']} sentence(s) at a time, float32, "
+        f"{machine(record['environment'])}."
+    )
+    return "\n".join([*markdown_table(rows), "", caption])

@@ -1,1 +1,1 @@
-"""Tables of runs: from a YAML file of rows to records, tables, figures and a report."""
+"""Studies: YAML files of rows, their runs and their reports."""

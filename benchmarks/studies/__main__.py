@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Sequence
 
-from benchmarks.studies import report_command, run
+from benchmarks.studies import report, run
 
-COMMANDS = {"run": run.main, "report": report_command.main}
+COMMANDS = {"run": run.main, "report": report.main, "export": run.export}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command that the first word names."""
-    name, *options = sys.argv[1:] if argv is None else argv
+    name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name not in COMMANDS:
-        raise SystemExit(f"{name} is not one of {', '.join(COMMANDS)}")
+        raise SystemExit(f"{__doc__} {name!r} is not one of {', '.join(COMMANDS)}.")
     sys.argv = [f"python -m benchmarks.studies {name}", *options]
     COMMANDS[name](options)
 

@@ -1,87 +1,180 @@
-"""The report of a study: a folder with a page of tables and figures, made from its records."""
+"""The report of a study, in Markdown, made from its records by the template that it names, or report.md.jinja.
 
-from collections.abc import Callable
+    python -m benchmarks.studies report benchmarks/studies/multi30k.yaml --page benchmarks/multi30k.md
+    python -m benchmarks.studies report study.yaml --figures_dir outputs/figures
+
+Figures need matplotlib: pip install "hf-capsule-mt[figures]". Nothing is trained.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from benchmarks.studies.comparisons import HOW, comparison_tables, without_statistics
-from benchmarks.studies.figures import draw_figures
-from benchmarks.studies.questions import CRITERION, judge, question_table
-from benchmarks.studies.results import read_speed, results_to_show
-from benchmarks.studies.sections import Material, examples, gather, lengths, missing, routing
-from benchmarks.studies.steps import Plan
-from benchmarks.studies.table import ADEQUACY, adequacy_table, caption, curve_table, score_table
-from hf_capsule_mt.analysis.pages import Section, report_page
-from hf_capsule_mt.evaluation.significance import MARKS
-from hf_capsule_mt.files import replace_text
+from jinja2 import StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
 
-
-def _scores(material: Material) -> Section | None:
-    study, results = material.plan.study, material.results
-    return Section("Scores", caption(study, results), [score_table(study, results, read_speed(study))])
-
-
-def _curves(material: Material) -> Section | None:
-    table = curve_table(material.results)
-    if len(table) == 1:
-        return None
-    return Section("Validation BLEU during training", "Greedy, means over seeds.", [table])
-
-
-def _figures(material: Material) -> Section | None:
-    captions = draw_figures(material.plan.study, material.results, material.folder)
-    return Section("Figures", figures=list(captions.items())) if captions else None
-
-
-def _questions(material: Material) -> Section | None:
-    study, comparisons, unknown = material.plan.study, material.comparisons, without_statistics(material.results)
-    answers = [["question", "asks", "more BLEU that counts", "answer", "why"]]
-    tables = []
-    for question in study.questions:
-        verdict = judge(study, question, comparisons, unknown)
-        asked = [question.name, question.asks, f"{question.effect:g}"]
-        answers.append([*asked, verdict.answer, verdict.why.replace("`", "")])
-        (_, *columns), *rows = question_table(study, question, comparisons)
-        tables += [[[question.name, *columns], *rows]] if rows else []
-    return Section("Questions", CRITERION, [answers, *tables]) if study.questions else None
-
-
-def _significance(material: Material) -> Section | None:
-    tables, unknown = comparison_tables(material.comparisons), without_statistics(material.results)
-    left_out = f" Without statistics of sentences, so not compared: {', '.join(unknown)}; score them again."
-    text = f"{HOW} {MARKS}{left_out if unknown else ''}"
-    return Section("Significance", text, tables) if tables or unknown else None
-
-
-def _adequacy(material: Material) -> Section | None:
-    table = adequacy_table(material.plan.study, material.results)
-    if len(table) == 1:
-        return None
-    return Section("Adequacy", ADEQUACY, [table])
-
-
-SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
-    _scores,
-    _questions,
-    _curves,
-    _significance,
-    _adequacy,
-    missing,
-    _figures,
-    lengths,
-    routing,
-    examples,
+from benchmarks.figures import draw_lines
+from benchmarks.records import FOLDER, read_records
+from benchmarks.speed.decoding_tables import file_report
+from benchmarks.studies.compare import CRITERION, HOW, Comparison, compare_rows, judge, question_table
+from benchmarks.studies.results import (
+    ADEQUACY,
+    Result,
+    Table,
+    adequacy_table,
+    caption,
+    curve_table,
+    length_table,
+    metric_table,
+    read_results,
+    score_table,
+    time_curve_table,
 )
-"""Functions that make a part of the report, or None where there is nothing to show."""
+from benchmarks.studies.study import Study, read_study
+from hf_capsule_mt.analysis.figures import save_figure
+from hf_capsule_mt.files import replace_text
+from hf_capsule_mt.markdown import table_in_markdown
+
+# Of a loss of several parts, the part that every method has.
+_LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation BLEU": ("eval_bleu",)}
 
 
-def write_report(plan: Plan, folder: Path) -> None:
-    """Write the report into an empty folder; it begins at `index.html`.
+def add_study_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the study and its records."""
+    parser.add_argument("study", type=lambda name: read_study(Path(name)), help="the YAML file")
+    parser.add_argument("--records", type=Path, help="default: the study's, else outputs/STUDY/records.jsonl")
 
-    Raises:
-        ValueError: if no row has records, or one of them is not what its name says.
-        ChildProcessError: if a checkpoint cannot be looked into.
+
+def records_of(args: argparse.Namespace) -> Path:
+    """Return the file of the records."""
+    return args.records or Path(args.study.records or Path("outputs", args.study.name, "records.jsonl"))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the page, or print it, and draw the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_study_options(parser)
+    parser.add_argument("--page", type=Path, help="the file of the page (default: it is printed)")
+    parser.add_argument("--figures_dir", type=Path, help="draw learning curves and the study's figures into it")
+    args = parser.parse_args(argv)
+    page = render_page(args.study, records_of(args))
+    if args.page is not None:
+        replace_text(args.page, page)
+    else:
+        print(page)
+    if args.figures_dir is not None:
+        args.figures_dir.mkdir(parents=True, exist_ok=True)
+        draw_figures(args.study, read_results(args.study, records_of(args)), args.figures_dir)
+
+
+def print_table(study: Study, records: Path) -> None:
+    """Print the table of the rows that have records."""
+    if results := read_results(study, records):
+        print(f"\n{table_in_markdown(score_table(study, results, _speed(study)))}\n\n{caption(study, results)}")
+
+
+def _speed(study: Study) -> list[dict[str, Any]]:
+    known = read_records(FOLDER / "speed.jsonl") if study.speed else {}
+    return [known[name] for name in study.speed]
+
+
+def without_statistics(results: Sequence[Result]) -> list[str]:
+    """Return the rows that have a score without the statistics of its sentences, and so are not compared."""
+    return [
+        result.row.name
+        for result in results
+        if any(not one.get("bleu_statistics") for seed in result.seeds for one in seed.scores.values())
+    ]
+
+
+def render_page(study: Study, file: Path) -> str:
+    """Return the study's own page, from the Jinja template that it names.
+
+    The template has `study`; tables in Markdown, empty where there is nothing to show: `scores`, `metrics`, `curves`,
+    `time_curves`, `adequacy` and, in lists, `decoding` and `lengths`; the texts `caption`, `how`, `criterion` and
+    `adequacy_how`; `questions`, each with `name`, `asks`, `effect`, `answer`, `said`, `why` and `table`;
+    `comparisons()`, all differences, and `compared(row, against, test)`, one; `bleu(name, test)`; `routing(name)`, what
+    `hf-capsule-mt analyze` wrote; and `routed`, the rows that have that.
     """
-    material = gather(plan, results_to_show(plan.study, plan.records), folder)
-    sections = [section for make in SECTIONS if (section := make(material)) is not None]
-    title = plan.study.title.replace("`", "")
-    replace_text(folder / "index.html", report_page(title, plan.study.about, sections))
+    records, results, speed = read_records(file), read_results(study, file), _speed(study)
+    # Thousands of samples, which not every template needs.
+    compare = cache(lambda: compare_rows(study, results))
+    decoding, unknown = read_records(FOLDER / "decoding.jsonl"), without_statistics(results)
+
+    def compared(row: str, against: str, test: str) -> str:
+        [found] = [one for one in compare() if (one.row, one.against, one.test) == (row, against, test)]
+        return str(found)
+
+    environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    template = Path(study.page) if study.page is not None else Path(__file__).with_name("report.md.jinja")
+    return environment.from_string(template.read_text(encoding="utf-8")).render(
+        study=study,
+        scores=_markdown(score_table(study, results, speed)),
+        metrics=_markdown(metric_table(study, results)),
+        curves=_markdown(curve_table(results)),
+        time_curves=_markdown(time_curve_table(study, results, speed)),
+        adequacy=_markdown(adequacy_table(study, results)),
+        decoding=[file_report(decoding[name]) for name in study.decoding],
+        lengths=[_markdown(length_table(test.name, results)) for test in study.tests],
+        caption=caption(study, results) if results else "",
+        how=HOW,
+        criterion=CRITERION,
+        adequacy_how=ADEQUACY,
+        questions=list(_answers(study, compare, unknown)),
+        comparisons=compare,
+        compared=compared,
+        bleu=lambda name, test: records[f"{study.name}_{name}_{test}"]["scores"]["bleu"]["score"],
+        routing=lambda name: records[f"{study.name}_{name}_routing"],
+        routed=[row.name for row in study.rows if f"{study.name}_{row.name}_routing" in records],
+    )
+
+
+def _answers(study: Study, compare: Callable[[], Sequence[Comparison]], unknown: Sequence[str]) -> Any:
+    for question in study.questions:
+        answer, why = judge(study, question, compare(), unknown)
+        effect = f"{question.effect:g}"
+        said = f"No, not by {effect} BLEU" if answer == "no" else answer.capitalize()
+        table = _markdown(question_table(study, question, compare()))
+        known = {"name": question.name, "asks": question.asks, "effect": effect, "answer": answer}
+        yield {**known, "said": said, "why": why, "table": table}
+
+
+def _markdown(table: Table) -> str:
+    """Return a table in Markdown; of one without rows, nothing."""
+    return table_in_markdown(table) if len(table) > 1 else ""
+
+
+def draw_figures(study: Study, results: Sequence[Result], folder: Path) -> None:
+    """Draw the figures that the records have data for."""
+    panels = {
+        label: curves
+        for label, names in _LOGGED.items()
+        if (curves := {result.row.name: curve for result in results if (curve := result.curve(*names))})
+    }
+    if panels:
+        save_figure(draw_lines(panels, "updates"), folder / "learning_curves.svg")
+    for name, figure in study.figures.items():
+        test, lines = figure["test"], _points(figure, results)
+        level = {result.row.name: result.bleu(test) for result in results if result.row.name == figure.get("baseline")}
+        if any(len(points) > 1 for points in lines.values()):
+            drawn = draw_lines({f"BLEU, {test}": lines}, figure["x"], log=figure.get("log"), level=level)
+            save_figure(drawn, folder / f"{name}.svg")
+
+
+def _points(figure: Any, results: Sequence[Result]) -> dict[str, dict[float, list[float]]]:
+    """Return BLEU by the value of a field, for each line of a figure."""
+    lines: dict[str, dict[float, list[float]]] = {}
+    for result in results:
+        if any(fnmatchcase(result.row.name, pattern) for pattern in figure["rows"]):
+            # The default of num_output_capsules, None, stands for d_model.
+            config = {**result.seeds[0].run["config"]}
+            config["num_output_capsules"] = config.get("num_output_capsules") or config["d_model"]
+            series = figure.get("series")
+            line = result.row.method if series is None else f"{series} {config[series]}"
+            lines.setdefault(line.replace("_", " "), {}).setdefault(config[figure["x"]], []).extend(
+                result.bleu(figure["test"])
+            )
+    return lines

@@ -1,46 +1,51 @@
-"""The results of a study's rows: the records of their runs and of their scores, checked against the study.
+"""The records of a study's rows, and the tables that are made of them: lists of rows of cells.
 
-A folder of records is flat. For the row ROW of STUDY.yaml it has, of the run with seed 1,
-
-    STUDY_ROW_run_record.json      what hf-capsule-mt train wrote
-    STUDY_ROW_trainer_state.json   the Trainer's log, for the learning curve; a row may lack it
-    STUDY_ROW_TEST.json            what hf-capsule-mt evaluate wrote, for every test set
-
-and of another seed STUDY_ROW_seed2_run_record.json and so on. A record is known by method, size, configuration, seed,
-options of training, and data, a score by its references and BLEU's tokenizer; when averaging, decoding or a teacher
-changes, remove the records of the rows, and from their runs what it makes otherwise.
+The record of a run is named STUDY_ROW_run_record, or STUDY_ROW_seed2_run_record and so on; STUDY_ROW_trainer_state is
+its log, which may be missing, and STUDY_ROW_TEST its scores on a test set. A row is known by its name only: rename it,
+or remove its lines and its run, when it changes.
 """
 
-import json
-import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
-from benchmarks.studies.study import DISTILLED, SET_HERE, Row, Study, Test, distilled_name
-from hf_capsule_mt.files import hash_file, read_json
-from hf_capsule_mt.records import EvaluationRecord, RunRecord, SpeedRecord, read
+from benchmarks.records import read_records
+from benchmarks.studies.study import Row, Study
+from hf_capsule_mt.evaluation.bleu_statistics import unpack_statistics
+from hf_capsule_mt.json_fields import parse_override
 
-_PRESET = "that of the preset"
-OF_TRAINING = ("run_record.json", "trainer_state.json")
-"""Files that a training run leaves."""
-# Beginnings of the names of options that change nothing in the weights.
-_OF_NO_WEIGHT = ("report_to", "run_name", "project", "use_cpu", "disable_tqdm", "log", "hub_", "push_", "dataloader_")
-_OF_LAUNCHERS = {"num_processes", "mixed_precision", "nproc_per_node"}
+Table = list[list[str]]
+# Options that decide the time of an update, next to the model.
+_OF_AN_UPDATE = (
+    *("max_tokens_per_batch", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("rdrop_alpha", "activation_checkpointing"),
+)
+ADEQUACY = (
+    "Adequacy, by word alignment: CDR is the share of the source words that the reference translates which the row "
+    "translates too (Kong et al. 2019); under-translated are the others, over-translated those for which it repeats a "
+    "word, as shares of all source words. An aligner like eflomal moves CDR of the same translations by up to 0.004."
+)
+"""What the table of adequacy shows."""
 
 
 @dataclass(frozen=True)
 class SeedRecords:
-    """The records of one run of a row."""
+    """The records of one run: that of training, scores by test set, and the Trainer's log."""
 
     seed: int
-    run: RunRecord
-    evaluations: Mapping[str, EvaluationRecord]
-    """Evaluations by test set."""
+    run: Mapping[str, Any]
+    scores: Mapping[str, Mapping[str, Any]]
     log: Sequence[Mapping[str, float]]
-    """The Trainer's log entries, or none."""
+
+    @property
+    def updates_per_second(self) -> float | None:
+        """Return the speed of the last call; None if it is not known after how many updates it began."""
+        before = Path(self.run["training"].get("resume_from_checkpoint") or "checkpoint-0").name.rpartition("-")[2]
+        if not before.isdecimal() or int(before) == self.run["updates"]:
+            return None
+        return (self.run["updates"] - int(before)) / self.run["seconds_of_this_call"]
 
 
 @dataclass(frozen=True)
@@ -48,198 +53,217 @@ class Result:
     """A row and the records of its finished seeds."""
 
     row: Row
-    seeds: tuple[SeedRecords, ...]
+    seeds: Sequence[SeedRecords]
 
     def bleu(self, test: str) -> list[float]:
         """Return BLEU by seed."""
-        return [records.evaluations[test].scores["bleu"].score for records in self.seeds]
+        return [one.scores[test]["scores"]["bleu"]["score"] for one in self.seeds]
 
-
-def of_seeds(seeds: Collection[int], among: Collection[int]) -> str:
-    """Return which seeds of a row something is true of, as text; nothing if of all `among` which they are."""
-    return f" of seed {' and '.join(map(str, seeds))}" if len(seeds) < len(among) else ""
-
-
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and the standard deviation of the sample, None for one value."""
-    return mean(values), stdev(values) if len(values) > 1 else None
+    def curve(self, *names: str) -> dict[int, list[float]]:
+        """Return what the seeds logged by update, under the first of the names that was logged."""
+        for name in names:
+            curve: dict[int, list[float]] = {}
+            for one in self.seeds:
+                # The last update is logged twice.
+                for update, value in {entry["step"]: entry[name] for entry in one.log if name in entry}.items():
+                    curve.setdefault(update, []).append(value)
+            if curve:
+                return dict(sorted(curve.items()))
+        return {}
 
 
 def record_name(study: Study, row: Row, seed: int, kind: str) -> str:
-    """Return the file name of a row's record; `kind` is a file of `OF_TRAINING` or a test set."""
-    marked = f"{study.name}_{row.name}" if seed == 1 else f"{study.name}_{row.name}_seed{seed}"
-    return f"{marked}_{kind.removesuffix('.json')}.json"
+    """Return the name of a row's record; `kind` is run_record, trainer_state or a test set."""
+    return f"{study.name}_{row.name}{'' if seed == 1 else f'_seed{seed}'}_{kind}"
 
 
-def read_results(study: Study, folder: Path) -> list[Result]:
-    """Return the rows with every record of at least one seed in the folder, in the study's order.
-
-    Raises:
-        ValueError: if a record is not what its name says: no JSON, or of another method, size, seed or option.
-    """
-    results = []
+def read_results(study: Study, file: Path) -> list[Result]:
+    """Return the rows with every record of at least one seed, in the study's order."""
+    known, results = read_records(file), []
     for row in study.rows:
-        seeds = [found for seed in row.seeds if (found := _read_seed(study, row, seed, folder)) is not None]
-        if seeds:
-            results.append(Result(row, tuple(seeds)))
+        seeds = []
+        for seed in row.seeds:
+            run = known.get(record_name(study, row, seed, "run_record"))
+            scores = {test.name: known.get(record_name(study, row, seed, test.name)) for test in study.tests}
+            if run is not None and None not in scores.values():
+                log = known.get(record_name(study, row, seed, "trainer_state"), {}).get("log_history", [])
+                seeds.append(SeedRecords(seed, run, scores, log))
+        results += [Result(row, seeds)] if seeds else []
     return results
 
 
-def results_to_show(study: Study, folder: Path) -> list[Result]:
-    """Return the results of `read_results`.
+def of_seeds(seeds: Collection[int], among: Collection[int]) -> str:
+    """Return of which seeds of a row something is true, as text; nothing if of all `among` which they are."""
+    return f" of seed {' and '.join(map(str, seeds))}" if len(seeds) < len(among) else ""
 
-    Raises:
-        ValueError: as there, or if there is none.
+
+def seeds_cell(values: Sequence[float], digits: int = 1) -> str:
+    """Return the mean, and of several seeds the standard deviation; of none, nothing."""
+    shown = [mean(values), *([stdev(values)] if len(values) > 1 else [])] if values else []
+    return " ± ".join(f"{value:.{digits}f}" for value in shown)
+
+
+def score_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]] = ()) -> Table:
+    """Return the parameters, updates, BLEU and speed of every row; the ratios come from `speed`, records of it."""
+    tests = [test.name for test in study.tests]
+    published = [test for test in tests if any(test in result.row.published for result in results)]
+    found = [_benchmark(result, speed) for result in results]
+    columns = ["row", "parameters", "updates", "seeds", *tests, *(f"{test}, published" for test in published)]
+    columns += ["updates/s", *(["training, of Marian", "decoding, of Marian"] if any(found) else [])]
+    table = [columns]
+    for result, one in zip(results, found, strict=True):
+        parameters, updates = ({seed.run[name] for seed in result.seeds} for name in ("parameters", "updates"))
+        cells = [
+            ", ".join(f"{number / 1e6:.2f}M" for number in sorted(parameters)),
+            ", ".join(map(str, sorted(updates))),
+        ]
+        cells += [str(len(result.seeds)), *(seeds_cell(result.bleu(test)) for test in tests)]
+        scores = [result.row.published.get(test) for test in published]
+        cells += ["" if score is None else f"{score:.2f}" for score in scores]
+        rates = [rate for seed in result.seeds if (rate := seed.updates_per_second) is not None]
+        cells += [f"{mean(rates):.2f}" if rates else ""]
+        if any(found):
+            cells += [f"{_ratio(one[kind]):.2f}" for kind in ("training", "decoding")] if one else ["", ""]
+        table.append([result.row.name, *cells])
+    return table
+
+
+def _ratio(rates: Mapping[str, Sequence[float]]) -> float:
+    return median(method / plain for plain, method in zip(rates["plain"], rates["method"]))
+
+
+def _benchmark(result: Result, speed: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the measurement of this row's speed, found by method, overrides, size and parameters."""
+    run, row = result.seeds[0].run, result.row
+    wanted = row.method, _of_speed(run["model"]["config_overrides"]), row.size, run["parameters"]
+    for record in speed:
+        settings = record["settings"]
+        for name, found in record["results"].items():
+            method, *overrides = name.split()
+            fields = _of_speed([*settings["config_overrides"], *overrides])
+            if (method, fields, settings["size"], found["parameters"]) == wanted:
+                return found
+    return None
+
+
+def _of_speed(overrides: Sequence[str]) -> dict[str, Any]:
+    found = dict(map(parse_override, overrides))
+    return {name: found[name] for name in found if not name.endswith(("dropout", "label_smoothing"))}
+
+
+def metric_table(study: Study, results: Sequence[Result]) -> Table:
+    """Return chrF, TER and how many words there are for one of the reference, on every test set."""
+    names = {"chrf": "chrF", "ter": "TER"}
+    table = [["row", *(f"{test.name}: {shown}" for test in study.tests for shown in (*names.values(), "words"))]]
+    for result in results:
+        cells = []
+        for test in study.tests:
+            found = [one.scores[test.name] for one in result.seeds]
+            cells += [
+                seeds_cell([one["scores"][name]["score"] for one in found if name in one["scores"]]) for name in names
+            ]
+            packed = [one["bleu_statistics"] for one in found if one.get("bleu_statistics")]
+            totals = [unpack_statistics(each).sum(0) for each in packed]
+            cells.append(seeds_cell([float(total[-2] / total[-1]) for total in totals], digits=3))
+        table += [[result.row.name, *cells]] if any(cells) else []
+    return table
+
+
+def curve_table(results: Sequence[Result]) -> Table:
+    """Return validation BLEU by update, the mean over seeds, with a column for each update of an evaluation."""
+    curves = {result.row.name: curve for result in results if (curve := result.curve("eval_bleu"))}
+    updates = sorted({update for curve in curves.values() for update in curve})
+    rows = [[name, *(seeds_cell(curve.get(update, [])) for update in updates)] for name, curve in curves.items()]
+    return [["updates", *map(str, updates)], *rows]
+
+
+def time_curve_table(study: Study, results: Sequence[Result], speed: Sequence[Mapping[str, Any]]) -> Table:
+    """Return validation BLEU by time, of the rows that were timed next to the same plain model, and have its batches.
+
+    Time is counted in updates of the study's baseline that take as long, with a column for each of its evaluations; a
+    cell has the BLEU of the row's last evaluation by then, up to the end of the row.
     """
-    results = read_results(study, folder)
-    if not results:
-        raise ValueError(
-            f"{folder} has no records of the study {study.name!r}; train its rows first, or, if that was done, give "
-            "the command in the folder where the study's paths begin, or name theirs by --records_dir"
-        )
-    return results
-
-
-def _read_seed(study: Study, row: Row, seed: int, folder: Path) -> SeedRecords | None:
-    kinds = (*OF_TRAINING, *(test.name for test in study.tests))
-    paths = {kind: folder / record_name(study, row, seed, kind) for kind in kinds}
-    log = paths.pop(OF_TRAINING[1])
-    if not all(path.is_file() for path in paths.values()):
-        return None
-    run_path = paths.pop(OF_TRAINING[0])
-    run = read(RunRecord, run_path)
-    check_run(run, row, seed, study.data, run_path)
-    evaluations = {test.name: read_scores(paths[test.name]) for test in study.tests}
-    for test in study.tests:
-        _check_scores(evaluations[test.name], study, test, paths[test.name])
-    return SeedRecords(seed, run, evaluations, _read_log(log) if log.is_file() else [])
-
-
-def _read_log(path: Path) -> list[dict[str, float]]:
-    entries = read_json(path).get("log_history") or []
-    known = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
-    if not known or not all(isinstance(entry.get("step"), int) for entry in entries):
-        raise ValueError(f"{path} is damaged: its log_history is no list of what was logged at a step; copy it again")
-    return entries
-
-
-def read_scores(path: Path) -> EvaluationRecord:
-    """Read an evaluation of one system; raise a ValueError if it has no BLEU."""
-    evaluation = read(EvaluationRecord, path)
-    if "bleu" not in (evaluation.scores or {}):
-        raise ValueError(f"{path} has no BLEU; give what hf-capsule-mt evaluate --hypotheses wrote, with bleu a metric")
-    return evaluation
-
-
-def bleu_options(study: Study) -> dict[str, str | bool]:
-    """Return the options of the study's BLEU."""
-    options = study.sections["evaluate"]
-    return {"tokenize": options.get("tokenize", "13a"), "lowercase": bool(options.get("lowercase", False))}
-
-
-def _check_scores(evaluation: EvaluationRecord, study: Study, test: Test, path: Path) -> None:
-    """Raise a ValueError if an evaluation is of other files, or scored otherwise, than the study asks for."""
-    wanted, found = dict[str, Any](bleu_options(study)), dict(vars(evaluation.settings))
-    source, *references = (test.source, *test.references) if test.split is None else study.exported(test.split)
-    texts = [("references", references, evaluation.references)]
-    if evaluation.sources is not None:
-        texts.append(("sources", [source], [evaluation.sources]))
-    for name, files, were_read in texts:
-        # Without folders, which may be others where the study is read.
-        wanted[name], found[name] = [Path(file).name for file in files], [Path(one.file).name for one in were_read]
-        for file, one in zip(files, were_read):
-            if test.split is None and one.sha256 is not None and Path(file).is_file():
-                wanted[f"SHA-256 of {file}"], found[f"SHA-256 of {file}"] = hash_file(Path(file)), one.sha256
-    for name, value in wanted.items():
-        if found[name] != value:
-            raise ValueError(
-                f"{path} is the record of another evaluation: its {name} is {found[name]!r}, that of {test.name!r} is "
-                f"{value!r}; rename the test set, or remove its records and the scores in the runs to evaluate again"
-            )
-
-
-def read_speed(study: Study) -> list[SpeedRecord]:
-    """Read the benchmarks that the study names."""
-    return [read(SpeedRecord, Path(file)) for file in study.speed]
-
-
-def check_run(run: RunRecord, row: Row, seed: int, data: Mapping[str, Any], path: Path) -> None:
-    """Raise a ValueError if the record at `path` is of another method, size, seed, option or data than its row.
-
-    `data` is that of the study, on which a row with a teacher is not trained.
-    """
-    overrides = dict(text.partition("=")[::2] for text in run.model.config_overrides)
-    said = _options(run.command)
-    # What the command was given as the row says it is the row's, whatever the training arguments make of it.
-    options = {
-        name: value
-        for name, value in row.train.items()
-        if not name.startswith(_OF_NO_WEIGHT) and _words(value) != _words(said.get(name))
+    curves = {result.row.name: curve for result in results if (curve := result.curve("eval_bleu"))}
+    updates = {result.row.name: _an_update(result) for result in results}
+    found = {
+        result.row.name: _benchmark(result, speed)
+        for result in results
+        if updates[result.row.name] == updates.get(study.baseline)
     }
-    wanted = {"method": row.method, "size": row.size, "seed": seed, **options}
-    given = run.data.by_name()
-    found = {**given, **run.training.by_name(), **run.model.by_name(), "size": run.model.size or "base"}
-    if row.start is not None:
-        # The size is that of the model it starts from, and so may the method be.
-        wanted |= {"size": None, "method": row.method if found["method"] is not None else None}
-    pairs = {name: (value, found[name]) for name, value in wanted.items() if name in found and value is not None}
-    pairs["model_name_or_path"] = row.start, _start(found["model_name_or_path"], row)
-    pairs |= {name: (row.config.get(name, _PRESET), overrides.get(name, _PRESET)) for name in {*row.config, *overrides}}
-    if row.teacher is None:
-        pairs |= {name: (value, given.get(name)) for name, value in data.items()}
-    else:
-        pairs["teacher"] = distilled_name(row.teacher), _teacher(given.get("train_file"), row, data)
-    if row.mixed_precision is not None:
-        pairs["mixed_precision"] = row.mixed_precision, run.mixed_precision
-    unset = said.keys() - _OF_LAUNCHERS - row.train.keys() - data.keys() - SET_HERE["train"]
-    # What only looks at the weights; and the precision, which the launcher sets too.
-    free = (*_OF_NO_WEIGHT, "eval_", "save_", "per_device_eval_", "generation_", "bf16", "fp16")
-    pairs |= {name: ("the default", found.get(name)) for name in unset if not name.startswith(free)}
-    for name, (value, other) in pairs.items():
-        if _plain(value) != _plain(other):
-            raise ValueError(
-                f"{path} is the record of another run: its {name} is {other!r}, that of the row {row.name!r} is "
-                f"{value!r}; rename the row, or remove its run and its records to train it again"
-            )
+    base, times = found.get(study.baseline), list(curves.get(study.baseline, ()))
+    table = [[f"time, in updates of {study.baseline}", *map(str, times)]]
+    for name, curve in curves.items():
+        own = found.get(name)
+        if base is not None and own is not None and own["plain_parameters"] == base["plain_parameters"]:
+            cost = _ratio(base["training"]) / _ratio(own["training"])
+            table.append([name, *_by_time({update * cost: bleu for update, bleu in curve.items()}, times)])
+    return table
 
 
-def _start(model: str | None, row: Row) -> str | None:
-    """Return the row that a run began with, if its model is one of that row's, else the model."""
-    return row.start if model is not None and row.start in Path(model).parts else model
+def _an_update(result: Result) -> list[Any]:
+    run = result.seeds[0].run
+    return [run["processes"], *(run["training"].get(name) or None for name in _OF_AN_UPDATE)]
 
 
-def _teacher(train_file: Sequence[str] | None, row: Row, data: Mapping[str, Any]) -> str | None:
-    """Return the teacher whose translations a run was trained on, that of `row` if their folder does not tell."""
-    if not train_file or train_file == data.get("train_file"):
-        return None
-    file = Path(train_file[0])
-    return file.stem if file.parent.name == DISTILLED else distilled_name(row.teacher)
+def _by_time(curve: Mapping[float, Sequence[float]], times: Sequence[int]) -> Iterator[str]:
+    """Yield the cells of a curve at the times, up to the first at which it has ended."""
+    for before, now in zip([0, *times], times):
+        last = max((time for time in curve if time <= now), default=None)
+        yield "" if last is None or before >= max(curve) else seeds_cell(curve[last])
 
 
-def _options(command: str) -> dict[str, list[str]]:
-    """Return the options in a command line, each with its words."""
-    found: dict[str, list[str]] = {}
-    # What stands before the first option is of none.
-    values: list[str] = []
-    for word in shlex.split(command):
-        if word.startswith("--"):
-            name, sign, value = word[2:].partition("=")
-            values = found[name] = [value] if sign else []
-        else:
-            values.append(word)
-    return found
+def adequacy_table(study: Study, results: Sequence[Result]) -> Table:
+    """Return adequacy on every test set, of the rows whose evaluations measured it; see `ADEQUACY`."""
+    shown = ("CDR", "under-translated", "over-translated")
+    table = [["row", *(f"{test.name}: {name}" for test in study.tests for name in shown)]]
+    for result in results:
+        cells = []
+        for test in study.tests:
+            measured = [one.scores[test.name].get("adequacy") or {"systems": {}} for one in result.seeds]
+            found = [one for each in measured for one in each["systems"].values()]
+            cells.append(seeds_cell([one["cdr"] for one in found], digits=3))
+            for kind in ("under_translated", "over_translated"):
+                cells.append(f"{mean(one[kind] / one['source_words'] for one in found):.2%}" if found else "")
+        table += [[result.row.name, *cells]] if any(cells) else []
+    return table
 
 
-def _words(value: Any) -> list[Any]:
-    """Return what an option is given, in the form of `_plain`."""
-    return [_plain(item) for item in (value if isinstance(value, list | tuple) else [value])]
+def length_table(test: str, results: Sequence[Result]) -> Table:
+    """Return BLEU on a test set by the source's words, of the rows whose evaluations measured it, means over seeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        for one in result.seeds:
+            for bucket in (one.scores[test].get("by_length") or {"buckets": []})["buckets"]:
+                for system in bucket["systems"].values():
+                    found.setdefault(result.row.name, {}).setdefault(bucket["name"], []).append(system["bleu"])
+    names = list(dict.fromkeys(name for buckets in found.values() for name in buckets))
+    rows = [[row, *(seeds_cell(buckets.get(name, [])) for name in names)] for row, buckets in found.items()]
+    return [[test, *names], *rows]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value in the form that the YAML file, the command line and the record have in common."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
-            return value.lower()
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+def caption(study: Study, results: Sequence[Result]) -> str:
+    """Return what is to know of the scores: signatures, machines, and which rows have no records yet."""
+    scores = [one for result in results for seed in result.seeds for one in seed.scores.values()]
+    signatures = sorted({one["scores"]["bleu"]["signature"] for one in scores})
+    missing = [row.name for row in study.rows if row.name not in {result.row.name for result in results}]
+    text = f"BLEU: {'; '.join(signatures) or 'nothing'}. Trained on {_machines(results)}."
+    if any(len(result.seeds) > 1 for result in results):
+        text += " After ± is the standard deviation over seeds."
+    return text + (f" Without records so far: {', '.join(missing)}." if missing else "")
+
+
+def _machines(results: Sequence[Result]) -> str:
+    """Return the machines, with the rows trained on each but on the one of most runs."""
+    rows: dict[str, dict[str, list[int]]] = {}
+    for result in results:
+        for one in result.seeds:
+            here = one.run["environment"]
+            machine = f"{here['device']}, {here['cpu_threads']} thread(s), torch {here['packages']['torch']}"
+            rows.setdefault(machine, {}).setdefault(result.row.name, []).append(one.seed)
+    first, *others = sorted(rows, key=lambda machine: sum(map(len, rows[machine].values())), reverse=True)
+    seeds = {result.row.name: result.seeds for result in results}
+    named = [
+        f"; on {machine}: {', '.join(name + of_seeds(found, seeds[name]) for name, found in rows[machine].items())}"
+        for machine in others
+    ]
+    return first + "".join(named)

@@ -27,7 +27,7 @@ def run_here(piece, output, folder, limit):
 
 @pytest.mark.slow
 def test_every_piece(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("benchmarks.speed.speed.MEMORY_LENGTH", 16)
+    monkeypatch.setattr("benchmarks.speed.train.MEMORY_LENGTH", 16)
     options = ["--device", "cpu", "--quick", "--output_dir", str(tmp_path)]
     assert GPU["main"](options, run_here) == 0
     names = {path.stem for path in tmp_path.glob("*.md")}

@@ -31,8 +31,6 @@ _SMALLER = {
     r"--eval_strategy steps": "--eval_strategy steps --generation_max_length 4",
     r"num_beams: 5": "num_beams: 1, max_new_tokens: 4",
     r"routing_iterations: \[1, 3\]": "routing_iterations: [1]",
-    # Without checkpoints, into which the report would look: tests/ablation has that.
-    r"studies report study.yaml": "studies report study.yaml --runs_dir none --records_dir outputs/study/records",
     r"speed train": "speed train --vocab_size 99 --max_tokens 96 --batch_size 2 --new_tokens 2",
     r"python -m benchmarks.speed growth": "python -m benchmarks.speed growth --vocab_size 99",
     r"--lengths 32 64 128 --fit_from 32": "--lengths 4 8 16 --fit_from 4",

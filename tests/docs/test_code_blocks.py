@@ -43,7 +43,7 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
         smaller = {name: value for name, value in LEAST.items() if name in sizes["tiny"]}
         monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | smaller)
     # A study runs its commands in processes of their own, of which each would import everything anew.
-    monkeypatch.setattr("benchmarks.studies.runner.run_command", partial(_run_step, monkeypatch))
+    monkeypatch.setattr("benchmarks.studies.run.run_command", partial(_run_step, monkeypatch))
     names = {"__name__": "__main__"}
     for block in blocks(page):
         if block.needs is None and block.language in RUN:

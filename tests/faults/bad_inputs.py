@@ -22,11 +22,12 @@ import transformers
 import yaml
 from mutations import byte_damage, json_damage, strange_value
 from safetensors.torch import load, load_file, save
+from stored_records import stored
 from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
 import hf_capsule_mt
-from benchmarks.studies.study_file import read_study
+from benchmarks.studies.study import read_study
 from hf_capsule_mt import records
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data.parallel_text import read_parallel_text, write_parallel_text
@@ -363,7 +364,7 @@ def record(rng: random.Random, folder: Path) -> Finding:
     """Damage to a record: what is read must be what the file says."""
     name, kind = rng.choice(list(RECORDS.items()))
     file = folder / name
-    records.write(records.read(kind, ROOT / "benchmarks" / "records" / name), file)
+    records.write(records.read(kind, stored(name.removesuffix(".json"))), file)
     file.write_bytes(rng.choice([json_damage, byte_damage])(rng, file.read_bytes()))
 
     def against(found: records.Record) -> str:

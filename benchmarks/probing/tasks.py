@@ -1,0 +1,218 @@
+"""The ten probing tasks of Conneau et al. 2018 by the names of SentEval's files, and three made of any tokenised text.
+
+A file has a sentence a line: `tr`, `va` or `te`, a tab, the label, a tab, the tokens with spaces between them. There
+may be more columns before the sentence, which is the last; they are not read. The three that are made follow the rules
+in the README of SentEval's data, as far as the text allows:
+
+* sentence_length: the published bins of lengths; where the text does not fill each of them, its own six quantiles,
+  for bins of another width would leave classes too small to balance.
+* word_content: words from frequency rank 2001 on; where that does not give as many words as are asked for, from as many
+  hundreds of ranks higher up as it takes. A word that is alone among them in too few sentences is passed over.
+* bigram_shift: two neighbours change places, of which none is the first word or punctuation, and no two are equal; a
+  sentence with a double quote is left out.
+
+Classes are balanced, no sentence comes twice, and a seed gives the same files on every machine.
+"""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from html import unescape
+from itertools import islice, pairwise
+from pathlib import Path
+from statistics import quantiles
+
+from hf_capsule_mt.data.parallel_text import read_lines
+
+ProbingData = dict[str, list[tuple[str, str]]]
+"""Labels and sentences of the splits tr, va and te."""
+TASKS = {
+    "sentence_length": ("SeLen", "Surface"),
+    "word_content": ("WC", "Surface"),
+    "tree_depth": ("TrDep", "Syntactic"),
+    "top_constituents": ("ToCo", "Syntactic"),
+    "bigram_shift": ("BShif", "Syntactic"),
+    "past_present": ("Tense", "Semantic"),
+    "subj_number": ("SubNm", "Semantic"),
+    "obj_number": ("ObjNm", "Semantic"),
+    "odd_man_out": ("SOMO", "Semantic"),
+    "coordination_inversion": ("CoIn", "Semantic"),
+}
+"""Column and group of each task in Li et al. 2019, Table 1, in its order."""
+PUBLISHED_BINS = (range(5, 9), range(9, 13), range(13, 17), range(17, 21), range(21, 26), range(26, 29))
+_RANKS = range(2000, -1, -100)  # words before the first candidate
+_SHORTEST_WORD = 4
+_QUOTES = frozenset(['"', "``", "''", "“", "”"])
+
+
+def labels_of(data: ProbingData) -> list[str]:
+    """Return the labels of the training split, sorted."""
+    return sorted({label for label, _ in data["tr"]})
+
+
+def read_probing_data(path: str | Path) -> ProbingData:
+    """Read a file in SentEval's format.
+
+    Raises:
+        ValueError: if a line is not in the format, or a label of a split is not in the training split.
+    """
+    data: ProbingData = {"tr": [], "va": [], "te": []}
+    for number, line in enumerate(read_lines(path), start=1):
+        columns = [column.strip() for column in line.rstrip().split("\t")]
+        if len(columns) < 3 or columns[0] not in data or not columns[1]:
+            raise ValueError(f"{path}:{number} must have tr, va or te, the label and the sentence, with tabs between.")
+        data[columns[0]].append((columns[1], " ".join(columns[-1].split())))
+    labels = set(labels_of(data))
+    if not all(data.values()) or len(labels) < 2 or {label for each in data.values() for label, _ in each} > labels:
+        raise ValueError(
+            f"{path} must have sentences of tr, va and te, and two labels or more, all of which are in tr."
+        )
+    return data
+
+
+def format_probing_data(data: ProbingData) -> str:
+    """Return the text of a file that [`read_probing_data`] reads."""
+    return "".join(f"{name}\t{label}\t{sentence}\n" for name, split in data.items() for label, sentence in split)
+
+
+def unique_sentences(lines: Iterable[str]) -> list[str]:
+    """Return the different sentences of a text, tokens with one space between them, without empty ones."""
+    return list(dict.fromkeys(sentence for line in lines if (sentence := " ".join(line.split()))))
+
+
+def generate_task(
+    name: str, sentences: Sequence[str], sizes: Sequence[int], num_words: int = 1000, seed: int = 0
+) -> tuple[ProbingData, str]:
+    """Make a task of unique sentences; return it, and in words what was chosen to suit the text.
+
+    Sizes are those of the splits. What does not divide by the number of classes is rounded down.
+
+    Raises:
+        ValueError: if the text cannot give the task in this size.
+    """
+    rng = random.Random(seed)
+    if name == "sentence_length":
+        by_label, choice = _sentence_length(sentences, sizes)
+    elif name == "word_content":
+        by_label, choice = _word_content(sentences, sizes, num_words)
+    else:
+        by_label, choice = _bigram_shift(sentences, rng), "half of the sentences inverted"
+    return _draw(name, by_label, sizes, rng), choice
+
+
+def _draw(name: str, by_label: Mapping[str, Sequence[str]], sizes: Sequence[int], rng: random.Random) -> ProbingData:
+    """Return splits in which every label has as many sentences as any other, in random order."""
+    shares = [size // len(by_label) for size in sizes]
+    data: ProbingData = {"tr": [], "va": [], "te": []}
+    for label, sentences in by_label.items():
+        if len(sentences) < sum(shares) or not all(shares):
+            raise ValueError(
+                f"{name}: the text gives {len(sentences)} sentences of class {label}, and {sum(shares)} are needed, at "
+                "least one in each split. Change num_train, num_validation and num_test, or take more text."
+            )
+        drawn = iter(rng.sample(sentences, sum(shares)))
+        for split, share in zip(data.values(), shares, strict=True):
+            split.extend((label, sentence) for sentence in islice(drawn, share))
+    for split in data.values():
+        rng.shuffle(split)
+    return data
+
+
+def _sentence_length(sentences: Sequence[str], sizes: Sequence[int]) -> tuple[dict[str, list[str]], str]:
+    by_label = _by_length(sentences, PUBLISHED_BINS)
+    needed = sum(size // len(PUBLISHED_BINS) for size in sizes)
+    bins, origin = PUBLISHED_BINS, "as published"
+    if min(map(len, by_label.values())) < needed and len(sentences) >= needed * len(PUBLISHED_BINS):
+        lengths = [len(sentence.split()) for sentence in sentences]
+        cuts = [int(cut) + 1 for cut in quantiles(lengths, n=len(PUBLISHED_BINS))]
+        bins = [range(*ends) for ends in pairwise([min(lengths), *cuts, max(lengths) + 1])]
+        if not all(bins):
+            raise ValueError("sentence_length: too many sentences have one length. Take text of more lengths.")
+        by_label, origin = _by_length(sentences, bins), "quantiles of the text, which does not fill the published bins"
+    return by_label, f"lengths {', '.join(f'{bin_.start}-{bin_.stop - 1}' for bin_ in bins)} ({origin})"
+
+
+def _by_length(sentences: Sequence[str], bins: Sequence[range]) -> dict[str, list[str]]:
+    by_label: dict[str, list[str]] = {str(number): [] for number in range(len(bins))}
+    label_of = {length: label for label, bin_ in zip(by_label, bins) for length in bin_}
+    for sentence in sentences:
+        if (label := label_of.get(len(sentence.split()))) is not None:
+            by_label[label].append(sentence)
+    return by_label
+
+
+def _word_content(sentences: Sequence[str], sizes: Sequence[int], num_words: int) -> tuple[dict[str, list[str]], str]:
+    needed = sum(size // num_words for size in sizes)
+    tokens = [sentence.split() for sentence in sentences]
+    counts = Counter(token for sentence in tokens for token in sentence)
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    for rank in _RANKS:
+        candidates = [word for word in ranked[rank:] if counts[word] >= needed and _may_be_asked_for(word)]
+        by_word = _sentences_of_words(tokens, candidates, num_words, needed)
+        if by_word:
+            last = max(map(ranked.index, by_word)) + 1
+            return by_word, f"{num_words} words of frequency rank {rank + 1} to {last}"
+    raise ValueError(
+        f"word_content: the text has no {num_words} words of {_SHORTEST_WORD} letters or more, each alone among them "
+        f"in {needed} sentences. Lower num_words or the sizes, or take more text."
+    )
+
+
+def _may_be_asked_for(word: str) -> bool:
+    return len(word) >= _SHORTEST_WORD and word.isalpha() and word.islower()
+
+
+def _sentences_of_words(
+    tokens: Sequence[Sequence[str]], candidates: Sequence[str], num_words: int, needed: int
+) -> dict[str, list[str]]:
+    """The first `num_words` candidates that have `needed` sentences without another of them; {} if there are fewer."""
+    chosen: dict[str, None] = {}
+    following = iter(candidates)
+    while True:
+        chosen |= dict.fromkeys(islice(following, num_words - len(chosen)))
+        if len(chosen) < num_words:
+            return {}
+        by_word = _by_only_word(tokens, chosen)
+        chosen = {word: None for word in chosen if len(by_word[word]) >= needed}
+        if len(chosen) == num_words:
+            return {word: by_word[word] for word in chosen}
+
+
+def _by_only_word(tokens: Sequence[Sequence[str]], words: Mapping[str, None]) -> dict[str, list[str]]:
+    by_word = defaultdict(list)
+    for sentence in tokens:
+        # A capital does not hide a second one.
+        found = [token for token in sentence if token in words or token.lower() in words]
+        if len(found) == 1 and found[0] in words:
+            by_word[found[0]].append(" ".join(sentence))
+    return by_word
+
+
+def _bigram_shift(sentences: Sequence[str], rng: random.Random) -> dict[str, list[str]]:
+    # Both classes come from sentences that could be inverted, or else the others would give themselves away.
+    suitable = [sentence for sentence in sentences if _places(sentence.split())]
+    rng.shuffle(suitable)
+    half = len(suitable) // 2
+    inverted = dict.fromkeys(_invert(sentence, rng) for sentence in suitable[half:])
+    known = set(sentences)
+    return {"I": [sentence for sentence in inverted if sentence not in known], "O": suitable[:half]}
+
+
+def _invert(sentence: str, rng: random.Random) -> str:
+    tokens = sentence.split()
+    place = rng.choice(_places(tokens))
+    tokens[place], tokens[place + 1] = tokens[place + 1], tokens[place]
+    return " ".join(tokens)
+
+
+def _places(tokens: Sequence[str]) -> list[int]:
+    """Return the places where two different words follow each other, none of them first; none beside quotes."""
+    plain = [unescape(token) for token in tokens]
+    if not _QUOTES.isdisjoint(plain):
+        return []
+    words = [any(map(str.isalnum, token)) for token in plain]
+    return [
+        place
+        for place in range(1, len(plain) - 1)
+        if words[place] and words[place + 1] and plain[place].lower() != plain[place + 1].lower()
+    ]

@@ -1,0 +1,67 @@
+"""Show where the CPU time of an update goes: a line for each method, by kinds of operations, in per cent.
+
+OMP_NUM_THREADS=1 python -m benchmarks.speed profile --size tiny --vocab_size 10000 --methods transformer rnmt
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+
+from benchmarks.speed.workload import make_trainer, random_batch
+from hf_capsule_mt import METHODS, preset_config
+from hf_capsule_mt.configuration import SIZES
+from hf_capsule_mt.markdown import table_in_markdown
+
+LENGTH, UPDATES = 24, 3
+KINDS = {
+    "products": ("::mm", "mm_", "addmm", "bmm", "linear"),
+    "sums, differences, scaling": ("::add", "::mul", "::sub", "::div", "::sum", "::zero_", "::fill_"),
+    "dropout's noise": ("bernoulli",),
+    "exp, tanh, softmax": ("exp", "tanh", "softmax", "sigmoid", "::log"),
+    "copies and casts": ("copy_", "::cat", "::clone"),
+    "optimizer": ("adam", "Optimizer"),
+}
+"""Parts of the names of operations, by kind; the first that fits counts."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Profile and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["transformer"])
+    parser.add_argument("--size", choices=SIZES, default="tiny")
+    parser.add_argument("--vocab_size", type=int, default=32000)
+    parser.add_argument("--max_tokens", type=int, default=1024, help="tokens of a side of the batch")
+    parser.add_argument("--bf16", action="store_true", help="under autocast")
+    args = parser.parse_args(argv)
+    rows = [["method", "seconds an update", *KINDS, "other"]]
+    for method in args.methods:
+        torch.manual_seed(0)
+        config = preset_config(method, args.size, vocab_size=args.vocab_size)
+        seconds, shares = costs(AutoModelForSeq2SeqLM.from_config(config), args)
+        rows.append([method, f"{seconds:.3f}", *(f"{100 * share:.0f}" for share in shares)])
+    print(table_in_markdown(rows))
+
+
+def costs(model: PreTrainedModel, args: argparse.Namespace) -> tuple[float, list[float]]:
+    """Return CPU seconds of an update, and the share of each kind and of the rest."""
+    update = make_trainer(model, torch.bfloat16 if args.bf16 else torch.float32)
+    lengths = [(LENGTH, LENGTH)] * (args.max_tokens // LENGTH)
+    batch = random_batch(lengths, args.vocab_size, torch.default_generator, model.device)
+    update(batch)
+    start = time.process_time()
+    for _ in range(UPDATES):
+        update(batch)
+    seconds = (time.process_time() - start) / UPDATES
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for _ in range(UPDATES):
+            update(batch)
+    times = dict.fromkeys([*KINDS, "other"], 0.0)
+    for event in profiled.key_averages():
+        kind = next((kind for kind, parts in KINDS.items() if any(part in event.key for part in parts)), "other")
+        times[kind] += event.self_cpu_time_total
+    total = sum(times.values())
+    return seconds, [spent / total for spent in times.values()]

@@ -1,0 +1,204 @@
+"""Compare the training, decoding and memory of methods with a plain model of the same size.
+
+    python -m benchmarks.speed train --methods transformer em-routing --size tiny --rounds 3
+    python -m benchmarks.speed train --methods em-routing "em-routing routing_iterations=1" --output_file speed.json
+
+The plain model is transformers.MarianMTModel, or for rnmt-gdr and capsnmt-hybrid RNMT without capsules. Weights and
+sentences are random. Each method and the plain model take turns on the same batches. The table has medians over the
+rounds and, in brackets, the smallest and the largest ratio. With one thread, time is that of the process.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import yaml
+from transformers import PreTrainedConfig
+
+from benchmarks.speed.decoding_tables import ratio_cell
+from benchmarks.speed.workload import (
+    MEDIAN_LENGTH,
+    Batch,
+    add_row_options,
+    add_workload_options,
+    configs_of_rows,
+    decode,
+    decoding_batches,
+    make_trainer,
+    new_model,
+    peak_memory,
+    plain_config,
+    random_batch,
+    take_turns,
+    training_batches,
+)
+from hf_capsule_mt.checkpoints import count_parameters
+from hf_capsule_mt.configuration import RNMTConfig
+from hf_capsule_mt.markdown import table_in_markdown
+
+METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
+MEMORY_LENGTH = 128  # words of source and target of every sentence, where memory is measured
+_PLAIN = {"marian": "plain `transformers.MarianMTModel`", "rnmt": "RNMT without capsules"}
+_SITES = ("encoder_self", "cross", "decoder_self")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_row_options(parser, METHODS)
+    add_workload_options(parser)
+    dtypes = ["float32", "bfloat16"]
+    parser.add_argument("--dtype", choices=dtypes, default="float32", help="bfloat16: autocast in training")
+
+
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+    """Measure all rows; return the results, and what makes the table of their record."""
+    configs = configs_of_rows(args, max(args.new_tokens, MEMORY_LENGTH))
+    families = {plain_config(config).model_type for config in configs.values()}
+    if len(families) > 1:
+        raise ValueError("--methods has rows with different plain models. Measure Marian's and RNMT's one at a time.")
+    results = {row: compare_with_plain(config, args) for row, config in configs.items()}
+    return {"results": results}, partial(report, configs=configs, plain=_PLAIN[families.pop()])
+
+
+def compare_with_plain(config: PreTrainedConfig, args: argparse.Namespace) -> dict[str, Any]:
+    """Time the model of `config` and the plain one of its size, both with random weights, and measure their memory."""
+    torch.manual_seed(args.seed)
+    dtype, warmup = getattr(torch, args.dtype), args.warmup_rounds
+    models = [new_model(each, args.device) for each in (plain_config(config), config)]
+    trainers = [make_trainer(model, dtype) for model in models]
+    batches = training_batches(args)
+    words = [int((batch["labels"] >= 0).sum()) for batch in batches]
+    training = _rates(take_turns(trainers, batches, args.device), words, warmup)
+    lengths = [(MEMORY_LENGTH, MEMORY_LENGTH)] * max(1, args.max_tokens // MEMORY_LENGTH)
+    batch = random_batch(lengths, args.vocab_size, torch.Generator().manual_seed(args.seed), args.device)
+    memory = [update_memory(*pair, batch) for pair in zip(models, trainers, strict=True)]
+    decoders = [
+        partial(decode, model.to(dtype).eval(), new_tokens=args.new_tokens, num_beams=args.num_beams)
+        for model in models
+    ]
+    batches = decoding_batches(args)
+    decoding = _rates(take_turns(decoders, batches, args.device), [args.batch_size] * len(batches), warmup)
+    sizes = [count_parameters(model) for model in models]
+    return {
+        **{"plain_parameters": sizes[0], "parameters": sizes[1], "training": training, "decoding": decoding},
+        **{"plain_memory": memory[0], "memory": memory[1]},
+    }
+
+
+def _rates(seconds: Sequence[Sequence[float]], counts: Sequence[int], warmup: int) -> dict[str, list[float]]:
+    found = [[count / one for one in times] for count, times in zip(counts, seconds, strict=True)][warmup:]
+    return {name: list(rates) for name, rates in zip(("plain", "method"), zip(*found, strict=True), strict=True)}
+
+
+def update_memory(model: torch.nn.Module, trainer: Callable[[Batch], None], batch: Batch) -> int:
+    """Return the bytes of the weights, of AdamW's two means of each, and of all else that an update has at one time.
+
+    The trainer has made its first update, which makes the means.
+    """
+    weights = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+    means = 2 * sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
+    return weights + means + peak_memory(lambda: trainer(batch), model.device)
+
+
+def report(record: Mapping[str, Any], configs: Mapping[str, PreTrainedConfig], plain: str) -> str:
+    """Return the table in Markdown, and under it how it was measured."""
+    settings, environment, results = record["settings"], record["environment"], record["results"]
+    columns = ["system", "parameters", "added", "training, tokens/s", "of plain", "decoding, sentences/s", "of plain"]
+    columns += ["training, MiB", "of plain"]
+    rows = []
+    # Of rows of several widths or depths, each size has a plain model of its own.
+    for parameters in dict.fromkeys(each["plain_parameters"] for each in results.values()):
+        found = {method: each for method, each in results.items() if each["plain_parameters"] == parameters}
+        training, decoding = (
+            median([rate for each in found.values() for rate in each[kind]["plain"]])
+            for kind in ("training", "decoding")
+        )
+        memory = next(iter(found.values()))["plain_memory"]
+        cells = [f"{training:.0f}", "1", f"{decoding:.2f}", "1", f"{memory / 2**20:.0f}", "1"]
+        rows += [
+            ["plain", f"{parameters / 1e6:.2f}M", "", *cells],
+            *([row, *_cells(each)] for row, each in found.items()),
+        ]
+    if settings["size"] == "base":
+        columns += ["paper: training", "paper: decoding"]
+        papers = [published_speed(configs[row[0]]) if row[0] in configs else () for row in rows]
+        rows = [
+            [*row, *[*(f"{one:.2f}" for one in paper), "", ""][:2]] for row, paper in zip(rows, papers, strict=True)
+        ]
+    packages = environment["packages"]
+    where = [
+        f"`{settings['size']}`",
+        *(["with " + ", ".join(settings["config_overrides"])] if settings["config_overrides"] else []),
+        *(f"vocabulary of {settings['vocab_size']}", settings["dtype"], str(environment["device"])),
+        *(f"{environment['cpu_threads']} threads", f"torch {packages['torch']}"),
+        *(f"transformers {packages['transformers']}", str(environment["date"])),
+    ]
+    return (
+        f"{table_in_markdown([columns, *rows])}\n\n"
+        f"{', '.join(where)}. Medians of {settings['rounds']} rounds; in brackets the smallest and the largest ratio. "
+        f"In every round {plain} and the method take turns on the same batch in one process. "
+        "Training: forward, backward, AdamW step and cleared gradients, in target tokens without padding, on batches "
+        f"of up to {settings['max_tokens']} padded tokens. Decoding: {settings['batch_size']} sentences of similar "
+        f"length at a time, {settings['num_beams']} beams, every translation {settings['new_tokens']} tokens long. "
+        "Memory: all tensors at the height of an update, weights and optimizer included, of "
+        f"{max(1, settings['max_tokens'] // MEMORY_LENGTH)} sentences of {MEMORY_LENGTH} words and as many in the "
+        f"target. Weights and words are random; sentence lengths are log-normal with median {MEDIAN_LENGTH}; seed "
+        f"{settings['seed']}."
+    )
+
+
+def _cells(found: Mapping[str, Any]) -> list[str]:
+    training, decoding = found["training"], found["decoding"]
+    return [
+        *(f"{found['parameters'] / 1e6:.2f}M", f"+{(found['parameters'] - found['plain_parameters']) / 1e6:.2f}M"),
+        *(f"{median(training['method']):.0f}", ratio_cell(training["plain"], training["method"])),
+        *(f"{median(decoding['method']):.2f}", ratio_cell(decoding["plain"], decoding["method"])),
+        *(f"{found['memory'] / 2**20:.0f}", f"{found['memory'] / found['plain_memory']:.2f}"),
+    ]
+
+
+def published_speed(config: PreTrainedConfig) -> tuple[float, ...]:
+    """Return the ratios of training and decoding speed that a paper prints for this configuration, at `base`."""
+    if isinstance(config, RNMTConfig):
+        alone = config.sentence_aggregation is None and config.encoder_layers == 1
+        return _guided_speed("guided_rnmt", config) if alone else ()
+    as_published = (
+        config.encoder_layers == config.decoder_layers == 6
+        and config.routing_iterations == 3
+        and config.num_output_capsules in (None, config.d_model)
+        and config.layer_aggregation_output == config.head_aggregation_output == "replace"
+        and not config.head_aggregation_input_norm
+        and config.layer_aggregation_context == "all"
+        and len(config.layer_aggregation_sides) == 2
+    )
+    chosen = [config.guided_routing, config.head_aggregation, config.layer_aggregation]
+    if not as_published or chosen.count(None) != 2:
+        return ()
+    if config.guided_routing is not None:
+        return _guided_speed("guided", config)
+    if config.layer_aggregation is not None:
+        return _find("layers", layer_aggregation=config.layer_aggregation)
+    layers = {site: [layer for layer in range(6) if config.aggregates_heads(site, layer)] for site in _SITES}
+    return _find("heads", routing=config.head_aggregation, **layers)
+
+
+def _guided_speed(table: str, config: PreTrainedConfig) -> tuple[float, ...]:
+    redundant = config.num_redundant_capsules
+    sizes = config.num_past_capsules, config.num_future_capsules, config.guided_capsule_dim
+    if config.guided_routing != "gdr" or (*sizes, config.guided_routing_iterations) != (2, 2, 256, 3):
+        return ()
+    losses = {"bow": config.bow_loss_weight > 0, "bca": config.bca_loss_weight > 0}
+    return _find(table, **losses, redundant=redundant > 0) if redundant in (0, 2) else ()
+
+
+def _find(table: str, **fields: Any) -> tuple[float, ...]:
+    """Return the ratios in the row of a table that has these fields; none if there is no such row."""
+    found = yaml.safe_load(Path(__file__).with_name("published_speed.yaml").read_text(encoding="utf-8"))[table]
+    for row in found["rows"]:
+        if fields.items() <= row.items():
+            return tuple(speed / plain for speed, plain in zip(row["speed"], found["plain"], strict=False))
+    return ()

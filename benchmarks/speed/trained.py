@@ -1,0 +1,102 @@
+"""Measure decoding of trained models on a whole file: BLEU and time of every decoder, CTranslate2's among them.
+
+    python -m benchmarks.speed trained --models transformer=runs/transformer/average gdr=runs/gdr/average \\
+        --test test.en test.de --output_file decoding_trained.json
+
+Decoders take turns on the file, which each of them splits into tokens, sorts by length, translates and joins. Loading a
+model is not part of the time. BLEU is that of the text as it is in the file.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from benchmarks.speed.decode import CTRANSLATE2_PRECISIONS, ctranslate2_translator, for_ctranslate2
+from benchmarks.speed.decoding_tables import file_report
+from benchmarks.speed.workload import clock, seconds
+from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.decoding.precisions import PRECISIONS
+from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.files import hash_text
+from hf_capsule_mt.translation.translator import translate_lines
+
+TOKENS_PER_BATCH = 4096
+Translate = Callable[[list[str]], list[str]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("--models", nargs="+", required=True, metavar="ROW=FOLDER", help="checkpoints by their row")
+    parser.add_argument("--test", type=Path, nargs=2, required=True, help="sources and references (.gz)")
+    parser.add_argument("--num_beams", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--output_file", help="a JSON record of every measurement")
+
+
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
+    """Measure all models."""
+    args.device = "cpu"
+    sources, references = map(read_lines, args.test)
+    models = {}
+    for row, _, folder in (item.partition("=") for item in args.models):
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+        decoders = file_decoders(model, AutoTokenizer.from_pretrained(folder), args.num_beams)
+        models[row] = take_turns(decoders, sources, references, args.rounds)
+    files = [{"file": str(file), "sha256": hash_text(read_lines(file))} for file in args.test]
+    return {"num_beams": args.num_beams, "clock": clock("cpu"), "test": files, "models": models}, file_report
+
+
+def file_decoders(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_beams: int) -> dict[str, Translate]:
+    """Return what translates lines, by name."""
+    options = {"max_tokens_per_batch": TOKENS_PER_BATCH, "num_beams": num_beams, "length_penalty": 1.0}
+    translate = partial(translate_lines, model, tokenizer, **options)
+    found: dict[str, Translate] = {f"engine {one}": partial(translate, dtype=one) for one in PRECISIONS}
+    if (plain := for_ctranslate2(model)) is not None:
+        longest = plain.config.max_position_embeddings - 1
+        for precision in CTRANSLATE2_PRECISIONS:
+            translator = ctranslate2_translator(plain, precision)
+            found[f"CTranslate2 {precision}"] = partial(_translate_file, translator, tokenizer, num_beams, longest)
+    return found
+
+
+def _translate_file(
+    translator: Any, tokenizer: PreTrainedTokenizerBase, num_beams: int, longest: int, lines: list[str]
+) -> list[str]:
+    with TemporaryDirectory() as folder:
+        source, target = Path(folder, "source"), Path(folder, "target")
+        source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        translator.translate_file(
+            str(source),
+            str(target),
+            beam_size=num_beams,
+            max_decoding_length=longest,
+            max_batch_size=TOKENS_PER_BATCH,
+            batch_type="tokens",
+            read_batch_size=100 * TOKENS_PER_BATCH,
+            source_tokenize_fn=lambda line: [str(word) for word in tokenizer(line)["input_ids"]],
+            target_detokenize_fn=lambda words: tokenizer.decode(list(map(int, words)), skip_special_tokens=True),
+        )
+        return read_lines(target)
+
+
+def take_turns(
+    decoders: Mapping[str, Translate], sources: list[str], references: list[str], rounds: int
+) -> dict[str, dict[str, Any]]:
+    """Let the decoders take turns on the sources; the first round, which warms them up, is not counted."""
+    translations: dict[str, list[str]] = {}
+    times: dict[str, list[float]] = {name: [] for name in decoders}
+    for number in range(rounds + 1):
+        for name, translate in decoders.items():
+            taken = seconds(lambda: translations.update({name: translate(sources)}), "cpu")  # noqa: B023
+            times[name] += [taken] if number else []
+    scored = {
+        name: score_translations(lines, [references], tokenize="none", metrics=("bleu",))["bleu"]
+        for name, lines in translations.items()
+    }
+    return {name: {"seconds": times[name], "bleu": score} for name, score in scored.items()}

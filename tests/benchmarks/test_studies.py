@@ -1,0 +1,280 @@
+"""Studies: their rows, their commands, what their records answer, and the pages that are made from them."""
+
+import importlib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tiny_study import study_of_two, write_study
+
+from benchmarks.records import read_records
+from benchmarks.studies import __main__ as studies
+from benchmarks.studies import report, run
+from benchmarks.studies.compare import Comparison, compare_seeds, judge
+from benchmarks.studies.run import Plan, estimate
+from benchmarks.studies.study import Question, read_study
+from hf_capsule_mt import preset_config
+from hf_capsule_mt.quickstart.corpus import read_corpus
+
+ROOT = Path(__file__).parents[2]
+STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))
+OWN = ("does_routing_pay", "does_routing_pay_french", "multi30k", "multi30k_recipe")
+
+
+def parser_of(command):
+    return importlib.import_module(f"hf_capsule_mt.cli.{command}").build_parser()
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_row_can_be_run(path):
+    """Methods and fields exist, and the commands know their options."""
+    study = read_study(path)
+    plan = Plan(study, Path("runs"), Path("records.jsonl"))
+    parsers = {}
+    for row in study.rows:
+        preset_config(row.method, row.size, **row.config)
+        for step in plan.steps((row.name, row.seeds[0])):
+            if step.command != "export":
+                parser = parsers.setdefault(step.command, parser_of(step.command))
+                words = step.words(study.launcher)
+                parser.parse_args(words[words.index("-m") + 2 :])
+    averaged = study.options.get("average_checkpoints", {"last": 1})["last"]
+    assert averaged < study.options["train"]["save_total_limit"]
+
+
+@pytest.mark.parametrize("path", [path for path in STUDIES if path.stem not in OWN], ids=lambda path: path.stem)
+def test_every_paper_has_its_cost_and_its_scores(path):
+    study = read_study(path)
+    assert sum(bool(row.published) for row in study.rows) >= 2
+    text = estimate(study, Plan(study, Path("runs"), Path("records.jsonl")).jobs())
+    hours, gpu, runs = re.match(r"about ([\d,]+) hours of one (.*?): (\d+) run", text).groups()
+    readme = (path.parent / "README.md").read_text(encoding="utf-8")
+    assert f"| `{path.stem}` | {runs} | {hours} | {gpu} |\n" in readme
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "multi30k",
+        pytest.param("does_routing_pay_french", marks=pytest.mark.slow),
+        pytest.param("does_routing_pay", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
+    """If not: python -m benchmarks.studies report benchmarks/studies/NAME.yaml --page benchmarks/NAME.md"""
+    monkeypatch.chdir(ROOT)
+    studies.main(["report", f"benchmarks/studies/{name}.yaml", "--page", str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_bytes() == (ROOT / "benchmarks" / f"{name}.md").read_bytes()
+
+
+def test_a_template_cannot_run_code(tmp_path):
+    template = tmp_path / "page.md.jinja"
+    template.write_text("{{ study.__class__.__mro__ }}")
+    study = read_study(write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), "page": str(template)}))
+    with pytest.raises(Exception, match="unsafe"):
+        report.render_page(study, tmp_path / "none.jsonl")
+
+
+def test_a_grid_is_a_row_for_each_point(tmp_path):
+    rows = [
+        {"name": "em-{routing_iterations}", "method": "em-routing", "grid": {"routing_iterations": [1, 3]}},
+        {"name": "own", "method": "gdr", "train": {"max_steps": 9}, "seeds": [4]},
+    ]
+    study = read_study(write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), "rows": rows, "seeds": [1, 2]}))
+    assert [(row.name, row.config, row.seeds) for row in study.rows] == [
+        *((f"em-{number}", {"routing_iterations": number}, [1, 2]) for number in (1, 3)),
+        ("own", {}, [4]),
+    ]
+    assert study.rows[2].train == {**study.rows[0].train, "max_steps": 9}
+    assert study.baseline == "em-1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"rows": [{"name": "a", "method": "gdr"}] * 2}, "a"),
+        ({"baseline": "absent"}, "absent"),
+        ({"questions": {"q": {"asks": "?", "effect": 1, "rows": ["none"]}}}, "none"),
+    ],
+)
+def test_a_name_is_of_exactly_one_row(changes, name, tmp_path):
+    path = write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), **changes})
+    with pytest.raises(ValueError, match=name):
+        read_study(path)
+
+
+def commands_of(study, tmp_path, name):
+    plan = Plan(study, tmp_path, tmp_path / "records.jsonl")
+    return {step.command: step.words(study.launcher) for step in plan.steps((name, 1))}, plan
+
+
+def test_a_row_that_starts_from_another(tmp_path):
+    rows = [{"name": "plain", "method": "transformer"}, {"name": "gdr", "method": "gdr", "start": "plain"}]
+    rows[1] |= {"mixed_precision": "bf16", "train": {"bf16_full_eval": False}}
+    study = read_study(write_study(tmp_path / "s.yaml", {**study_of_two(tmp_path), "rows": rows[::-1]}))
+    words, plan = commands_of(study, tmp_path, "gdr")
+    train = " ".join(words["train"])
+    assert f"--method gdr --model_name_or_path {tmp_path}/plain/seed1/average" in train
+    assert "--size" not in train
+    assert "--bf16_full_eval false" in train
+    assert "--mixed_precision bf16 -m hf_capsule_mt.cli.train" in train
+    assert "--mixed_precision no" not in train
+    assert plan.jobs() == [("plain", 1), ("gdr", 1)]
+
+
+def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
+    found = study_of_two(tmp_path)
+    found["data"] = {
+        "dataset_name": "wmt/wmt14",
+        "dataset_config_name": "de-en",
+        "source_lang": "en",
+        "target_lang": "de",
+    }
+    found["tests"] = {"newstest": "test"}
+    found["train"]["eval_strategy"] = "steps"
+    words, _ = commands_of(read_study(write_study(tmp_path / "s.yaml", found)), tmp_path, "student")
+    assert words["export"][1:4] == ["-m", "benchmarks.studies", "export"]
+    assert [str(tmp_path / "data" / f"validation.{end}") for end in ("en", "de")] == (
+        words["train"][words["train"].index("--validation_file") + 1 :][:2]
+    )
+    assert str(tmp_path / "data" / "test.en") in words["translate"]
+    found["data"], found["tests"] = study_of_two(tmp_path)["data"], study_of_two(tmp_path)["tests"]
+    found["evaluate"] = {"adequacy": True}
+    words, _ = commands_of(read_study(write_study(tmp_path / "s.yaml", found)), tmp_path, "plain")
+    text = " ".join(words["evaluate"])
+    assert f"--sources {tmp_path}/test.en --alignment_data {tmp_path}/train.en {tmp_path}/train.de --adequacy" in text
+
+
+def test_export(tmp_path, monkeypatch):
+    pairs = {"translation": [{"en": "a\u2028b", "de": "c"}, {"en": "d", "de": "e\nf"}]}
+    monkeypatch.setattr("datasets.load_dataset", lambda name, config, split: pairs)
+    files = [str(tmp_path / name) for name in ("x.en", "x.de")]
+    run.export(
+        ["--dataset_name", "d", "--split", "test", "--source_lang", "en", "--target_lang", "de"]
+        + ["--output_file", *files]
+    )
+    assert [Path(file).read_text() for file in files] == ["a b\nd\n", "c\ne f\n"]
+
+
+@pytest.fixture
+def small(tmp_path):
+    # Only the first German word: within seconds a teacher learns where such translations end.
+    pairs = [(english, german.split()[0]) for english, german in read_corpus(130)]
+    for name, part in (("train", pairs[:120]), ("test", pairs[120:])):
+        for language, side in zip(("en", "de"), zip(*part, strict=True), strict=True):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in side))
+    study = study_of_two(tmp_path)
+    study["rows"][0] |= {
+        "config": {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1},
+        "train": {"max_steps": 40, "warmup_steps": 10, "learning_rate": "1e-2", "save_steps": 5},
+    }
+    return write_study(tmp_path / "two.yaml", study)
+
+
+def in_this_process(words, *others):
+    """Run a command here, where its imports are done."""
+    importlib.import_module(words[words.index("-m") + 1]).main(words[words.index("-m") + 2 :])
+    return 0
+
+
+@pytest.mark.slow
+def test_a_study_is_run_once_and_reported(small, tmp_path, monkeypatch, capsys):
+    options = [str(small), "--records", str(tmp_path / "records.jsonl")]
+    runs = ["--runs_dir", str(tmp_path / "runs")]
+    commands = []
+
+    def fails_at_the_average(words, *others):
+        commands.append(words[words.index("-m") + 1].rpartition(".")[2])
+        return 1 if commands[-1] == "average_checkpoints" else in_this_process(words)
+
+    monkeypatch.setattr(run, "run_command", fails_at_the_average)
+    with pytest.raises(SystemExit, match="student, seed 1: a row that it needs failed"):
+        studies.main(["run", *options, *runs])
+    assert commands == ["train_tokenizer", "train", "average_checkpoints"]
+    monkeypatch.setattr(run, "run_command", in_this_process)
+    studies.main(["run", *options, *runs, "--without_scores"])
+    assert "done but for its scores" in capsys.readouterr().out
+    assert not read_records(tmp_path / "records.jsonl")
+    studies.main(["run", *options, *runs, "--jobs", "2"])
+    names = [f"two_{row}_{kind}" for row in ("plain", "student") for kind in ("run_record", "test", "trainer_state")]
+    records = read_records(tmp_path / "records.jsonl")
+    assert sorted(records) == sorted(names)
+    distilled = [str(tmp_path / "runs" / "distilled" / f"plain.{end}") for end in ("en", "de")]
+    assert records["two_student_run_record"]["data"]["train_file"] == distilled
+    capsys.readouterr()
+    monkeypatch.setattr(run, "run_command", lambda words, *others: pytest.fail(f"{words} was run again"))
+    studies.main(["run", *options, *runs])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0] for line in lines] == ["| row", "| ---", "| plain", "| student"]
+    studies.main(["report", *options, "--figures_dir", str(tmp_path / "figures")])
+    page = capsys.readouterr().out
+    assert "| student | plain (other training text) | test | 1 |" in page
+    assert (tmp_path / "figures" / "learning_curves.svg").is_file()
+    # Another row by the same name.
+    changed = yaml.safe_load(small.read_text())
+    changed["rows"][0]["train"]["max_steps"] = 41
+    write_study(small, changed)
+    with pytest.raises(SystemExit, match=r"row.json is of another row"):
+        studies.main(["run", str(small), "--records", str(tmp_path / "other.jsonl"), *runs, "--rows", "plain"])
+
+
+def test_a_dry_run_runs_nothing(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    studies.main(["run", str(small), "--dry_run", "--rows", "st*", "--launcher", "torchrun --nproc_per_node 2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "# student, seed 1: to do"
+    assert lines[2].startswith(
+        "torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.distill --model outputs/two/plain/seed1"
+    )
+    assert not (tmp_path / "outputs").exists()
+
+
+def runs_of(matches, seeds, sentences=40):
+    """Statistics of runs whose sentences of ten words have so many matches of one word, about."""
+    generator = np.random.default_rng(len(seeds) + int(10 * matches))
+    found = []
+    for shift in seeds:
+        ones = np.clip(generator.normal(matches + shift, 1, sentences).round(), 4, 10)
+        counts = np.stack([ones, ones - 1, ones - 2, ones - 3], 1)
+        totals = np.tile([10, 9, 8, 7, 10, 10], (sentences, 1))
+        found.append(np.concatenate([counts, totals], 1))
+    return found
+
+
+def test_the_better_of_two_systems():
+    close, far = (compare_seeds(runs_of(6, [0, 0]), runs_of(better, [0, 0]), 500) for better in (6.2, 8))
+    assert far["score"] - far["baseline"] > 20
+    assert far["low"] > 0
+    assert far["p_value"] == pytest.approx(1 / 501)
+    assert close["low"] < 0 < close["high"]
+    assert close["p_value"] > 0.05
+
+
+def test_seeds_that_differ_make_the_interval_wide():
+    alike, apart = (compare_seeds(runs_of(6, [0, 0]), runs_of(7, seeds), 500) for seeds in ([0, 0], [-1, 1]))
+    assert apart["high"] - apart["low"] > alike["high"] - alike["low"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "low", "difference", "high", "answer"),
+    [
+        (2, 0.1, 0.6, 1.1, "yes"),
+        (2, -0.1, 0.6, 1.1, "undecided"),
+        (2, -0.5, 0.1, 0.4, "no"),
+        (1, 0.1, 0.6, 1.1, "open"),
+        (1, -5.0, -4.0, -3.0, "no"),
+    ],
+)
+def test_answers(seeds, low, difference, high, answer, tmp_path):
+    found = {**study_of_two(tmp_path), "seeds": [1, 2]}
+    study = read_study(write_study(tmp_path / "s.yaml", found))
+    question = Question("q", "?", 0.5, ["student"])
+    one = Comparison("student", "plain", "test", ["machine"], seeds, 30.0, 30.0 + difference, low, high, 0.01)
+    found, why = judge(study, question, [one])
+    assert found == answer
+    assert "against `plain`" in why
+    assert judge(study, question, []) == ("open", "nothing to compare yet")
+    assert judge(study, question, [replace(one, p_value=0.2)])[0] == ("undecided" if answer == "yes" else answer)
