@@ -38,7 +38,7 @@ _TESTS = (
     "benchmarks/test_speed.py",
     "decoding/test_seldom_looks.py",
     "devices/on_gpu.py",
-    "modeling/ops/test_em_routing_kernels.py",
+    "modeling/test_em_routing_kernels.py",
 )
 """The files with tests marked `cuda`: others import what a machine with a GPU may lack."""
 _STUDIES = {"does_routing_pay": "train.lc.norm.tok.de.gz", "does_routing_pay_french": "train.fr.gz"}
