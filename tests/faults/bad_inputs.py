@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import logging
-import math
 import random
 import shutil
 import traceback
@@ -19,7 +18,6 @@ from pathlib import Path
 
 import torch
 import transformers
-import yaml
 from mutations import byte_damage, json_damage, strange_value
 from safetensors.torch import load, load_file, save
 from stored_records import stored
@@ -27,7 +25,6 @@ from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
 import hf_capsule_mt
-from benchmarks.studies.study import read_study
 from hf_capsule_mt import records
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data.parallel_text import read_parallel_text, write_parallel_text
@@ -48,7 +45,6 @@ LINES = ["a b c d", "", "x y"]
 RECORDS = {
     "multi30k_rnmt-gdr_run_record.json": records.RunRecord,
     "multi30k_capsnmt-pooling_test_2017_flickr.json": records.EvaluationRecord,
-    "speed_base_em.json": records.SpeedRecord,
 }
 NO_LIMIT = 10**9
 ROUNDINGS = 10
@@ -357,7 +353,7 @@ def _json_rows(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     return rows
 
 
-# Records and studies.
+# Records.
 
 
 def record(rng: random.Random, folder: Path) -> Finding:
@@ -385,37 +381,7 @@ def _same(written: object, said: object) -> bool:
     return repr(written) == repr(said) or written == said
 
 
-def study(rng: random.Random, folder: Path) -> Finding:
-    """Damage to a study in YAML."""
-    source = rng.choice(sorted((ROOT / "benchmarks" / "studies").glob("*.yaml")))
-    file = folder / source.name
-    file.write_bytes(rng.choice([byte_damage, _yaml_damage])(rng, source.read_bytes()))
-
-    def against(found: object) -> str:
-        said = yaml.safe_load(file.read_text(encoding="utf-8"))
-        rows = {row.name: row for row in found.rows}
-        if len(rows) != sum(math.prod(map(len, item.get("grid", {}).values())) for item in said["rows"]):
-            return f"{list(rows)} are not the rows"
-        for item in said["rows"]:
-            row = rows.get(item["name"])
-            if row is not None and (row.method, row.teacher) != (item["method"], item.get("teacher")):
-                return f"{row} is not {item}"
-        return "" if found.title == said["title"] else "another title"
-
-    return _judge(lambda: read_study(file), [str(file)], against)
-
-
-def _yaml_damage(rng: random.Random, data: bytes) -> bytes:
-    if rng.random() < 0.1:
-        bomb = "a: &a [x, x]\n" + "".join(
-            f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi")
-        )
-        return rng.choice([bomb, "[" * 5000, "a: &a [*a]\n", "? [a]\n: b\n", "!!python/object:os.system x\n"]).encode()
-    # JSON is YAML too.
-    return json_damage(rng, json.dumps(yaml.safe_load(data), default=str).encode())
-
-
 AREAS = {
     function.__name__.replace("_", " "): function
-    for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, record, study)
+    for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, record)
 }
