@@ -6,17 +6,17 @@ python -m benchmarks.speed profile --size tiny --methods transformer rnmt
 """
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.speed import decode, growth, latency, profile, train, trained
 from benchmarks.speed.decoding_tables import render_page
 from benchmarks.speed.workload import clock
 from hf_capsule_mt.environment import Environment
 from hf_capsule_mt.files import replace_text, write_json
 
-COMMANDS = {"train": train, "decode": decode, "growth": growth, "latency": latency, "trained": trained}
+COMMANDS = ("train", "decode", "growth", "latency", "trained", "profile")
 KINDS = {"growth": "time by length", "latency": "latency", "trained": "file decoding"}
 """What a record says that it is of; others are of speed."""
 
@@ -28,12 +28,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         for page in map(Path, options):
             replace_text(page, render_page(page))
         return
-    if name == "profile":
-        profile.main(options)
-        return
     if name not in COMMANDS:
         raise SystemExit(__doc__)
-    command = COMMANDS[name]
+    # Each needs other packages.
+    command = importlib.import_module(f"benchmarks.speed.{name}")
+    if name == "profile":
+        command.main(options)
+        return
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         f"python -m benchmarks.speed {name}", description=command.__doc__, formatter_class=form
