@@ -13,8 +13,6 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from .configuration import CONFIGURATIONS
-from .configuration.checks import MOST
-from .configuration.portable import PortableConfig
 from .files import read_json
 from .modeling.checkpoint_files import (
     ADAPTER,
@@ -129,8 +127,8 @@ def _check_words(file: Path, fields: Mapping[str, Any]) -> None:
     model = fields.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     for word, index in vocabulary.items() if isinstance(vocabulary, dict) else ():
-        if isinstance(index, int) and index > MOST:
-            raise ValueError(f"{file} is damaged: {word!r:.80} is word {index}; allowed are ids up to {MOST}")
+        if isinstance(index, int) and index > 2**24:
+            raise ValueError(f"{file} is damaged: {word!r:.80} is word {index}; allowed are ids up to {2**24}")
 
 
 def _check_optional_files(folder: Path, part: str) -> None:
@@ -264,7 +262,7 @@ def load_weights(
         raise ValueError(f"{name} cannot be loaded: {one_line(error)}") from error
     strange = set(report["missing_keys"])
     # A checkpoint of another package may have unused tensors, such as the head of another task.
-    if isinstance(model.config, PortableConfig):
+    if isinstance(model.config, CONFIGURATIONS):
         strange |= set(report["unexpected_keys"])
     if strange:
         raise ValueError(misfit(name, fields, f"{first_names(sorted(strange))}."))

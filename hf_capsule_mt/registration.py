@@ -6,20 +6,22 @@ import transformers
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from . import modeling
 from .configuration import CONFIGURATIONS
+from .hub.source import complete_checkpoint
+from .modeling import AUTO_MODELS
 from .modeling.portable_model import drawn_anew
+from .modeling.saved_source import SavedWithSource
 from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 
 
 def register_models() -> None:
-    """Let the Auto classes make and load our models."""
+    """Let the Auto classes make and load our models, and let these write their source beside their weights."""
     for config_class in CONFIGURATIONS:
         AutoConfig.register(config_class.model_type, config_class)
-        for auto_class, reference in config_class.auto_classes.items():
-            if auto_class != "AutoConfig":
-                model_class = getattr(modeling, reference.rpartition(".")[2])
-                getattr(transformers, auto_class).register(config_class, model_class)
+    for auto_class, model_classes in AUTO_MODELS.items():
+        for model_class in model_classes:
+            getattr(transformers, auto_class).register(model_class.config_class, model_class)
+    SavedWithSource.complete_checkpoint = complete_checkpoint
 
 
 class _TaskAliases(dict):

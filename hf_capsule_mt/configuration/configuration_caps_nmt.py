@@ -7,11 +7,14 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of CapsNMT."""
 
-from typing import ClassVar
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
 
 from .shared_fields import RecurrentConfig
 
 
+@strict
 class CapsNMTConfig(RecurrentConfig):
     r"""
     Configuration of CapsNMT (Wang et al. 2019): a bidirectional LSTM encoder, whose states are aggregated to a fixed
@@ -49,22 +52,13 @@ class CapsNMTConfig(RecurrentConfig):
             Whether encoder, decoder and output projection have one embedding; three of the same size otherwise.
         use_cache (`bool`, *optional*, defaults to `True`):
             Whether the model returns the states that decoding goes on from.
-
-    Raises:
-        ValueError: if a value is not allowed; the message names the field, the value and what is allowed.
     """
 
     model_type = "caps_nmt"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_caps_nmt.CapsNMTConfig",
-        "AutoModel": "modeling_caps_nmt.CapsNMTModel",
-        "AutoModelForSeq2SeqLM": "modeling_caps_nmt.CapsNMTForConditionalGeneration",
-    }
-    positive_integers = (*RecurrentConfig.positive_integers, "decoder_layers")
 
     encoder_layers: int = 4
     decoder_layers: int = 3
-    sentence_aggregation: str = "capsule"
+    sentence_aggregation: Literal["capsule", "pooling"] = "capsule"
 
 
 __all__ = ["CapsNMTConfig"]

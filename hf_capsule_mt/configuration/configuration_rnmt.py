@@ -7,12 +7,14 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of RNMT."""
 
-from typing import ClassVar
+from typing import Literal
 
-from .checks import check_choice
+from huggingface_hub.dataclasses import strict
+
 from .shared_fields import GuidedRoutingFields, RecurrentConfig
 
 
+@strict
 class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     r"""
     Configuration of RNMT (Bahdanau et al. 2015): a bidirectional GRU encoder, and a conditional GRU decoder that
@@ -52,18 +54,9 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
             Whether the model returns the state that decoding goes on from.
 
     The arguments of guided routing are those of [`GuidedRoutingFields`].
-
-    Raises:
-        ValueError: if a value is not allowed; the message names the field, the value and what is allowed.
     """
 
     model_type = "rnmt"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "configuration_rnmt.RNMTConfig",
-        "AutoModel": "modeling_rnmt.RNMTModel",
-        "AutoModelForSeq2SeqLM": "modeling_rnmt.RNMTForConditionalGeneration",
-    }
-    sentence_aggregations = (None, *RecurrentConfig.sentence_aggregations)
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
         *RecurrentConfig.keys_to_ignore_at_inference,
         "bow_loss",
@@ -71,7 +64,7 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
         "guided_routing",
     ]
 
-    sentence_aggregation: str | None = None
+    sentence_aggregation: Literal["capsule", "pooling"] | None = None
 
     @property
     def decoder_layers(self) -> int:
@@ -80,16 +73,8 @@ class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
 
     @decoder_layers.setter
     def decoder_layers(self, layers: int) -> None:
-        check_choice("decoder_layers", layers, (1,))
-
-    def unread_fields(self) -> set[str]:
-        """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
-        return self._unread_guided_fields() | super().unread_fields()
-
-    def check_fields(self) -> None:
-        """Check the fields, as [`PortableConfig.check_fields`] does."""
-        self._validate_guided_routing()
-        super().check_fields()
+        if layers != 1:
+            raise ValueError(f"decoder_layers is {layers}. The decoder of RNMT has one layer.")
 
 
 __all__ = ["RNMTConfig"]

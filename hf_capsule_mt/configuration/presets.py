@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from .checks import check_choice, check_overrides, check_read
+from .checks import check_choice, check_overrides
 from .configuration_caps_nmt import CapsNMTConfig
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .configuration_rnmt import RNMTConfig
@@ -132,17 +132,10 @@ def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
         **overrides: fields of the configuration that replace the preset's.
 
     Raises:
-        ValueError: if the method, the size or an overriding field is unknown, a value is not allowed, or the method
-            does not read it.
+        ValueError: if the method, the size or an overriding field is unknown, or a value is not allowed.
     """
     fields = method_fields(method)
     check_choice("size", size, SIZES)
     config_class = method_config_class(method)
     check_overrides(config_class, overrides)
-    try:
-        config = config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})
-    except (TypeError, AttributeError) as error:
-        # Of fields that Transformers has, and takes as they are.
-        raise ValueError(f"{config_class.__name__} does not take {overrides!r:.200}: {error}") from error
-    check_read(config, overrides)
-    return config
+    return config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})

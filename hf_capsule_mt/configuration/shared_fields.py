@@ -1,14 +1,30 @@
 """Fields that several configurations have: those of guided routing, and those of the recurrent families."""
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .checks import MOST, MOST_STEPS, check_choice, check_fraction, check_not_negative, check_positive_integer
-from .portable import PortableConfig
 
-GUIDED_ROUTINGS = ("gdr", "classifier", "attention")
+class CapsuleConfig:
+    """For a [`PreTrainedConfig`] whose class is in this package, or in the Python files of a checkpoint."""
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Build the configuration, as [`PreTrainedConfig.from_dict`] does.
+
+        An installed class needs no remote code. With `custom_pipelines`, `pipeline()` would ask for it all the same.
+        """
+        if not cls.__module__.startswith("transformers_modules."):
+            remote = ("auto_map", "custom_pipelines")
+            config_dict = {name: value for name, value in config_dict.items() if name not in remote}
+        return super().from_dict(config_dict, **kwargs)
+
+    def validate_label_smoothing(self) -> None:
+        """Refuse a share outside of [0, 1), whose loss would be wrong."""
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing is {self.label_smoothing}. Set a number in [0, 1).")
 
 
 @dataclass(kw_only=True, init=False, repr=False, eq=False)
@@ -38,7 +54,7 @@ class GuidedRoutingFields:
             Weight of the loss of bilingual content agreement; with 0 as above.
     """
 
-    guided_routing: str | None = None
+    guided_routing: Literal["gdr", "classifier", "attention"] | None = None
     num_past_capsules: int = 2
     num_future_capsules: int = 2
     num_redundant_capsules: int = 2
@@ -47,57 +63,11 @@ class GuidedRoutingFields:
     bow_loss_weight: float | int = 1.0
     bca_loss_weight: float | int = 1.0
 
-    def _unread_guided_fields(self) -> set[str]:
-        if self.guided_routing is None:
-            return {field.name for field in fields(GuidedRoutingFields)} - {"guided_routing"}
-        unread = set() if self.guided_routing == "gdr" else {"guided_routing_iterations"}
-        return unread | ({"num_redundant_capsules"} if self.guided_routing == "attention" else set())
 
-    def _validate_guided_routing(self) -> None:
-        check_choice("guided_routing", self.guided_routing, (None, *GUIDED_ROUTINGS))
-        for name in ("num_past_capsules", "num_future_capsules", "guided_capsule_dim"):
-            check_positive_integer(name, getattr(self, name))
-        check_positive_integer("guided_routing_iterations", self.guided_routing_iterations, MOST_STEPS)
-        redundant = self.num_redundant_capsules
-        if not isinstance(redundant, int) or isinstance(redundant, bool) or not 0 <= redundant <= MOST:
-            raise ValueError(f"num_redundant_capsules is {redundant!r:.80}; allowed are integers of at least 0")
-        for name in ("bow_loss_weight", "bca_loss_weight"):
-            check_not_negative(name, getattr(self, name))
+@strict
+class RecurrentConfig(CapsuleConfig, PreTrainedConfig):
+    """Fields of a recurrent encoder-decoder with one width and one vocabulary. Each family describes its own."""
 
-
-_OF_CAPSULES = (
-    *("num_sentence_capsules", "routing_iterations", "position_aware_routing", "share_routing_weights"),
-    "separable_scoring",
-)
-# What follows the last iteration has no effect: one compares nothing, and has one map.
-_OF_SEVERAL_ITERATIONS = ("share_routing_weights", "separable_scoring")
-
-
-class RecurrentConfig(PortableConfig, PreTrainedConfig):
-    """Fields of a recurrent encoder-decoder with one width and one vocabulary; each family describes its own.
-
-    Raises:
-        ValueError: if a value is not allowed; the message names the field, the value and what is allowed.
-    """
-
-    sentence_aggregations: ClassVar[tuple[str | None, ...]] = ("capsule", "pooling")
-    """Allowed values of `sentence_aggregation`."""
-    positive_integers: ClassVar[tuple[str, ...]] = (
-        "vocab_size",
-        "d_model",
-        "encoder_layers",
-        "num_sentence_capsules",
-        "routing_iterations",
-    )
-    """Fields that are integers of at least 1."""
-    switches: ClassVar[tuple[str, ...]] = (
-        "position_aware_routing",
-        "share_routing_weights",
-        "separable_scoring",
-        "tie_word_embeddings",
-        "use_cache",
-    )
-    """Fields that are True or False."""
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
         "cache",
         "past_key_values",
@@ -110,7 +80,7 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
     d_model: int = 512
     encoder_layers: int = 1
     dropout: float | int = 0.3
-    sentence_aggregation: str | None = "capsule"
+    sentence_aggregation: Literal["capsule", "pooling"] | None = "capsule"
     num_sentence_capsules: int = 6
     routing_iterations: int = 3
     position_aware_routing: bool = True
@@ -125,26 +95,6 @@ class RecurrentConfig(PortableConfig, PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     forced_eos_token_id: int | list[int] | None = None
     decoder_start_token_id: int | None = 0
-
-    def check_fields(self) -> None:
-        """Check the fields, as [`PortableConfig.check_fields`] does."""
-        for name in self.positive_integers:
-            most = MOST_STEPS if name.endswith(("_layers", "_iterations")) else MOST
-            check_positive_integer(name, getattr(self, name), most)
-        if self.d_model % 2:
-            raise ValueError(f"d_model is {self.d_model}; allowed are even integers, half for each direction")
-        check_choice("sentence_aggregation", self.sentence_aggregation, self.sentence_aggregations)
-        for name in self.switches:
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is {getattr(self, name)!r:.80}; allowed are True and False")
-        check_fraction("dropout", self.dropout)
-        check_fraction("label_smoothing", self.label_smoothing)
-
-    def unread_fields(self) -> set[str]:
-        """Name the fields that no part of the model reads, as [`PortableConfig.unread_fields`] does."""
-        if self.sentence_aggregation != "capsule":
-            return set(_OF_CAPSULES)
-        return set(_OF_SEVERAL_ITERATIONS) if self.routing_iterations == 1 else set()
 
     @property
     def num_sentence_vectors(self) -> int:

@@ -11,7 +11,19 @@ from .modeling_rnmt import RNMTForConditionalGeneration, RNMTModel, RNMTPreTrain
 from .routing import RoutingOutput, dynamic_routing, simple_routing
 from .sequence_classification import CapsuleAggregatedMarianForSequenceClassification
 
+AUTO_MODELS = {
+    "AutoModel": (CapsuleAggregatedMarianModel, CapsNMTModel, RNMTModel),
+    "AutoModelForSeq2SeqLM": (
+        CapsuleAggregatedMarianForConditionalGeneration,
+        CapsNMTForConditionalGeneration,
+        RNMTForConditionalGeneration,
+    ),
+    "AutoModelForSequenceClassification": (CapsuleAggregatedMarianForSequenceClassification,),
+}
+"""The models by the Auto class that makes and loads them."""
+
 __all__ = [
+    "AUTO_MODELS",
     "CapsNMTForConditionalGeneration",
     "CapsNMTModel",
     "CapsNMTPreTrainedModel",

@@ -9,10 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from ..configuration.checks import check_spelling
 from .decoding_settings import check_decoding_settings, check_settings_for_commands
 
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -89,7 +88,6 @@ def check_generation_config(checkpoint: object, file: Path | None) -> None:
             raise ValueError("there is none")
         if not isinstance(settings, dict) or not settings:
             raise ValueError("it is damaged")
-        check_spelling(vars(GenerationConfig()), settings)
     except ValueError as error:
         raise OSError(
             f"{checkpoint}: {GENERATION_CONFIG}, which says how its model decodes (beams, length penalty), cannot be "

@@ -7,8 +7,6 @@ from typing import Any
 from transformers import GenerationConfig
 from transformers.generation import GenerationMode
 
-from ..configuration.checks import check_choice, check_positive_integer
-
 _MOST = 1000
 """Beams and translations of a sentence, and words of an n-gram, which all cost memory."""
 _FEW = ("num_beams", "num_return_sequences", "num_beam_groups")
@@ -143,3 +141,15 @@ def _is_number(value: object) -> bool:
 def _check(is_allowed: bool, name: str, value: object, allowed: str) -> None:
     if not is_allowed or isinstance(value, bool):
         raise ValueError(f"{name} is {value!r:.80}; allowed are {allowed}")
+
+
+def check_positive_integer(name: str, value: Any, most: int = 2**24) -> None:
+    """Raise ValueError unless `value` is an integer from 1 to `most`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValueError(f"{name} is {value!r:.80}; allowed are integers from 1 to {most}")
+
+
+def check_choice(name: str, value: Any, allowed: tuple) -> None:
+    """Raise ValueError unless `value` is one of `allowed`."""
+    if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed):
+        raise ValueError(f"{name} is {value!r:.80}; allowed are {', '.join(map(repr, allowed))}")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
-from .routing import EPSILON, RoutingOutput, check_votes, hide_missing, in_compute_dtype
+from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, check_votes, hide_missing, in_compute_dtype
 
 VARIANCE_FLOOR = 0.01
 """Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.
@@ -91,6 +91,9 @@ def em_routing(
         activations.view(*batch, num_outputs).to(dtype),
         every,
     )
+
+
+ROUTINGS["em_routing"] = RoutingAlgorithm(em_routing, parameters=("beta_a", "beta_u"), reads_activations=True)
 
 
 def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:

@@ -11,8 +11,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .routing import EPSILON
-
 # ruff: noqa: ANN001, ANN202
 # Kernels take pointers and numbers, and their helpers blocks: Triton has no types for them.
 
@@ -25,6 +23,7 @@ except ImportError as error:
 
 _LARGEST_BLOCK = 1 << 13  # votes; of more, what the backward pass computes goes to memory and back
 _VOTES_OF_A_WARP = 256
+_EPSILON = 1e-8  # that of em_routing.py: this file imports nothing of the package, for it travels beside one
 _OF_A_NUMBER = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2: of Eq. 13, for each number of a vote
 
 
@@ -101,7 +100,7 @@ def _settings(votes: Tensor, input_activations: Tensor, schedule: tuple[float, .
         "ITERATIONS": len(schedule),
         # Whether an input capsule has an activation for every output capsule.
         "JOINT": input_activations.shape[-1] != 1,
-        "EPSILON": EPSILON,
+        "EPSILON": _EPSILON,
         "num_warps": warps,
     }
 

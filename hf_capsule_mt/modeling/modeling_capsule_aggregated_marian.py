@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from os import PathLike
 from typing import Any
 
@@ -36,12 +37,10 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .aggregation import (
+    COMBINATIONS,
     RECORDED_HEADS,
-    CapsuleRouting,
-    DynamicCombination,
     HeadRouting,
     LayerAggregation,
-    LinearCombination,
     ResidualRoutedHeads,
     RoutedAggregation,
     RoutedHeads,
@@ -61,9 +60,8 @@ from .outputs import (
     under_both_names,
 )
 from .portable_model import PortableModel
-from .routing import word_mask
+from .routing import CapsuleRouting, word_mask
 from .translation_head import TranslationHead, UntiedEmbeddings
-from .warm_start import aggregated_config, check_arguments, is_plain, load_marian_weights, load_plain
 
 
 class Positions(MarianSinusoidalPositionalEmbedding):
@@ -137,11 +135,6 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
     _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
-        self._check_kind(config)
-        if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
-            raise ValueError(
-                f"pad_token_id is {config.pad_token_id}; allowed are integers below vocab_size, {config.vocab_size}"
-            )
         # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
         self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
         super().__init__(config)
@@ -183,10 +176,6 @@ def _positions(count: int, width: int) -> Tensor:
     return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
 
 
-_COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination}
-"""Aggregations of layers that do not route."""
-
-
 def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
     """Arguments of [`CapsuleRouting`] that layers and heads share."""
     return {
@@ -197,23 +186,14 @@ def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
 
 
 def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
-    """Build the aggregation that the configuration describes, for a stack of `num_layers`.
-
-    Raises:
-        ValueError: if nothing here builds it.
-    """
+    """Build the aggregation that the configuration describes, for a stack of `num_layers`."""
     size = num_layers, config.d_model
     if config.routes_layers:
         routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
         how = config.layer_aggregation_context, config.layer_aggregation_parameterization
         aggregator = RoutedAggregation(*size, routing, *how)
-    elif config.layer_aggregation in _COMBINATIONS:
-        aggregator = _COMBINATIONS[config.layer_aggregation](*size)
     else:
-        raise ValueError(
-            f"layer_aggregation is {config.layer_aggregation!r}, which nothing builds; give its module to "
-            "_COMBINATIONS or, if it routes, its name to ROUTED_LAYER_AGGREGATIONS"
-        )
+        aggregator = COMBINATIONS[config.layer_aggregation](*size)
     return LayerAggregation(aggregator, config.d_model, config.layer_aggregation_output)
 
 
@@ -540,12 +520,13 @@ class CapsuleAggregatedMarianForConditionalGeneration(
                 configuration.
             OSError: if there is no such model, or its weights are not in safetensors.
         """
-        # Before anything is fetched.
-        check_arguments(cls, marian, config_overrides)
+        # It stays in the package.
+        warm_start = import_module("hf_capsule_mt.modeling.warm_start")
+        warm_start.check_arguments(cls, marian, config_overrides)
         if isinstance(marian, str | PathLike):
             if revision not in (None, "main") and os.path.isdir(marian):
                 raise ValueError(f"revision is {revision!r}, but {marian} is a folder, which has none; leave it out")
-            marian = load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
+            marian = warm_start.load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
         elif not isinstance(marian, MarianMTModel):
             merge = "; merge its adapter first (merge_and_unload)" if hasattr(marian, "merge_and_unload") else ""
             raise ValueError(
@@ -555,16 +536,16 @@ class CapsuleAggregatedMarianForConditionalGeneration(
             raise ValueError(f"revision is {revision!r}, but marian is a model, which has been loaded; leave it out")
         elif dtype is not None:
             raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
-        if not is_plain(marian.config):
+        if not warm_start.is_plain(marian.config):
             raise ValueError(
                 f"the {type(marian).__name__} has aggregations or guided routing already; from_marian adds them to a "
                 "plain model (from_pretrained loads one that has them)"
             )
-        config = aggregated_config(marian.config, config_overrides)
+        config = warm_start.aggregated_config(marian.config, config_overrides)
         model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
         if model.model.guided_routing is not None:
             model.model.guided_routing.switch_off()
-        load_marian_weights(model, marian)
+        warm_start.load_marian_weights(model, marian)
         model.generation_config = copy.deepcopy(marian.generation_config)
         return model.to(marian.device).train(marian.training)
 

@@ -8,6 +8,7 @@
 """RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
 import copy
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -18,9 +19,7 @@ from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from ..configuration.checks import check_overrides, check_read
 from ..configuration.configuration_rnmt import RNMTConfig
-from .copied_weights import copy_weights
 from .guided_routing import (
     GUIDED_PARTS,
     READ_BY_LOSSES,
@@ -356,13 +355,14 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
             raise ValueError(f"from_rnmt takes a trained {cls.__name__}, not a {type(plain).__name__}; load it first")
         if plain.config.guided_routing is not None:
             raise ValueError(f"the model has guided_routing={plain.config.guided_routing!r}; give one without it")
-        check_overrides(RNMTConfig, config_overrides)
+        # It stays in the package.
+        warm_start = import_module("hf_capsule_mt.modeling.warm_start")
+        warm_start.check_overrides(RNMTConfig, config_overrides)
         config = RNMTConfig(**{**plain.config.to_dict(), **config_overrides})
-        check_read(config, config_overrides)
         model = cls._from_config(config, dtype=plain.dtype)
         if model.model.decoder.guided_routing is not None:
             model.model.decoder.guided_routing.switch_off()
-        copy_weights(model, plain, GUIDED_PARTS)
+        warm_start.copy_weights(model, plain, GUIDED_PARTS)
         model.generation_config = copy.deepcopy(plain.generation_config)
         return model.to(plain.device).train(plain.training)
 

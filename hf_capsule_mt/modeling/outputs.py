@@ -15,8 +15,6 @@ from transformers.utils import ModelOutput
 from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.output_capturing import OutputRecorder
 
-from ..configuration.checks import check_choice
-
 CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
 """What the installed Transformers calls it, in the arguments of models and in their outputs."""
 
@@ -41,7 +39,8 @@ OutputRouting = bool | Literal["all"]
 
 def check_output_routing(value: OutputRouting | None) -> None:
     """Raise a ValueError for what is no [`OutputRouting`]."""
-    check_choice("output_routing", value, (None, False, True, "all"))
+    if value not in (None, False, True, "all"):
+        raise ValueError(f'output_routing is {value!r:.80}. Use False, True or "all".')
 
 
 @dataclass

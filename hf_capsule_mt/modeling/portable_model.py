@@ -1,10 +1,7 @@
-"""Models that are loaded whole, from safetensors alone, with the decoding settings that were saved with them, and are
-saved with hashes of their weights.
-"""
+"""Models that are loaded whole, from safetensors alone, with the decoding settings that were saved with them."""
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -15,12 +12,11 @@ from .checkpoint_files import (
     base_of_adapter,
     check_adapter_alone,
     check_generation_config,
-    check_settings_of,
     check_weight_files,
     damaged_weights,
     find_file,
 )
-from .weight_hashes import write_hashes
+from .saved_source import SavedWithSource
 
 
 def drawn_anew(report: Mapping[str, Any]) -> frozenset[str]:
@@ -28,9 +24,8 @@ def drawn_anew(report: Mapping[str, Any]) -> frozenset[str]:
     return frozenset([*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])])
 
 
-class PortableModel:
-    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds, and the
-    SHA-256 of the weights is saved beside them.
+class PortableModel(SavedWithSource):
+    """For a [`PreTrainedModel`]: no other format is loaded unless asked for, since a pickle runs what it holds.
 
     A model that was loaded from others than its own weights says so, and [`TranslationPipeline`] refuses it. The class
     names in `_no_split_modules` what any of its configurations may have; a model keeps those that it has.
@@ -40,21 +35,9 @@ class PortableModel:
     """Names of tensors that the checkpoint lacked, had too many of or in another shape; none once the model trains."""
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        self._check_kind(config)
         # Fields may have been set since the configuration was made.
-        config.check_fields()
+        config.validate()
         super().__init__(config, *args, **kwargs)
-
-    @classmethod
-    def _check_kind(cls, config: Any) -> None:
-        """Raise a TypeError unless this is a configuration of the family."""
-        # Of one that was loaded with a checkpoint's source there may be two classes of that name.
-        is_ours = getattr(config, "model_type", None) == cls.config_class.model_type
-        if not is_ours and not isinstance(config, cls.config_class):
-            raise TypeError(
-                f"config is a {type(config).__name__}; {cls.__name__} is made from a "
-                f"{cls.config_class.__name__}, and loaded from a checkpoint by {cls.__name__}.from_pretrained"
-            )
 
     def train(self, mode: bool = True) -> Any:
         """Put the model into training or out of it, as [`torch.nn.Module.train`] does."""
@@ -99,21 +82,7 @@ class PortableModel:
         translates = any(architecture.endswith("ForConditionalGeneration") for architecture in saved_by)
         if name is not None and model.can_generate() and translates and not has_own_settings:
             check_generation_config(base, settings)
-            check_settings_of(base, model)
         return (model, report) if output_loading_info else model
-
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Save a model as [`PreTrainedModel.save_pretrained`] does, with its arguments, and hashes of its weights."""
-        super().save_pretrained(save_directory, *args, **kwargs)
-        # Transformers 5.24 lets each process call this, and one of them write.
-        writes = getattr(self, "should_save_on_this_rank", bool)
-        if writes(args[0] if args else kwargs.get("is_main_process", True)):
-            write_hashes(Path(save_directory))
-
-    def _upload_modified_files(self, working_dir: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
-        """Let the hashes go to the Hub too, where `save_pretrained` sends what it saved."""
-        write_hashes(Path(working_dir))
-        return super()._upload_modified_files(working_dir, *args, **kwargs)
 
     def post_init(self) -> None:
         """Finish the initialisation, and keep those of the names whose modules are there."""

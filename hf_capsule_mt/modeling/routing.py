@@ -1,4 +1,6 @@
-"""Routing by agreement, dynamic and simple, as functions on tensors of votes; masks; em_routing.py has the third.
+"""Routing by agreement, dynamic and simple, as functions on tensors of votes; masks.
+
+em_routing.py has the third algorithm.
 
 `votes` is `[..., I, N, D]`: each of I input capsules votes for N output capsules of width D; the leading dimensions are
 batch. `mask` is `[..., I]`, True where the input capsule exists: one that does not exist contributes exactly nothing.
@@ -6,10 +8,12 @@ batch. `mask` is `[..., I]`, True where the input capsule exists: one that does 
 Routing runs in float32 (float64 for float64 votes) and returns in the dtype of the votes.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import initialization as init
 
 EPSILON = 1e-8
 """Added to every divisor, and to the variance of EM routing."""
@@ -92,6 +96,88 @@ def _agreement_routing(
         every[-1],
         all_coefficients=torch.stack(every) if return_all_coefficients else None,
     )
+
+
+class RoutingAlgorithm(NamedTuple):
+    """How [`CapsuleRouting`] runs an algorithm.
+
+    Attributes:
+        route: takes votes, `num_iterations`, `return_all_coefficients` and what follows; returns a [`RoutingOutput`].
+        parameters: names of its arguments that are learned, one number for each output capsule, zero at the start.
+        reads_activations: whether it takes `input_activations` and `inverse_temperature`.
+    """
+
+    route: Callable[..., RoutingOutput]
+    parameters: tuple[str, ...] = ()
+    reads_activations: bool = False
+
+
+ROUTINGS = {
+    "dynamic_routing": RoutingAlgorithm(dynamic_routing),
+    "simple_routing": RoutingAlgorithm(simple_routing),
+}
+"""The algorithms by name. A module that adds one enters it here, as em_routing.py does."""
+
+
+class CapsuleRouting(nn.Module):
+    """Routes votes to N output capsules and concatenates these.
+
+    Args:
+        algorithm: one of `ROUTINGS`.
+        num_capsules: N, a divisor of the width of the votes.
+        num_iterations: iterations, at least 1.
+        inverse_temperature: for an algorithm that reads activations.
+
+    Raises:
+        ValueError: if the algorithm is unknown.
+    """
+
+    def __init__(
+        self, algorithm: str, num_capsules: int, num_iterations: int = 3, inverse_temperature: float = 0.01
+    ) -> None:
+        super().__init__()
+        if algorithm not in ROUTINGS:
+            raise ValueError(f"There is no routing {algorithm!r:.80}. Use one of {', '.join(ROUTINGS)}.")
+        self.algorithm = algorithm
+        self.num_capsules = num_capsules
+        self.num_iterations = num_iterations
+        self.inverse_temperature = inverse_temperature
+        for name in ROUTINGS[algorithm].parameters:
+            setattr(self, name, nn.Parameter(torch.zeros(num_capsules)))
+
+    @property
+    def reads_activations(self) -> bool:
+        """Whether the algorithm reads the activations of input capsules."""
+        return ROUTINGS[self.algorithm].reads_activations
+
+    def init_weights(self, std: float) -> None:
+        """Zero the parameters of the algorithm, unless they were loaded."""
+        for name in ROUTINGS[self.algorithm].parameters:
+            init.zeros_(getattr(self, name))
+
+    def forward(
+        self, votes: Tensor, input_activations: Tensor | None = None, every_iteration: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Route votes `[..., I, d]`, of which output capsule n has the n-th part of width d / N.
+
+        Args:
+            votes: of the I input capsules.
+            input_activations: `[..., I, 1 or N]`, for an algorithm that reads them; 1 by default.
+            every_iteration: whether to return the assignment of every iteration.
+
+        Returns:
+            The output capsules `[..., d]`, and the assignment that made them, `[..., I, N]`, or that of every
+            iteration, `[..., iterations, I, N]`.
+        """
+        route, parameters, reads_activations = ROUTINGS[self.algorithm]
+        given = {name: getattr(self, name) for name in parameters}
+        if reads_activations:
+            given |= {"input_activations": input_activations, "inverse_temperature": self.inverse_temperature}
+        votes = votes.unflatten(-1, (self.num_capsules, -1))
+        given |= {"num_iterations": self.num_iterations, "return_all_coefficients": every_iteration}
+        routed = route(votes, **given)
+        assignment = routed.all_coefficients.movedim(0, -3) if every_iteration else routed.coefficients
+        return routed.capsules.flatten(-2), assignment
 
 
 def check_votes(votes: Tensor, num_iterations: int, mask: Tensor | None) -> None:

@@ -11,8 +11,6 @@ from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 from .losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
 from .outputs import CACHE, OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
 
-logger = logging.get_logger(__name__)
-
 
 class TranslationHead:
     """For a model that has an encoder-decoder as `model`, an output projection as `lm_head`, and [`GuidedLosses`] or
@@ -97,7 +95,7 @@ class TranslationHead:
         lost = [f"its losses {' and '.join(names)}"] if names else []
         lost += [f"label_smoothing={self.config.label_smoothing}"] if self.config.label_smoothing else []
         if lost and not torch.compiler.is_compiling():
-            logger.warning_once(
+            logging.get_logger(__name__).warning_once(
                 f"{type(self).__name__} is trained without labels, so {' and '.join(lost)} have no effect. Give the "
                 "labels to the model, and set label_smoothing in its configuration, instead of the Trainer's "
                 "label_smoothing_factor or compute_loss_func."

@@ -9,7 +9,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from ..configuration.checks import check_overrides, check_read
+from ..configuration.checks import check_overrides
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .aggregation import ResidualRoutedHeads, RoutedHeads
 from .checkpoint_files import (
@@ -177,7 +177,6 @@ def aggregated_config(config: MarianConfig, overrides: dict[str, Any]) -> Capsul
         fields = {field.name: fields[field.name] for field in fields_of(MarianConfig) if field.name in fields}
     residual = {"layer_aggregation_output": "residual", "head_aggregation_output": "residual"}
     aggregated = CapsuleAggregatedMarianConfig(**{**fields, **residual, **overrides})
-    check_read(aggregated, overrides)
     return aggregated
 
 

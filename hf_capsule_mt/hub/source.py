@@ -1,0 +1,129 @@
+"""The Python files that a checkpoint carries: modules of `configuration/` and `modeling/`, one after the other."""
+
+import ast
+import textwrap
+from dataclasses import fields as fields_of
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from transformers import MarianConfig, PreTrainedModel
+from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
+
+from ..modeling.saved_source import PIPELINE_FILE, read_fields, write_fields
+from ..version import __version__
+
+_PACKAGE = Path(__file__).parents[1]
+_PIPELINE = _PACKAGE / "translation" / PIPELINE_FILE
+_KERNELS = "em_routing_kernels"
+_CUSTOM_PIPELINES = {
+    "translation": {
+        "impl": f"{PIPELINE_FILE.removesuffix('.py')}.TranslationPipeline",
+        "pt": ["AutoModelForSeq2SeqLM"],
+        "type": "text",
+    }
+}
+
+
+def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
+    """Add what loads a saved model where this package is not installed: Python files, or for a plain model nothing.
+
+    A model without aggregation or guided routing is Marian, and its configuration says so.
+    """
+    fields = read_fields(folder)
+    if isinstance(model, MarianModel | MarianMTModel) and model.config.is_plain:
+        own = {field.name for field in fields_of(type(model.config))}
+        own -= {"label_smoothing", *(field.name for field in fields_of(MarianConfig))}
+        fields = {name: value for name, value in fields.items() if name not in own}
+        kind = MarianModel if isinstance(model, MarianModel) else MarianMTModel
+        write_fields(folder, {**fields, "architectures": [kind.__name__], "model_type": MarianConfig.model_type})
+        return
+    for name, text in files_of(type(model), _routes_by_em(model.config)).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    fields["auto_map"] = _auto_map(type(model))
+    if (folder / PIPELINE_FILE).exists():
+        fields["custom_pipelines"] = _CUSTOM_PIPELINES
+    write_fields(folder, fields)
+
+
+def _routes_by_em(config: Any) -> bool:
+    return "em_routing" in (getattr(config, "layer_aggregation", None), getattr(config, "head_aggregation", None))
+
+
+def _auto_map(model_class: type[PreTrainedModel]) -> dict[str, str]:
+    from ..modeling import AUTO_MODELS
+
+    family = model_class.config_class.model_type
+    classes = {
+        auto_class: kind
+        for auto_class, kinds in AUTO_MODELS.items()
+        for kind in kinds
+        if kind.config_class is model_class.config_class
+    }
+    if model_class in classes.values() and "ForSequenceClassification" in model_class.__name__:
+        classes = {"AutoModelForSequenceClassification": model_class}
+    else:
+        classes.pop("AutoModelForSequenceClassification", None)
+    references = {auto_class: f"modeling_{family}.{kind.__name__}" for auto_class, kind in classes.items()}
+    return {"AutoConfig": f"configuration_{family}.{model_class.config_class.__name__}", **references}
+
+
+@cache
+def files_of(model_class: type[PreTrainedModel], em_routing: bool) -> dict[str, str]:
+    """Return the files for a model, by name."""
+    configuration = f"configuration_{model_class.config_class.model_type}"
+    modeling = f"modeling_{model_class.config_class.model_type}"
+    roots = [model_class.__module__.rpartition(".")[2], *(["em_routing"] if em_routing else [])]
+    files = {
+        f"{configuration}.py": _concatenate("configuration", [configuration]),
+        f"{modeling}.py": _concatenate("modeling", roots, configuration),
+    }
+    if em_routing:
+        files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
+    if "ForSequenceClassification" not in model_class.__name__ and _PIPELINE.exists():
+        files[PIPELINE_FILE] = _PIPELINE.read_text(encoding="utf-8")
+    return files
+
+
+def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
+    """Return the modules that `roots` import from their room, and those, as one module."""
+    plain: set[str] = set()
+    named: dict[str, set[str]] = {}
+    bodies: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in bodies:
+            return
+        text = (_PACKAGE / room / f"{name}.py").read_text(encoding="utf-8")
+        lines = text.splitlines(keepends=True)
+        bodies[name] = ""
+        for node in ast.parse(text).body:
+            is_export = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "__all__"
+            if not isinstance(node, ast.Import | ast.ImportFrom) and not is_export:
+                continue
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                add(node.module)
+            elif isinstance(node, ast.ImportFrom):
+                module = f".{configuration}" if node.level else node.module
+                named.setdefault(module, set()).update(map(ast.unparse, node.names))
+            elif isinstance(node, ast.Import):
+                plain.update(map(ast.unparse, node.names))
+        bodies.pop(name)  # Behind what it imports.
+        bodies[name] = "".join(lines[7:] if text.startswith("# Copyright") else lines).strip()
+
+    for root in roots:
+        add(root)
+    licence = "".join((_PACKAGE / "modeling/modeling_rnmt.py").read_text(encoding="utf-8").splitlines(True)[:7])
+    made = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(bodies)}.\n"
+    wrapped = textwrap.fill(made, 120, subsequent_indent="#   ") + "\n"
+    imports = [f"import {name}" for name in sorted(plain)]
+    imports += [_import(name, names) for name, names in sorted(named.items(), key=lambda item: item[0].startswith("."))]
+    return licence + wrapped + "\n\n\n".join(["\n".join(imports), *bodies.values()]) + "\n"
+
+
+def _import(module: str, names: set[str]) -> str:
+    listed = ", ".join(sorted(names))
+    line = f"from {module} import {listed}"
+    wrapped = textwrap.fill(listed, 116, initial_indent="    ", subsequent_indent="    ")
+    return line if len(line) <= 120 else f"from {module} import (\n{wrapped},\n)"

@@ -1,0 +1,287 @@
+"""Saved models load where this package is not installed: the same logits, loss and beams from at most four files."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from elsewhere import run_elsewhere
+from huggingface_hub import HfApi
+from loopback_hub import TOKEN
+from tiny_marian import tiny_tokenizer
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
+from transformers.dynamic_module_utils import check_imports, get_relative_imports
+
+from hf_capsule_mt import (
+    CapsuleAggregatedMarianForConditionalGeneration,
+    CapsuleAggregatedMarianForSequenceClassification,
+    preset_config,
+)
+
+TINY = {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
+SMALL = {**TINY, "decoder_layers": 2, "init_std": 0.7}
+HEADS = {
+    "head_aggregation": "em_routing",
+    "head_aggregation_decoder_layers": None,
+    "head_aggregation_cross_layers": None,
+}
+KINDS = {
+    "em-routing": {**SMALL, **HEADS, "label_smoothing": 0.1},
+    "dynamic-routing": SMALL,
+    "gdr": {**SMALL, "layer_aggregation": "linear", "guided_capsule_dim": 4},
+    "capsnmt": {**TINY, "decoder_layers": 2, "label_smoothing": 0.1},
+    "rnmt": TINY,
+    "rnmt-gdr": {**TINY, "guided_capsule_dim": 4},
+}
+FAMILIES = ("em-routing", "capsnmt", "rnmt-gdr")
+SENTENCES = ["a b c", "d", "e f g h"]
+BATCH = {
+    "input_ids": [[3, 4, 5, 2], [6, 2, 0, 0]],
+    "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]],
+    "labels": [[7, 8, 2], [9, 2, -100]],
+}
+
+
+def save(folder, method, **fields):
+    torch.manual_seed(0)
+    model = AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", **{**KINDS.get(method, SMALL), **fields}))
+    model.generation_config.max_new_tokens = 7
+    model.eval().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return model
+
+
+def tensors(batch=BATCH):
+    return {name: torch.tensor(value) for name, value in batch.items()}
+
+
+def results(model):
+    """Numbers to compare to the last bit."""
+    with torch.no_grad():
+        output = model(**tensors())
+        source = {name: value for name, value in tensors().items() if name != "labels"}
+        beams = model.generate(**source, num_beams=3, num_return_sequences=2)
+    return [output.loss.item(), output.logits.tolist(), beams.tolist()]
+
+
+RESULTS = """
+def results(model):
+    tensors = {name: torch.tensor(value) for name, value in batch.items()}
+    with torch.no_grad():
+        output = model(**tensors)
+        tensors.pop("labels")
+        beams = model.generate(**tensors, num_beams=3, num_return_sequences=2)
+    return [output.loss.item(), output.logits.tolist(), beams.tolist()]
+"""
+LOAD_AND_SAVE = (
+    RESULTS
+    + """
+from transformers import AutoModel, AutoModelForSeq2SeqLM, pipeline
+trust = {"trust_remote_code": True}
+for method in methods:
+    model = AutoModelForSeq2SeqLM.from_pretrained(f"first/{method}", **trust)
+    base = AutoModel.from_pretrained(f"first/{method}", **trust)
+    translator = pipeline("translation", model=f"first/{method}", device="cpu", **trust)
+    found[method] = [results(model), type(base).__name__, translator(sentences)]
+    model.save_pretrained(f"second/{method}")
+    translator.tokenizer.save_pretrained(f"second/{method}")
+    again = AutoModelForSeq2SeqLM.from_pretrained(f"second/{method}", **trust)
+    again.save_pretrained(f"third/{method}")
+    translator = pipeline("translation", model=f"second/{method}", device="cpu", **trust)
+    assert [results(again), type(base).__name__, translator(sentences)] == found[method]
+"""
+)
+
+
+@pytest.mark.slow
+def test_every_family_elsewhere_and_saved_again_there(tmp_path):
+    models = {method: save(tmp_path / "first" / method, method) for method in KINDS}
+    found = run_elsewhere(LOAD_AND_SAVE, tmp_path, methods=list(KINDS), batch=BATCH, sentences=SENTENCES)
+    for method, model in models.items():
+        translations = pipeline("translation", model=str(tmp_path / "first" / method), device="cpu")(SENTENCES)
+        assert found[method] == [results(model), type(model.model).__name__, translations], method
+        names = {path.name for path in (tmp_path / "first" / method).iterdir()}
+        assert {path.name for path in (tmp_path / "second" / method).iterdir()} == names
+        for name in names:
+            if name.endswith(".py") or name == "config.json":
+                first = (tmp_path / "first" / method / name).read_bytes()
+                assert (tmp_path / "second" / method / name).read_bytes() == first, (method, name)
+                assert (tmp_path / "third" / method / name).read_bytes() == first, (method, name)
+        # Here its class is installed.
+        model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "second" / method)
+        assert type(model).__module__.startswith("hf_capsule_mt.")
+        assert results(model) == found[method][0]
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_files(tmp_path, method):
+    family = save(tmp_path, method).config.model_type
+    files = {path.name: path for path in tmp_path.glob("*.py")}
+    kernels = {"em_routing_kernels.py"} if method == "em-routing" else set()
+    modules = {f"configuration_{family}.py", f"modeling_{family}.py", "pipeline_translation.py", *kernels}
+    assert set(files) == modules
+    assert sum(path.stat().st_size for path in files.values()) <= 200_000
+    assert not get_relative_imports(files[f"configuration_{family}.py"])
+    for name, path in files.items():
+        text = path.read_text()
+        compile(text, name, "exec")
+        assert text.startswith("# Copyright")
+        # Transformers looks for what else is to be installed, and for other files.
+        needed = check_imports(path)
+        assert {f"{module}.py" for module in needed} <= set(files), name
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"}
+    assert config["custom_pipelines"]["translation"]["impl"] == "pipeline_translation.TranslationPipeline"
+    for reference in config["auto_map"].values():
+        module, name = reference.split(".")
+        assert f"class {name}(" in files[f"{module}.py"].read_text()
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_no_two_top_level_names_are_equal(tmp_path, method):
+    """What is one module in a checkpoint is several in the package."""
+    save(tmp_path, method)
+    for path in tmp_path.glob("*.py"):
+        found = []
+        for node in ast.parse(path.read_text()).body:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            found += [name for target in targets if (name := getattr(target, "id", None))]
+            found += [alias.asname or alias.name for alias in getattr(node, "names", [])]
+            found += [node.name] if hasattr(node, "name") else []
+        assert len(found) == len(set(found)), [name for name in found if found.count(name) > 1]
+
+
+def test_a_configuration_is_one_file(tmp_path):
+    config = preset_config("em-routing", "tiny", **SMALL)
+    config.to_json_file(tmp_path / "other.json")
+    config.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"other.json", "config.json"}
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_nothing_is_trusted_unasked(tmp_path, method):
+    model_type = save(tmp_path, method).config.model_type
+    # Here the installed classes serve: a file that says otherwise would end this.
+    for path in tmp_path.glob("*.py"):
+        path.write_text("raise SystemExit('remote code was run')")
+    assert AutoConfig.from_pretrained(tmp_path, trust_remote_code=True).model_type == model_type
+    AutoModelForSeq2SeqLM.from_pretrained(tmp_path, trust_remote_code=True)
+    assert pipeline("translation", model=str(tmp_path), device="cpu")(SENTENCES)
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_fields_that_nobody_knows_load(tmp_path, method):
+    model = save(tmp_path, method)
+    for name, fields in (("config", {"top_a": 1, "encoder_layer": 3}), ("generation_config", {"temperature": 0.0})):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    assert results(AutoModelForSeq2SeqLM.from_pretrained(tmp_path)) == results(model)
+
+
+def test_a_plain_transformer_is_marian(tmp_path):
+    model = save(tmp_path, "transformer", label_smoothing=0.1)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["MarianMTModel"]
+    assert not {"auto_map", "custom_pipelines", "layer_aggregation", "guided_routing"} & set(config)
+    code = (
+        RESULTS
+        + """
+from transformers import AutoModelForSeq2SeqLM
+model, report = AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+assert not any(report.values()), report
+found["class"], found["results"] = type(model).__name__, results(model)
+"""
+    )
+    found = run_elsewhere(code, tmp_path, folder=str(tmp_path), batch=BATCH)
+    assert found["class"] == "MarianMTModel"
+    assert found["results"][1:] == results(model)[1:]
+    marian = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert type(marian) is MarianMTModel
+    assert results(marian)[1:] == results(model)[1:]
+    # Ours takes it as it is, with its label smoothing, and from_marian adds to it.
+    ours = CapsuleAggregatedMarianForConditionalGeneration.from_pretrained(tmp_path)
+    assert results(ours) == results(model)
+    more = CapsuleAggregatedMarianForConditionalGeneration.from_marian(str(tmp_path), layer_aggregation="em_routing")
+    assert results(more)[1] == results(model)[1]
+    more.save_pretrained(tmp_path / "more")
+    assert json.loads((tmp_path / "more" / "config.json").read_text())["model_type"] == "capsule_aggregated_marian"
+    # It is again Marian if it is saved again.
+    ours.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
+    assert AutoConfig.from_pretrained(tmp_path / "again").__class__ is MarianConfig
+
+
+def test_classifiers_elsewhere(tmp_path):
+    torch.manual_seed(0)
+    model = CapsuleAggregatedMarianForSequenceClassification(
+        preset_config("transformer", "tiny", num_labels=5, **SMALL)
+    )
+    model.eval().save_pretrained(tmp_path)
+    code = """
+from transformers import AutoModelForSequenceClassification
+try:
+    AutoModelForSequenceClassification.from_pretrained(folder)
+except ValueError as error:
+    found["untrusted"] = str(error)
+model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+with torch.no_grad():
+    found["logits"] = model(input_ids=torch.tensor(words)).logits.tolist()
+"""
+    words = BATCH["input_ids"][:1]
+    found = run_elsewhere(code, tmp_path, folder=str(tmp_path), words=words)
+    assert "trust_remote_code=True" in found["untrusted"]
+    with torch.no_grad():
+        assert found["logits"] == model(input_ids=torch.tensor(words)).logits.tolist()
+
+
+@pytest.mark.slow
+def test_from_the_hub(hub, tmp_path):
+    """The configuration is one Python file, the model three; it is pushed again from there."""
+    model = save(tmp_path / "checkpoint", "em-routing")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "checkpoint").iterdir()}
+    HfApi(token=TOKEN).create_repo("user/name")
+    hub.repositories["user/name"].commit("main", files, "all")
+    code = (
+        RESULTS
+        + """
+import os, pathlib
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipeline
+def fetched():
+    return sorted(path.name for path in pathlib.Path(os.environ["HF_HOME"]).rglob("snapshots/*/*.py"))
+trust = {"trust_remote_code": True}
+AutoConfig.from_pretrained("user/name", **trust)
+found["by the configuration"] = fetched()
+model = AutoModelForSeq2SeqLM.from_pretrained("user/name", **trust)
+found["by the model"] = fetched()
+found["results"] = results(model)
+model.push_to_hub("user/again")
+model.save_pretrained("again", push_to_hub=True, repo_id="user/again2")
+"""
+    )
+    found = run_elsewhere(code, tmp_path, hub.environment(tmp_path / "home"), batch=BATCH)
+    family = model.config.model_type
+    assert found["by the configuration"] == [f"configuration_{family}.py"]
+    of_model = [f"configuration_{family}.py", "em_routing_kernels.py", f"modeling_{family}.py"]
+    assert found["by the model"] == of_model
+    assert found["results"] == results(model)
+    for name in ("user/again", "user/again2"):
+        again = hub.repositories[name].files
+        for file in ("config.json", *of_model, "pipeline_translation.py"):
+            assert again[file] == files[file], (name, file)
+
+
+@pytest.mark.slow
+def test_two_processes_at_once(tmp_path):
+    save(tmp_path / "checkpoint", "rnmt")
+    code = (
+        "import sys; sys.modules['hf_capsule_mt'] = None\n"
+        "from transformers import AutoModelForSeq2SeqLM\n"
+        f"AutoModelForSeq2SeqLM.from_pretrained({str(tmp_path / 'checkpoint')!r}, trust_remote_code=True)"
+    )
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    processes = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
