@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from elsewhere import run_elsewhere
 from safetensors import safe_open
 from transformers import pipeline
 
@@ -14,7 +13,6 @@ import hf_capsule_mt  # noqa: F401
 from benchmarks.studies.results import read_results
 from benchmarks.studies.study import read_study
 from hf_capsule_mt.decoding.generation import _log_once
-from hf_capsule_mt.weights import check_hashes
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/config.json"))
@@ -45,33 +43,13 @@ def test_it_translates_with_the_engine(folder, caplog):
         assert all(word in text.split() for word in words), text
 
 
-@pytest.mark.slow
-def test_they_translate_with_their_own_source(tmp_path):
-    """By `generate()` too, which goes on from what the decoder has cached."""
-    code = """
-from transformers import pipeline
-for name in names:
-    translator = pipeline("translation", model=f"{root}/{name}", device="cpu", trust_remote_code=True)
-    for engine in ("fast", "transformers"):
-        results = translator(sentences, engine=engine)
-        found[f"{name} {engine}"] = [result["translation_text"] for result in results]
-"""
-    names = [folder.name for folder in FOLDERS]
-    found = run_elsewhere(code, tmp_path, root=str(ROOT / "checkpoints"), names=names, sentences=list(SENTENCES))
-    for name in names:
-        here = pipeline("translation", model=str(ROOT / "checkpoints" / name))(list(SENTENCES))
-        expected = [result["translation_text"] for result in here]
-        assert found[f"{name} fast"] == found[f"{name} transformers"] == expected
-
-
 def test_it_is_small_and_whole(folder):
     [file] = folder.glob("*.safetensors")
     assert file.stat().st_size <= LARGEST
     with safe_open(file, "pt") as weights:
         assert {weights.get_tensor(name).dtype for name in weights.keys()} == {torch.bfloat16}  # noqa: SIM118
-    check_hashes(folder)
     assert {"README.md", "tokenizer.json", "generation_config.json"} <= {each.name for each in folder.iterdir()}
-    assert any(folder.glob("modeling_*.py"))
+    assert not list(folder.glob("*.py"))
 
 
 def test_its_card_has_the_scores_of_its_row(folder):

@@ -240,6 +240,12 @@ def report_user_errors() -> Iterator[None]:
             raise
         _say(message)
         raise SystemExit(1) from error
+    except Exception as error:
+        # A wrong value in a configuration, which huggingface_hub finds.
+        if not type(error).__name__.startswith("StrictDataclass"):
+            raise
+        _say(error)
+        raise SystemExit(2) from error
 
 
 def _say(error: object) -> None:

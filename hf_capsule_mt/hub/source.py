@@ -80,7 +80,7 @@ def files_of(model_class: type[PreTrainedModel], em_routing: bool) -> dict[str, 
     }
     if em_routing:
         files[f"{_KERNELS}.py"] = _concatenate("modeling", [_KERNELS])
-    if "ForSequenceClassification" not in model_class.__name__ and _PIPELINE.exists():
+    if "ForSequenceClassification" not in model_class.__name__:
         files[PIPELINE_FILE] = _PIPELINE.read_text(encoding="utf-8")
     return files
 

@@ -9,7 +9,7 @@ from transformers.generation import GenerationMode
 
 _MOST = 1000
 """Beams and translations of a sentence, and words of an n-gram, which all cost memory."""
-_FEW = ("num_beams", "num_return_sequences", "num_beam_groups")
+_FEW_OF_THEM = ("num_beams", "num_return_sequences", "num_beam_groups")
 _COUNTS = ("max_length", "max_new_tokens")
 _NGRAMS = ("no_repeat_ngram_size", "encoder_no_repeat_ngram_size")
 _SIZES = ("min_length", "min_new_tokens", "top_k")
@@ -44,7 +44,7 @@ def check_decoding_settings(settings: GenerationConfig, num_words: int) -> None:
         ValueError: if a value is not allowed.
     """
     given = {name: value for name, value in vars(settings).items() if value is not None}
-    for name in _FEW:
+    for name in _FEW_OF_THEM:
         check_positive_integer(name, given.get(name, 1), _MOST)
     for name in _COUNTS:
         check_positive_integer(name, given.get(name, 1))

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -287,7 +288,10 @@ class SourceCallback(TrainerCallback):
     def on_push_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write the source where the Trainer looks for it."""
         if state.is_world_process_zero:
-            kwargs["model"].config.save_pretrained(args.output_dir)
+            model = kwargs["model"]
+            model.config.save_pretrained(args.output_dir)
+            if hasattr(model, "complete_checkpoint"):
+                model.complete_checkpoint(Path(args.output_dir))
 
 
 class CardCallback(TrainerCallback):

@@ -96,7 +96,7 @@ def changed(config, **fields):
     """The configuration with other fields, among them such as its model does not read, which presets refuse."""
     for name, value in fields.items():
         setattr(config, name, value)
-    config.check_fields()
+    config.validate()
     return config
 
 
