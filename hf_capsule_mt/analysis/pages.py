@@ -8,10 +8,9 @@ from torch import Tensor
 
 from hf_capsule_mt.templates import render
 
-from .figures import COLOURS
+from .figures import COLOURS, DARKEST
 from .sentence import SentenceRouting
 from .sentence_figures import FUTURE_COLOUR, PAST_COLOUR, past_and_future
-from .shaded_words import DARKEST
 
 _FOLDER = Path(__file__).parent
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .figures import line_style
-from .heat_maps import HeatMap, HeatMapNames, draw_heat_maps
+from .figures import HeatMap, HeatMapNames, draw_heat_maps, line_style
 from .sentence_figures import FUTURE_COLOUR, PAST_COLOUR, draw_iterations
 from .statistics import RoutingStatistics
 

@@ -12,7 +12,7 @@ from hf_capsule_mt.translation.teacher_forcing import evaluating, teacher_force
 from hf_capsule_mt.translation.translator import generate_batches
 
 from .routing_kinds import guided_groups, kinds_of_routing
-from .subwords import source_subwords, target_subwords
+from .word_alignment import source_subwords, target_subwords
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .figures import COLOURS
-from .heat_maps import HeatMap, HeatMapNames, draw_heat_maps
+from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, draw_shaded_words
 from .routing_kinds import guided_names
 from .sentence import SentenceRouting
-from .shaded_words import draw_shaded_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,20 +2,177 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.translation.teacher_forcing import TeacherForcedPass, attending, evaluating, teacher_force
 
 from .assignment import AssignmentSums
-from .bag_overlap import bag_overlaps
 from .corpus import Corpus
-from .past_and_future import PastAndFutureSums
 from .routing_kinds import guided_groups, guided_names
 from .word_alignment import attended_words
-from .word_shares import WordShares
+
+
+@torch.no_grad()
+def bag_overlaps(
+    losses: nn.Module, capsules: Tensor, embedding: Tensor, targets: Tensor, target_mask: Tensor
+) -> Tensor:
+    """The rates r_OL^P and r_OL^F of every sentence, `[batch, 2]` float64; NaN where every bag is empty.
+
+    At a step with n words in the bag, it is the fraction of the bag's words that are among the 5 n which the capsules
+    find most likely; the mean is over the steps whose bag is not empty. A word that is in a bag twice counts once. As
+    in training, the bag of PAST is of the words before the one that is written, that of FUTURE of this one and those
+    after, the end of the sentence included. (In the paper's formula the word that is written is PAST.)
+
+    Args:
+        losses: the [`GuidedLosses`] of the model, with a weight for the bag-of-words loss.
+        capsules: PAST, then FUTURE, `[batch, target, capsules, width]`.
+        embedding: of the output words, `[vocabulary, d]`.
+        targets: ids of the words written, `[batch, target]`.
+        target_mask: `[batch, target]` bool, True where a word is written.
+    """
+    past, future = (part.flatten(-2) for part in capsules.tensor_split([losses.num_past], dim=2))
+    queries = torch.stack([losses.past_bow(past), losses.future_bow(future)], dim=1)
+    rates = torch.empty(len(targets), 2, dtype=torch.float64)
+    for row, length in enumerate(target_mask.sum(1).tolist()):
+        words = targets[row, :length]
+        for column, bags in enumerate(_bags(words)):
+            rates[row, column] = _rate(queries[row, column, :length] @ embedding.t(), words, *bags)
+    return rates
+
+
+def _bags(words: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """For PAST and for FUTURE: which steps have which words in their bag, and those of them that are no repetition."""
+    every = torch.ones(len(words), len(words), dtype=torch.bool, device=words.device)
+    same = words[:, None] == words
+    past, future = every.tril(-1), every.triu()
+    repeated_before, repeated_after = ((same & part).any(1) for part in (every.tril(-1), every.triu(1)))
+    return [(past, past & ~repeated_before), (future, future & ~repeated_after)]
+
+
+def _rate(logits: Tensor, words: Tensor, bags: Tensor, distinct: Tensor) -> Tensor:
+    """The overlap of one sentence, from logits `[target, vocabulary]`."""
+    ranks = logits.argsort(-1, descending=True).argsort(-1)[:, words]
+    found = distinct & (ranks < 5 * bags.sum(1, keepdim=True))
+    sizes = distinct.sum(1)
+    return (found.sum(1)[sizes > 0].double() / sizes[sizes > 0]).mean()
+
+
+LEAST_COUNT = 5
+"""Words that occur less often are not ranked: a mean over so few says little."""
+
+ALIKE = 1e-6
+"""Mean assignments that differ by no more are not ranked: they differ by rounding."""
+
+
+class WordShare(NamedTuple):
+    """A word (a piece of one) and how much of it a capsule gets, in the mean over `count` occurrences."""
+
+    word: int
+    share: float
+    count: int
+
+
+class WordShares:
+    """Added up batch by batch.
+
+    Args:
+        vocab_size: of the source.
+        capsules: M.
+    """
+
+    def __init__(self, vocab_size: int, capsules: int) -> None:
+        # By word: occurrences, and the sums of their assignments.
+        self._sums = torch.zeros(vocab_size, 1 + capsules, dtype=torch.float64)
+
+    def add(self, sources: Tensor, shares: Tensor, mask: Tensor) -> None:
+        """Add the words `[batch, source]` where the mask is True, with their assignment `[batch, source, M]`."""
+        values = torch.cat([torch.ones_like(shares[..., :1]), shares], dim=-1)[mask]
+        self._sums.index_add_(0, sources[mask].cpu(), values.double().cpu())
+
+    def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[WordShare]]:
+        """For every capsule the words that it gets most of, the first first; none if it gets as much of all.
+
+        Args:
+            most: words for each capsule.
+            least_count: words that occur less often are left out.
+        """
+        counts = self._sums[:, 0]
+        words = (counts >= max(least_count, 1)).nonzero().squeeze(-1)
+        means = self._sums[words, 1:] / counts[words, None]
+        found = []
+        for column in means.t():
+            differ = len(column) > 0 and column.max() - column.min() > ALIKE
+            order = column.argsort(descending=True, stable=True)[:most] if differ else ()
+            found.append([WordShare(int(words[i]), float(column[i]), int(counts[words[i]])) for i in order])
+        return found
+
+
+FARTHEST = 10
+"""Steps before and after a word is written, of which the means are told one by one."""
+
+
+class PastAndFutureSums:
+    """Sums of the assignment to PAST and FUTURE before and after a source word is translated, batch by batch.
+
+    A source word is translated when all target words that are aligned with it are written: its steps before are those
+    up to the first of these, and its steps after follow the last. Source words that none is aligned with do not count.
+    """
+
+    def __init__(self) -> None:
+        self.words = self.aligned_words = 0
+        # By step around the translation: the number of assignments, and their sums to PAST and FUTURE.
+        self._sums = torch.zeros(2 * FARTHEST + 1, 3, dtype=torch.float64)
+        self._before = torch.zeros(3, dtype=torch.float64)
+        self._after = torch.zeros(3, dtype=torch.float64)
+
+    def add(self, shares: Tensor, aligned: Tensor, source_mask: Tensor, target_mask: Tensor) -> None:
+        """Add a batch.
+
+        Args:
+            shares: of source words in PAST and in FUTURE, `[batch, target, source, 2]`.
+            aligned: `[batch, target, source]` bool: which target word translates which source word.
+            source_mask: `[batch, source]` bool, True where there is a word; the last one, the end, is not counted.
+            target_mask: `[batch, target]` bool, True where a word is written.
+        """
+        length = aligned.shape[1]
+        steps = torch.arange(length, device=aligned.device)[None, :, None]
+        first = torch.where(aligned, steps, length).amin(1, keepdim=True)
+        last = torch.where(aligned, steps, -1).amax(1, keepdim=True)
+        counted = aligned.any(1, keepdim=True) & target_mask[:, :, None]
+        before, after = counted & (steps <= first), counted & (steps > last)
+        self.words += int(source_mask.sum()) - len(source_mask)
+        self.aligned_words += int(aligned.any(1).sum())
+        values = torch.cat([torch.ones_like(shares[..., :1]), shares], dim=-1).double()
+        self._before += values[before].sum(0).cpu()
+        self._after += values[after].sum(0).cpu()
+        distances = torch.where(before, steps - first, steps - last)
+        near = (before | after) & (distances.abs() <= FARTHEST)
+        self._sums.index_add_(0, distances[near].cpu() + FARTHEST, values[near].cpu())
+
+    def result(self) -> dict[str, object]:
+        """Means to PAST and FUTURE, None where there is nothing to take one of.
+
+        "before" and "after" translation; and "around" it: by steps from the one that writes the (first or last) word
+        that translates it, which is step 0 and before.
+        """
+        around = {step - FARTHEST: _means(sums) for step, sums in enumerate(self._sums) if sums[0]}
+        return {
+            "words": self.words,
+            "aligned_words": self.aligned_words,
+            "before": _means(self._before),
+            "after": _means(self._after),
+            "around": [{"step": step, **means} for step, means in around.items()],
+        }
+
+
+def _means(sums: Tensor) -> dict[str, float | int | None]:
+    count, past, future = sums.tolist()
+    mean = (lambda total: total / count) if count else (lambda total: None)
+    return {"past": mean(past), "future": mean(future), "assignments": int(count)}
 
 
 class RoutingStatistics:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.modeling.aggregation import LayerAggregation, RoutedAggregation, RoutedHeads
+from hf_capsule_mt.modeling.aggregation import LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
 from hf_capsule_mt.modeling.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
 from hf_capsule_mt.translation.teacher_forcing import behind_start, evaluating, pad_rows, teacher_force
@@ -196,3 +196,20 @@ def _hook(site: _Site, change: Callable[[Tensor], Tensor]) -> torch.utils.hooks.
         return torch.cat([others, change(capsules)], dim=-1)
 
     return site.module.register_forward_pre_hook(change_input)
+
+
+def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
+    """Return the mean and the largest magnitude of gamma, by the place of the layers or heads that are added."""
+    found = {}
+    for place, gamma in _gates(model):
+        size = gamma.detach().float().abs()
+        found[place] = {"mean": size.mean().item(), "largest": size.max().item()}
+    return found
+
+
+def _gates(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, module in model.named_modules():
+        if isinstance(module, LayerAggregation) and module.gamma is not None:
+            yield f"{side_of(name)} layers", module.gamma
+        elif isinstance(module, ResidualRoutedHeads):
+            yield f"heads {module.routed.routing.place}", module.gamma

@@ -25,15 +25,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.figures import check_matplotlib
-from hf_capsule_mt.analysis.gates import record_gates
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
-from hf_capsule_mt.analysis.routing_record import record_routing
-from hf_capsule_mt.analysis.routing_report import report, write_report
+from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import read_encoded
 from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
-from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
-from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments
-from hf_capsule_mt.analysis.worth import Worth, measure_worth
+from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments, source_subwords, target_subwords
+from hf_capsule_mt.analysis.worth import Worth, measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import new_folder, write_json
 from hf_capsule_mt.records import Environment

@@ -19,10 +19,9 @@ from typing import Any
 
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.adequacy import adequacy_report
-from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
 from hf_capsule_mt.evaluation.length import length_report
-from hf_capsule_mt.evaluation.scores import make_metrics, score_report, score_translations
+from hf_capsule_mt.evaluation.scores import AlignedTexts, make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import comparison_report
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score, ScoreSettings, write

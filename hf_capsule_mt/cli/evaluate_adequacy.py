@@ -11,9 +11,9 @@ from tqdm import tqdm
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, measure_adequacy
-from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.attention_alignment import align_by_attention, check_config
 from hf_capsule_mt.evaluation.length import split_words
+from hf_capsule_mt.evaluation.scores import AlignedTexts
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding

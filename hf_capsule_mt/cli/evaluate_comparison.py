@@ -6,7 +6,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
+from hf_capsule_mt.evaluation.scores import AlignedTexts
 from hf_capsule_mt.evaluation.significance import DEFAULT_SAMPLES, TESTS, check_test, compare_systems
 
 from .common import refuse_options

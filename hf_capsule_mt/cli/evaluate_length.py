@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.analysis.figures import check_figure_file, draw_lengths, save_figure
-from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import (
     check_edges,
     count_words,
@@ -14,6 +13,7 @@ from hf_capsule_mt.evaluation.length import (
     record_buckets,
     score_by_length,
 )
+from hf_capsule_mt.evaluation.scores import AlignedTexts
 
 from .common import at_least, check_output_file
 

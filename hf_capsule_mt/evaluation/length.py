@@ -13,8 +13,7 @@ from sacrebleu.metrics import BLEU
 
 from hf_capsule_mt.markdown import markdown_table
 
-from .aligned_texts import AlignedTexts
-from .scores import make_metrics
+from .scores import AlignedTexts, make_metrics
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """sacreBLEU's BLEU, chrF, chrF++ and TER of a corpus, with the signatures that make a score comparable."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
@@ -83,3 +84,33 @@ def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
     """Return the table of what [`score_translations`] found."""
     rows = [f"{name:<8}{entry['score']:>7.2f}  {entry['signature']}" for name, entry in scores.items()]
     return "\n".join([f"{'metric':<8}{'score':>7}  signature", *rows])
+
+
+@dataclass(frozen=True)
+class AlignedTexts:
+    """Texts of which segment i belongs to the same sentence.
+
+    Attributes:
+        systems: translations by the name of the system.
+        references: one or more translations that are right.
+        sources: the sentences that were translated, where they are needed.
+
+    Raises:
+        ValueError: if they differ in length, or there are none.
+    """
+
+    systems: Mapping[str, Sequence[str]]
+    references: Sequence[Sequence[str]]
+    sources: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        first, *others = self.systems
+        check_aligned(self.systems[first], self.references)
+        named = [(name, self.systems[name]) for name in others]
+        if self.sources is not None:
+            named.append(("the sources", self.sources))
+        for name, text in named:
+            if len(text) != len(self.systems[first]):
+                raise ValueError(
+                    f"{len(self.systems[first])} segments in {first} but {len(text)} in {name}; align them by line"
+                )

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
+from scipy.stats import binomtest
 
 from hf_capsule_mt.markdown import table_in_markdown
 
@@ -131,20 +132,6 @@ def check_test(test: str, metrics: Sequence[str], num_samples: int | None, seed:
         raise ValueError(f"seed is {seed}; it must be at least 1")
 
 
-def sign_test_p_value(better: int, worse: int) -> float:
-    """The two-sided binomial test of `better` against `worse` sentences, each being as likely; ties are left out.
-
-    Exact for any number of sentences: whole numbers until the last division.
-    """
-    total = better + worse
-    # Each binomial coefficient from the one before: of tens of thousands, math.comb takes minutes.
-    coefficient = tail = 1
-    for fewer in range(min(better, worse)):
-        coefficient = coefficient * (total - fewer) // (fewer + 1)
-        tail += coefficient
-    return min(1.0, 2 * tail / 2**total)
-
-
 def _sign_test(
     metric: BLEU, baseline: Sequence[str], system: Sequence[str], references: Sequence[Sequence[str]]
 ) -> Comparison:
@@ -156,7 +143,7 @@ def _sign_test(
     return Comparison(
         baseline=score,
         score=other,
-        p_value=sign_test_p_value(better, worse),
+        p_value=binomtest(better, better + worse).pvalue if better + worse else 1.0,
         signature=metric.get_signature().format(),
         better=better,
         worse=worse,

@@ -5,8 +5,8 @@ import torch
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.analysis.gates import record_gates
-from hf_capsule_mt.analysis.routing_record import routing_tables
+from hf_capsule_mt.analysis.routing_report import routing_tables
+from hf_capsule_mt.analysis.worth import record_gates
 
 BOTH = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing", "head_aggregation_cross_layers": [0]}
 

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from hf_capsule_mt.analysis.figures import DARKEST
 from hf_capsule_mt.analysis.pages import Section, report_page, sentences_page
 from hf_capsule_mt.analysis.sentence import SentenceRouting
-from hf_capsule_mt.analysis.shaded_words import DARKEST
 
 EVIL = "<script>alert('&')</script>"
 

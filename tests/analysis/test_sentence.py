@@ -9,7 +9,7 @@ from tokenizers.models import Unigram
 from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt.analysis.sentence import read_sentence
-from hf_capsule_mt.analysis.subwords import source_subwords, target_subwords
+from hf_capsule_mt.analysis.word_alignment import source_subwords, target_subwords
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.translation.translator import translate_lines
 

@@ -7,10 +7,9 @@ import torch
 from matplotlib.colors import to_hex, to_rgb
 from routed_models import TOKENIZER, routed
 
-from hf_capsule_mt.analysis.figures import COLOURS, save_figure, shades
+from hf_capsule_mt.analysis.figures import COLOURS, DARKEST, draw_shaded_words, save_figure, shades
 from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
 from hf_capsule_mt.analysis.sentence_figures import MOST_WORDS, draw_iterations, draw_sentence
-from hf_capsule_mt.analysis.shaded_words import DARKEST, draw_shaded_words
 
 CROSS, OWN = "Heads: cross.0", "Heads: encoder_self.0"
 

@@ -6,10 +6,9 @@ from routed_models import KINDS, TOKENIZER, WITH_BOTH_SIDES, corpus_for, routed
 
 from hf_capsule_mt.analysis.assignment import AssignmentSums, entropies
 from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
-from hf_capsule_mt.analysis.routing_record import record_routing, routing_tables
+from hf_capsule_mt.analysis.routing_report import record_routing, routing_tables
 from hf_capsule_mt.analysis.sentence import read_encoded, read_sentence
-from hf_capsule_mt.analysis.statistics import measure_routing
-from hf_capsule_mt.analysis.word_shares import WordShares
+from hf_capsule_mt.analysis.statistics import WordShares, measure_routing
 
 
 def readings(model, corpus):

@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_capsule_mt.evaluation.aligned_texts import AlignedTexts
 from hf_capsule_mt.evaluation.length import (
     bucket_names,
     count_words,
     quantile_edges,
     score_by_length,
 )
-from hf_capsule_mt.evaluation.scores import score_translations
+from hf_capsule_mt.evaluation.scores import AlignedTexts, score_translations
 
 SOURCES = ["a b c", "a", "a b", "a b c d e", "a, b. c"]
 ONE = AlignedTexts({"one": ["a"]}, [["a"]])
