@@ -116,7 +116,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     wanted = evaluate_length.is_wanted(args) or args.adequacy
     if wanted != (args.sources is not None):
         use = "--length_buckets, --length_edges and --adequacy"
-        raise ValueError(f"{use} need --sources" if wanted else f"--sources is of use with {use} alone")
+        raise ValueError(f"{use} need --sources" if wanted else f"--sources needs {use}")
 
 
 def _measure(

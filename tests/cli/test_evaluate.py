@@ -138,16 +138,16 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
         (["--input_file", "in.en"], "--input_file needs --model, which translates it"),
         (["--input_file", "in.en", "--model", "./gone"], "./gone is not a folder"),
         (["--input_file", "gone.en", "--model", "model"], "--input_file names gone.en, which is not a file"),
-        (["--input_file", "in.tsv", "--model", "model"], "in.tsv, and a .tsv file holds more than the text to"),
+        (["--input_file", "in.tsv", "--model", "model"], "in.tsv. A .tsv file holds pairs"),
         (["--input_file", "in.en", "--model", "model", "--num_beams", "0"], "--num_beams: 0 is too small"),
         (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
-        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "is another file of this"),
-        (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources is of use with --hypotheses"),
-        (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3; line i"),
+        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "another file of this"),
+        (["--input_file", "in.en", "--model", "model", "--sources", "in.en"], "--sources needs --hypotheses"),
+        (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3"),
         (["--input_file", "one.en", "--model", "model", "--length_buckets", "2"], "most sources have 1 words"),
         (["--input_file", "in.en", "--model", "caps", *ATTENTION], "a caps_nmt model has no cross-attention"),
-        (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams is of use with --input_file alone"),
-        (["--hypotheses", "ref.de", "--translations_file", "x"], "--translations_file is of use with --input_file"),
+        (["--hypotheses", "ref.de", "--num_beams", "2"], "--num_beams needs --input_file"),
+        (["--hypotheses", "ref.de", "--translations_file", "x"], "--translations_file needs --input_file"),
     ],
 )
 def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, capsys, options, message):
@@ -174,7 +174,7 @@ def test_no_file_that_is_read_is_written(files, tmp_path, capsys, option, lost):
     sources = ["--sources", str(tmp_path / "in.en"), "--length_edges", "3"]
     with pytest.raises(SystemExit):
         main(["--hypotheses", files[0], "--references", files[1], *sources, option, str(tmp_path / "link.svg")])
-    assert f"{option} names {tmp_path}/link.svg, which is another file of this command" in capsys.readouterr().err
+    assert f"{option} names {tmp_path}/link.svg, another file of this command" in capsys.readouterr().err
     assert (tmp_path / lost).read_bytes() == before
 
 
@@ -190,11 +190,11 @@ def test_as_a_script(files):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--references": ["SHORT"]}, "SHORT has 1; line i of both must be the same sentence"),
-        ({"--references": ["absent.de"]}, "--references names absent.de, which is not a file; check the path"),
+        ({"--references": ["SHORT"]}, "SHORT has 1"),
+        ({"--references": ["absent.de"]}, "--references names absent.de, which is not a file"),
         (
             {"--hypotheses": ["a", "b"]},
-            "arguments: b; --hypotheses takes one file, and --compare several, the baseline",
+            "arguments: b",
         ),
         ({"--metrics": ["rouge"]}, "unknown metric 'rouge'; there are bleu, chrf, chrf++, ter"),
         ({"--tokenize": ["moses"]}, "unknown tokenizer 'moses'"),

@@ -206,7 +206,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         (["--compare", "base"], "--compare names one file; give a baseline and at least one system"),
         (["--compare", "base", "base"], "--compare names a file twice: base base"),
         (["--compare", "base", "absent"], "--compare names absent, which is not a file"),
-        (["--compare", "base", "SHORT"], "--compare base has 6 lines, and --compare SHORT has 1;"),
+        (["--compare", "base", "SHORT"], "--compare base has 6 lines, and --compare SHORT has 1"),
         (["--compare", "base", "good", "--tokenize", "moses"], "unknown tokenizer 'moses'"),
         (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "the sign test is of bleu alone"),
         (["--compare", "base", "good", "--test", "sign", "--num_samples", "9"], "--num_samples is of no use with"),
@@ -220,7 +220,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         ([*LENGTHS[:-1], "1"], "--length_buckets: 1 is too small; it must be at least 2"),
         (
             ["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"],
-            "--hypotheses base has 6 lines, and --sources SHORT has 1;",
+            "--hypotheses base has 6 lines, and --sources SHORT has 1",
         ),
         (
             ["--hypotheses", "base", "--sources", "source", "--length_edges", "3", "3"],
