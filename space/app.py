@@ -1,9 +1,9 @@
-"""The Explorer as a Space; its variable MODELS names the checkpoints, with spaces between them."""
+"""The demo as a Space; its variable MODELS names the checkpoints, with spaces between them."""
 
 import os
 
+from hf_capsule_mt.analysis.demo_page import launch_page
 from hf_capsule_mt.cli.demo import build_demo
-from hf_capsule_mt.explorer.page import launch_page
 
 models = os.environ.get("MODELS", "").split()
 if not models:

@@ -16,6 +16,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
+from hf_capsule_mt.analysis.demo_answer import answer
 from hf_capsule_mt.checkpoints import (
     check_folder,
     checkpoints,
@@ -24,7 +25,6 @@ from hf_capsule_mt.checkpoints import (
     load_tokenizer,
 )
 from hf_capsule_mt.cli import analyze, average_checkpoints, distill, push_to_hub, train, translate
-from hf_capsule_mt.explorer.answer import answer
 from hf_capsule_mt.saving import explained_saving
 from hf_capsule_mt.trainer_state import missing_state
 from hf_capsule_mt.weights import verify_weights

@@ -1,12 +1,12 @@
-"""Serve the Explorer, a page that shows how checkpoints translate and route.
+"""Serve a page that shows how checkpoints translate and route.
 
     hf-capsule-mt demo --models checkpoints/*/
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
     hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0
 
 Type a sentence, choose a checkpoint or two, and step through the words of the translation. The page loads nothing from
-elsewhere, so it needs no network but for checkpoints of the Hub, and none of their code is run. Where others can open
-it, by --host, it offers the checkpoints of --models alone. It takes no files, and bounds what waits.
+elsewhere. It needs a network only for checkpoints of the Hub, and runs none of their code. With a --host that others
+can reach it offers only the checkpoints of --models. It takes no files.
 
 The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
 MODELS names the checkpoints, with spaces between them.
@@ -14,15 +14,14 @@ Needs gradio and matplotlib: pip install -e ".[demo]".
 """
 
 import argparse
+import ipaddress
 import os
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.figures import check_matplotlib
-from hf_capsule_mt.explorer.door import is_loopback
 
 from . import decoding
 from .common import CommandParser, report_user_errors
@@ -49,47 +48,41 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     args = build_parser().parse_args(argv)
-    if args.port is not None and not 0 < args.port < 65536:
-        raise ValueError(f"--port is {args.port}; it must be from 1 to 65535")
     host = args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     if not is_loopback(host) and not args.models:
-        raise ValueError(f"others can open a page at {host}, so it offers named checkpoints alone; add --models")
-    fixed_models = args.fixed_models or not is_loopback(host)
-    page = build_demo(args.models, fixed_models=fixed_models, device=args.device)
+        raise ValueError(f"others can open a page at {host}, so it needs --models")
+    page = build_demo(args.models, fixed_models=args.fixed_models or not is_loopback(host), device=args.device)
 
-    from hf_capsule_mt.explorer.page import launch_page
+    from hf_capsule_mt.analysis.demo_page import launch_page
 
+    # Gradio takes a variable that is empty for every address.
+    launch_page(page, host, args.port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server that listens on `host`."""
     try:
-        # By itself Gradio takes a variable that is set and empty for every address.
-        launch_page(page, host, args.port)
-    except OSError as error:
-        # Gradio's message names parameters of its own instead of options.
-        port = args.port or os.environ.get("GRADIO_SERVER_PORT") or "7860 and the 99 after it"
-        raise OSError(
-            f"the page cannot be served at port {port}, which may be in use: name a free one as --port, and with "
-            "--host an address of this machine"
-        ) from error
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str | None = None) -> "gr.Blocks":
-    """Build the page of [`hf_capsule_mt.explorer.page.build_page`], and check what it offers.
-
-    It offers `models`, folders or names on the Hub, and no others if `fixed_models`.
+    """Build the page, which offers `models`, folders or names on the Hub, and no others if `fixed_models`.
 
     Raises:
         OSError: if there is no such checkpoint.
-        ValueError: if one is no encoder-decoder, none can be chosen, the device cannot be used, or Gradio is missing.
+        ValueError: if one is no encoder-decoder, none can be chosen, or the device cannot be used.
     """
-    if find_spec("gradio") is None:
-        raise ValueError('the page needs Gradio; pip install -e ".[demo]"')
     if fixed_models and not models:
         raise ValueError("--fixed_models leaves nothing to choose; name checkpoints with --models")
     for model in models:
         _checked(model, device)
-
-    from hf_capsule_mt.explorer.page import build_page
-
     check_matplotlib()
+    try:
+        from hf_capsule_mt.analysis.demo_page import build_page
+    except ModuleNotFoundError as error:
+        raise ValueError(f'the page needs {error.name}; pip install -e ".[demo]"') from error
     return build_page(models, _loader(device), fixed=fixed_models)
 
 

@@ -8,10 +8,10 @@ from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
+from hf_capsule_mt.analysis.demo_answer import Answer, answer
 from hf_capsule_mt.cli import distill, evaluate, translation_worker
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.explorer.answer import Answer, answer
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.documents import Segment
@@ -179,8 +179,8 @@ def test_a_visitor_who_says_no_language(translator, monkeypatch):
     def load(name):
         return translator.model, translator.tokenizer
 
-    monkeypatch.setattr("hf_capsule_mt.explorer.answer.read_sentence", lambda model, tokenizer, text: text)
-    monkeypatch.setattr("hf_capsule_mt.explorer.answer._describe", lambda model: "A model.")
+    monkeypatch.setattr("hf_capsule_mt.analysis.demo_answer.read_sentence", lambda model, tokenizer, text: text)
+    monkeypatch.setattr("hf_capsule_mt.analysis.demo_answer._describe", lambda model: "A model.")
     assert answer(load, "multilingual", ">>de<< the house") == Answer(">>de<< the house", "A model.")
     found = answer(load, "multilingual", "the house")
     assert (found.routing, found.architecture) == ("the house", "A model.")

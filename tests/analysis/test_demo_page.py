@@ -2,6 +2,8 @@
 
 import ipaddress
 import socket
+import urllib.error
+import urllib.request
 
 import pytest
 from served import CAPS_NMT, MARIAN, needs_gradio, served
@@ -58,3 +60,35 @@ def test_it_answers_and_talks_to_nobody(addresses):
 def test_fixed_models_are_the_only_ones():
     with served(MARIAN, fixed_models=True) as url, pytest.raises(Exception, match=f"{CAPS_NMT} .*not in the list"):
         client_of(url).predict(CAPS_NMT, "a b c d", None, api_name="/respond")
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [("upload", "POST"), ("process_recording", "POST"), ("run/predict", "POST"), ("call/respond", "POST")]
+    + [("proxy=http://example.org", "GET"), ("component_server", "POST")],
+)
+def test_other_routes_are_closed(url, path, method):
+    assert status(f"{url}gradio_api/{path}", method, b"{}" if method == "POST" else None) == 403
+
+
+def test_long_requests_are_refused(url):
+    assert status(f"{url}gradio_api/queue/join", "POST", b"x" * 200_000) in (413, None)
+    assert status(f"{url}gradio_api/queue/join", "POST", iter([b"{}"])) in (413, None)
+
+
+@pytest.fixture(scope="module")
+def url():
+    with served(MARIAN) as url:
+        yield url
+
+
+def status(url, method, data):
+    request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request) as found:
+            return found.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (ConnectionError, urllib.error.URLError):
+        # The server hangs up while a request is being sent that it does not read.
+        return None

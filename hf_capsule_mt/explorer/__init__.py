@@ -1,1 +1,0 @@
-"""The Explorer, a page that shows how checkpoints translate a sentence; `pip install -e ".[demo]"` for it."""
