@@ -63,8 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     aligned.add_argument(
         "--alignment_layer",
         type=int,
-        help="decoder layer whose cross attention aligns, from 0, the lowest (default: the last but one, or the last "
-        "of two)",
+        help="decoder layer whose cross attention aligns, from 0, the lowest (default: the mean of the last two)",
     )
     parser.add_argument(
         "--sentences", type=int, nargs="*", help=f"lines to draw, from 1 on (default: the first {_DRAWN}; may be none)"

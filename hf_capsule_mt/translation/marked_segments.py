@@ -217,17 +217,17 @@ def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: boo
         escape(plain.after),
         line,
         words=tuple(words),
-        root=_tree([(item, span[0], _follows(run.text, item)) for item, span in zip(items, spans)], words),
+        root=_tree([(item, span[0], *_sides(run.text, item)) for item, span in zip(items, spans)], words),
         kept={words.index(span): plain.text[slice(*span)] for span in kept.values()},
         is_markup=tags,
     )
 
 
 def _has_words(text: str, start: int, end: int, items: Sequence[Mark | Kept]) -> bool:
-    """Return whether there is something to translate in a part: letters or digits outside of what is kept."""
+    """Return whether there is something to translate in a part: letters outside of what is kept."""
     kept = [(item.at, item.end) for item in items if isinstance(item, Kept)]
     gaps = zip([start, *(last for _, last in kept)], [*(first for first, _ in kept), end])
-    return any(character.isalnum() for first, last in gaps for character in text[first:last])
+    return any(character.isalpha() for first, last in gaps for character in text[first:last])
 
 
 def _spans(part: str, start: int, items: Sequence[Mark | Kept]) -> list[Span]:
@@ -275,17 +275,19 @@ def _words(text: str, whole: Sequence[Span]) -> list[Span]:
     return words
 
 
-def _follows(text: str, item: Mark | Kept) -> bool:
-    """Return whether something stands right behind a word, as a footnote does."""
-    return text[max(item.at - 1, 0) : item.at].strip() != "" and text[item.at : item.at + 1].strip() == ""
+def _sides(text: str, item: Mark | Kept) -> tuple[bool, bool]:
+    """Return whether something stands right behind a word, as a footnote does, and whether it stands between spaces."""
+    behind_word = text[max(item.at - 1, 0) : item.at].strip() != ""
+    before_word = text[item.at : item.at + 1].strip() != ""
+    return behind_word and not before_word, not behind_word and not before_word
 
 
-def _tree(items: Sequence[tuple[Mark | Kept, int, bool]], words: Sequence[Span]) -> Node:
-    """Return the elements of a sentence, with the places of its words, of all items, and whether these follow one."""
+def _tree(items: Sequence[tuple[Mark | Kept, int, bool, bool]], words: Sequence[Span]) -> Node:
+    """Return the elements of a sentence, with the places of its words, of all items, and their sides."""
     root = Node(last=len(words))
     stack = [root]
     starts, ends = [start for start, _ in words], [end for _, end in words]
-    for item, place, follows in items:
+    for item, place, follows, spaced in items:
         # The words that end up to here, and those that start before.
         ended, begun = bisect_right(ends, place), bisect_left(starts, place)
         inside = stack[-1].children
@@ -300,7 +302,7 @@ def _tree(items: Sequence[tuple[Mark | Kept, int, bool]], words: Sequence[Span])
         elif item.kind == "close":
             root.children = [Node("", item.raw, last=begun, opened_before=True, children=inside)]
         else:
-            inside.append(Node(item.raw, first=ended, last=ended, follows=follows))
+            inside.append(Node(item.raw, first=ended, last=ended, follows=follows, spaced=spaced))
     return root
 
 

@@ -30,16 +30,22 @@ _BLOCKS = _names(
     "summary table tbody td template textarea tfoot th thead title tr ul video"
 )
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
-_UNTOUCHED = _names("code math pre script style svg textarea")
+_UNTOUCHED = _names("code kbd math pre samp script style svg textarea var")
 # What of them is a part of the sentence, as a noun is.
-_SHOWN = _names("code math")
+_SHOWN = _names("code kbd math samp var")
+# Elements that stand behind a word, such as the number of a footnote.
+_RAISED = _names("sup sub")
+_PUNCTUATION = frozenset(" .,;:!?…'\"«»“”„‘’()-–—")
+_DEEPEST = 100
+"""Elements within each other, between two tags of blocks."""
+_MOST_OPEN = 1_000
 _END_MAY_LACK = _names("body colgroup dd dt head html li optgroup option p rp rt tbody td tfoot th thead tr")
 _NO_TAG = re.compile(r"<[a-zA-Z/!?]")
 # What begins so ends so.
 _ENDS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"), ("", ">"))
 _REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
 # What may hold tags that are none.
-_NO_ELEMENTS = re.compile(r"(?is)<!--.*?-->|<!\[CDATA\[.*?\]\]>|<(script|style)\b.*?</\1\s*>")
+_NO_ELEMENTS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<script", "</script"), ("<style", "</style"))
 # Which the parser takes for the beginning of a character's number.
 _NO_NUMBER = re.compile(r"&(?=#(?!\d|[xX][0-9a-fA-F]))")
 
@@ -163,19 +169,24 @@ def _pieces(source: str) -> Iterator[_Piece]:
     reader = _Reader(source)
     ends = [event.start for event in reader.events[1:]] + [len(source)]
     waiting: list[tuple[_Event, str]] = []
-    for event, end in zip(reader.events, ends):
-        # An element that is left alone is one piece.
+    last = -1
+    for number, (event, end) in enumerate(zip(reader.events, ends)):
+        # An element that is left alone is one piece, and one without letters.
         waiting.append((event, source[event.start : end]))
-        if event.kind == "untouched end" or not waiting[0][0].untouched:
+        if number > last and len(waiting) == 1:
+            last = reader.without_letters.get(number, -1)
+        if number < last:
+            continue
+        if number == last or event.kind == "untouched end" or not waiting[0][0].untouched:
             yield from _piece(waiting, reader.line(waiting[0][0].start))
             waiting = []
 
 
 def _piece(events: list[tuple[_Event, str]], line: int) -> Iterator[_Piece]:
     event, raw = events[0][0], "".join(raw for _, raw in events)
-    if event.untouched:
+    if event.untouched or len(events) > 1:
         shown = html.unescape("".join(raw for event, raw in events if event.kind == "text"))
-        is_shown = shown.strip() and (event.name in _SHOWN or event.name not in _UNTOUCHED | _BLOCKS)
+        is_shown = shown.strip() and (event.name in _SHOWN or event.name not in _UNTOUCHED | _BLOCKS | _RAISED)
         kind = "kept" if is_shown else "block" if event.name in _BLOCKS else "point"
         yield _Piece(kind, raw, line, shown if kind == "kept" else "")
     elif event.kind == "text":
@@ -208,9 +219,21 @@ def _is_line_break(text: str) -> bool:
     return len(text) == 1 and len(f"{text}.".splitlines()) == 2
 
 
+def _closed(source: str) -> set[str]:
+    """Return the names of the tags that a source closes."""
+    for start, end in _NO_ELEMENTS:
+        # Only up to the last end: from each start behind it, all the rest would be searched.
+        last = source.lower().rfind(end) + len(end)
+        pattern = f"(?is){re.escape(start)}.*?{re.escape(end)}"
+        source = re.sub(pattern, "", source[:last]) + source[last:] if last >= len(end) else source
+    return {name.lower() for name in re.findall(r"</([a-zA-Z][^\s/>]*)", source)}
+
+
 class _Open(NamedTuple):
     name: str
     start: int
+    number: int = 0
+    seen: tuple[int, int, int] = (0, 0, 0)
 
 
 class _Reader(HTMLParser):
@@ -224,12 +247,18 @@ class _Reader(HTMLParser):
         self.events: list[_Event] = []
         self._starts = [0, *accumulate(len(line) for line in source.split("\n"))]
         self._starts = [start + number for number, start in enumerate(self._starts)]
-        closed = {name.lower() for name in re.findall(r"</([a-zA-Z][^\s/>]*)", _NO_ELEMENTS.sub("", source))}
         # Names of XML's own, such as XLIFF's source.
-        self._void = _VOID - closed
+        self._void = _VOID - _closed(source)
+        self.without_letters: dict[int, int] = {}
+        """The elements without letters, by the number of their first event: that of their last."""
+        # Letters, characters that are neither letters nor punctuation, and tags of blocks, so far.
+        self._seen, self._nested = (0, 0, 0), 0
         self._opened: list[_Open] = []
         # The element whose contents are left alone, and how many of its name are open in it.
         self._untouched, self._depth = "", 0
+        # The parser would read on to the end of the source from each of them.
+        if max(part.count("<") for part in source.split(">")) > _MOST_OPEN:
+            raise ValueError(f"more than {_MOST_OPEN} tags follow each other that do not end")
         # It tells places alone, so that another character of the same length will do.
         self.feed(_NO_NUMBER.sub("+", source))
         left = -1
@@ -271,7 +300,10 @@ class _Reader(HTMLParser):
         self._check_name(tag)
         if tag in _UNTOUCHED or ("translate", "no") in attrs:
             self._untouched, self._depth = tag, 1
-        self._opened.append(_Open(tag, self._place()))
+        self._nested += tag not in _BLOCKS
+        if self._nested > _DEEPEST:
+            raise ValueError(f"<{tag}> ({self._where(self._place())}) is within {_DEEPEST} other elements")
+        self._opened.append(_Open(tag, self._place(), len(self.events), self._seen))
         self._add("open", tag, bool(self._untouched))
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -288,11 +320,11 @@ class _Reader(HTMLParser):
                 self._add("close", tag)
                 return
             self._untouched = ""
-            self._opened.pop()
+            self._nested -= self._opened.pop().name not in _BLOCKS
             self._add("untouched end", tag)
             return
         while self._opened and self._opened[-1].name != tag and self._opened[-1].name in _END_MAY_LACK:
-            self._opened.pop()
+            self._nested -= self._opened.pop().name not in _BLOCKS
         if not self._opened:
             raise ValueError(f"</{tag}> ({self._where(self._place())}) closes a tag that is not open; mend the markup")
         last = self._opened.pop()
@@ -301,19 +333,32 @@ class _Reader(HTMLParser):
                 f"</{tag}> ({self._where(self._place())}) stands where <{last.name}> ({self._where(last.start)}) is "
                 "still open; tags must be closed in the order in which they enclose each other"
             )
+        self._nested -= tag not in _BLOCKS
+        letters, others, blocks = (now - before for now, before in zip(self._seen, last.seen))
+        if others and not letters and not blocks and tag not in _BLOCKS:
+            self.without_letters[last.number] = len(self.events)
         self._add("close", tag)
 
     def handle_data(self, data: str) -> None:
         """Read text."""
         self._add("text")
+        self._see(data)
 
     def handle_charref(self, name: str) -> None:
         """Read a character by its number."""
         self._add("text")
+        self._see(html.unescape(f"&#{name};"))
 
     def handle_entityref(self, name: str) -> None:
         """Read a character, or something else, by its name."""
         self._add("text")
+        self._see(html.unescape(f"&{name};"))
+
+    def _see(self, text: str) -> None:
+        letters, others, blocks = self._seen
+        letters += any(map(str.isalpha, text))
+        others += not _PUNCTUATION.issuperset(text.replace("\n", " "))
+        self._seen = letters, others, blocks
 
     def handle_comment(self, data: str) -> None:
         """Read a comment, or what HTML's parser takes for one."""
@@ -342,6 +387,8 @@ class _Reader(HTMLParser):
         self._add("point")
 
     def _add(self, kind: str, name: str = "", untouched: bool = False) -> None:
+        if name in _BLOCKS:
+            self._seen = (*self._seen[:2], self._seen[2] + 1)
         # An event lasts to the next, and text goes on.
         if kind != "text" or not self.events or self.events[-1].kind != "text":
             self.events.append(_Event(kind, name, self._place(), untouched))

@@ -28,6 +28,7 @@ class Node:
         closed_after: whether it is closed in a sentence after this one.
         is_kept: whether it takes the place of the words that are aligned with it.
         follows: whether a tag without contents stands right behind a word.
+        spaced: whether it stands between spaces.
         children: the elements in it.
     """
 
@@ -39,6 +40,7 @@ class Node:
     closed_after: bool = False
     is_kept: bool = False
     follows: bool = False
+    spaced: bool = False
     children: "list[Node]" = field(default_factory=list)
 
     def is_around(self, words: int) -> bool:
@@ -74,6 +76,9 @@ def put_back(
         escape: writes text so that it is not taken for tags.
     """
     alignment = _Alignment(weights, {node.first for node in root.each_kept()}, copies)
+    alignment.punctuation = {
+        number for number, (start, end) in enumerate(words) if not any(map(str.isalnum, translation[start:end]))
+    } - alignment.copies
     writer = _Writer(translation, words, alignment.doubled, escape)
     _write_children(root, 0, len(words), alignment, writer)
     writer.write_words(len(words))
@@ -88,6 +93,7 @@ class _Alignment:
         self.weights, self.kept = weights, kept
         self.owners = [_best(row, range(len(row))) for row in weights]
         self.copies = {number for numbers in copies.values() for number in numbers}
+        self.punctuation: set[int] = set()
         self._give_copies(copies)
 
     def _give_copies(self, copies: Mapping[int, Sequence[int]]) -> None:
@@ -107,7 +113,11 @@ class _Alignment:
 
     def gains(self, node: Node) -> list[int]:
         """Return 1 for each word that belongs to a node, and -1 for the others."""
-        return [1 if owner is not None and node.first <= owner < node.last else -1 for owner in self.owners]
+        own = [owner is not None and node.first <= owner < node.last for owner in self.owners]
+        if node.is_kept:
+            # What is kept takes the place of no comma.
+            own = [belongs and number not in self.punctuation for number, belongs in enumerate(own)]
+        return [1 if belongs else -1 for belongs in own]
 
     def nearest(self, node: Node, low: int, high: int) -> int | None:
         """Return the word from `low` to `high` that belongs most to those of a node, if any does at all."""
@@ -156,9 +166,10 @@ class _Writer:
             self._write(gap)
         self._place = max(self._place, start)
 
-    def write_tag(self, raw: str) -> None:
-        """Write a tag where the last word ends."""
+    def write_tag(self, raw: str, spaced: bool = False) -> None:
+        """Write a tag where the last word ends, with a space behind it, if it is `spaced`."""
         self.written.append(raw)
+        self._needs_space |= spaced
 
     def write_instead(self, raw: str, until: int) -> None:
         """Write something in the place of the words up to another; of none, between spaces."""
@@ -184,7 +195,7 @@ def _write_children(node: Node, low: int, high: int, alignment: _Alignment, writ
             continue
         if not (child.opened_before or child.follows):
             writer.write_gap()
-        writer.write_tag(child.open)
+        writer.write_tag(child.open, child.spaced)
         _write_children(child, start, end, alignment, writer)
         writer.write_words(end)
         writer.write_tag(child.close)

@@ -143,8 +143,7 @@ def cross_attentions_of(output: Any) -> list[Tensor]:
 def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:
     """The source position that each target position attends to most, `[batch, target]`; never padding.
 
-    The weights are the mean over the heads of a layer: the last but one, whose attention is most like an alignment
-    (Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models"), or the last of one or two.
+    The weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
 
     Args:
         cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
@@ -155,9 +154,8 @@ def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, 
         ValueError: if there is no such layer.
     """
     layers = len(cross_attentions)
-    if layer is None:
-        layer = layers - 2 if layers > 2 else layers - 1
-    if not 0 <= layer < layers:
+    if layer is not None and not 0 <= layer < layers:
         raise ValueError(f"the layer to align by is {layer}; the decoder has layers 0 to {layers - 1}")
-    weights = cross_attentions[layer].double().mean(1)
+    chosen = cross_attentions[-2:] if layer is None else [cross_attentions[layer]]
+    weights = torch.stack([weights.double().mean(1) for weights in chosen]).mean(0)
     return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)

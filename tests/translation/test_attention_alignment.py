@@ -40,8 +40,7 @@ def expected(model, tokenizer, source, target):
         output_attentions=True,
     )
     layers = output.cross_attentions
-    layer = layers[-2 if len(layers) > 2 else -1]
-    attended = layer[0].mean(0).argmax(-1).tolist()
+    attended = torch.stack(list(layers[-2:])).mean(0)[0].mean(0).argmax(-1).tolist()
     # The last token of either side is the end of the sentence.
     return tuple((place, index) for index, place in enumerate(attended[:-1]) if place < len(source) - 1)
 

@@ -1,7 +1,9 @@
 """Markup is read without a loss, and comes back around the words it belongs to, whatever the alignment."""
 
+import contextlib
 import random
 import re
+import time
 from html.parser import HTMLParser
 from itertools import count
 
@@ -136,7 +138,7 @@ def test_a_page_in_order_is_the_page():
         ("a <code>b  c</code> d", "d <code>b  c</code> a"),
         ("a <span translate='no'>b</span> d", "d <span translate='no'>b</span> a"),
         ("<source>a</source> b", "b <source>a</source>"),
-        ("a <![CDATA[<b>]]> b", "<![CDATA[<b>]]>b a"),
+        ("a <![CDATA[<b>]]> b", "<![CDATA[<b>]]> b a"),
         # References that begin as those of HTML that need no semicolon.
         ("a &notice; b", "b &notice; a"),
         ("C&# a <b>c</b>", "<b>c</b> a C&amp;#"),
@@ -253,3 +255,52 @@ def test_elements_end_where_their_sentences_do():
     found = marked_segments(source, True, None, lambda text: re.findall(r"[^.]*\. ?", text))
     assert [segment.text for segment in found] == [f"a b{number}." for number in range(300)]
     assert translated(source, cut=lambda text: re.findall(r"[^.]*\. ?", text)) == source
+
+
+@pytest.mark.parametrize(
+    "opened", ["<b>", "<b", "<b ", "<!--", "<script>", "<![CDATA[", "<?", "</b", "<p>", "<div>", "&", "<"]
+)
+def test_many_tags_take_no_time(opened):
+    """20,000 that are not closed, before an element that is."""
+    started = time.perf_counter()
+    with contextlib.suppress(ValueError):
+        marked_segments(f"<source>a</source> {opened * 20_000} x", True, None, None)
+    assert time.perf_counter() - started < 5
+
+
+def test_deeply_nested_tags():
+    source = "<b>" * 90 + "a <i>b</i>" + "</b>" * 90 + " c"
+    assert translated(source) == source
+    with pytest.raises(ValueError, match="is within 100 other elements"):
+        translated("<b>" * 1200 + "a" + "</b>" * 1200)
+
+
+def test_what_is_kept_takes_no_comma():
+    def align(source, target):
+        # "that" belongs to the comma and to "dass", the rest to words in the order of the source.
+        owners = [0, 1, 2, 2, 3]
+        return [[float(owner == word) for word in range(len(source))] for owner in owners]
+
+    for source, keep in (("Peter knows that it", "that"), ("Peter knows <code>that</code> it", None)):
+        found = translated(source, lambda text: "Peter weiß, dass es", align, keep=keep)
+        assert found == source.replace("knows", "weiß,").replace("it", "es")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        # The model loses the text of a footnote's mark, and changes numbers.
+        ("A dog<sup><a href='#n1'>[1]</a></sup> runs.", "EIN HUND<sup><a href='#n1'>[1]</a></sup> LÄUFT."),
+        ("A dog <b>7</b> runs.", "EIN HUND <b>7</b> LÄUFT."),
+        ("Press <kbd>Ctrl</kbd>+<kbd>C</kbd>.", "EIN <kbd>Ctrl</kbd>+<kbd>C</kbd>."),
+        ("<var>x</var> <b>1984</b> &#9834;", "<var>x</var> <b>1984</b> ♪"),
+        ("A <img/> dog runs", "EIN <img/> HUND LÄUFT"),
+    ],
+)
+def test_elements_without_letters_and_input_stay(source, expected):
+    words = {"A": "EIN", "dog": "HUND", "runs": "LÄUFT", "7": "8", "Press": "EIN"}
+
+    def translate(text):
+        return re.sub(r"\w+", lambda match: words.get(match[0], match[0]), text)
+
+    assert translated(source, translate) == expected
