@@ -147,7 +147,8 @@ class Plan:
             model = {"method": method, "model_name_or_path": path}
         overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()] or None
         model |= {"config_overrides": overrides, "tokenizer_name": tokenizer}
-        where = {"seed": job[1], "output_dir": run, "resume_from_checkpoint": "auto"}
+        # Without a checkpoint, what a kill left is deleted.
+        where = {"seed": job[1], "output_dir": run, "resume_from_checkpoint": "auto", "overwrite_output_dir": True}
         yield Step("train", {**model, **data, **row.train, **where}, run / "run_record.json", row.mixed_precision)
         if "average_checkpoints" in options:
             average = {"run_dir": run, **options["average_checkpoints"], "output_dir": run / "average"}
