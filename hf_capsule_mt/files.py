@@ -18,9 +18,6 @@ from filelock import FileLock, Timeout
 
 from .json_fields import encode
 
-# That which checkpoints carry.
-from .modeling.weight_hashes import hash_file as hash_file
-
 logger = logging.getLogger(__name__)
 
 # Windows has none.
@@ -254,6 +251,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"{path} is not valid JSON: it is no object")
     return record
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_json(text: str) -> Any:

@@ -9,8 +9,8 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from .configuration import CONFIGURATIONS
 from .hub.source import complete_checkpoint
 from .modeling import AUTO_MODELS
-from .modeling.portable_model import drawn_anew
 from .modeling.saved_source import SavedWithSource
+from .translation.loading import unfit_weights
 from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 
 
@@ -43,7 +43,7 @@ class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         model.has_dtype_of_checkpoint = kwargs.get("dtype", "auto") == "auto"
-        model.unfit_tensors = getattr(model, "unfit_tensors", frozenset()) | drawn_anew(report)
+        model.unfit_weights = unfit_weights(model, report)
         return model
 
 

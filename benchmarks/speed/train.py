@@ -36,9 +36,9 @@ from benchmarks.speed.workload import (
     take_turns,
     training_batches,
 )
-from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.configuration import RNMTConfig
 from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.translation.loading import count_parameters
 
 METHODS = ("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing")
 MEMORY_LENGTH = 128  # words of source and target of every sentence, where memory is measured

@@ -8,23 +8,21 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 from huggingface_hub.utils import validate_repo_id
-from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt import checkpoints
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_weights
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.precisions import precisions_on
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.modeling.checkpoint_files import OTHER_WEIGHTS, conversion
+from hf_capsule_mt.translation import loading
+from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
-from hf_capsule_mt.weights import verify_weights
 
 from .common import at_least, between, usable_device
 from .processes import meet
 
 _MODEL = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
-DEFAULTS = {"max_tokens_per_batch": 4096, "dtype": "auto", "verify": False}
+DEFAULTS = {"max_tokens_per_batch": 4096, "dtype": "auto"}
 """Of the options below, the defaults that are not None."""
 # Precisions that the engine has of its own, over weights in float32.
 _OF_ENGINE = ("bfloat16", "int8")
@@ -59,11 +57,6 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
         choices=ENGINES,
         help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
     )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="check the weights first, against the SHA-256 in weights.sha256 beside them",
-    )
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
 
 
@@ -84,15 +77,14 @@ def check_model(model: str, revision: str | None) -> None:
     if revision is not None and folder.is_dir():
         raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
     if folder.is_dir():
-        check_folder(folder)
-    elif folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
+        return
+    if folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
         raise FileNotFoundError(f"{model} is not a folder; name that of a checkpoint, or a model of the Hub")
-    else:
-        validate_repo_id(model)
+    validate_repo_id(model)
 
 
 def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
-    """Load the model's configuration, and make `args.revision` the commit it came from, if it came from the Hub.
+    """Make `args.revision` a commit, if the model is on the Hub, and load the model's configuration from it.
 
     So tokenizer and weights come from there too, in every process and after an interruption.
 
@@ -100,10 +92,10 @@ def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
         OSError: if the Hub does not give it.
         ValueError: if it is no encoder-decoder.
     """
-    config = load_config(args.model, args.revision or "main")
+    args.revision = commit_of(args.model, args.revision)
+    config = load_config(args.model, args.revision)
     if not config.is_encoder_decoder:
         raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder")
-    args.revision = getattr(config, "_commit_hash", None) or args.revision
     return config
 
 
@@ -144,39 +136,26 @@ def process_state(device: str | None) -> PartialState:
 
 def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
     """Load the tokenizer of the model, without remote code."""
-    return checkpoints.load_tokenizer(args.model, args.revision or "main")
+    return loading.load_tokenizer(args.model, args.revision)
 
 
 def load(
     args: argparse.Namespace, state: PartialState, *, decodes: bool = True
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load the model, on this process's device, and its tokenizer, from safetensors and without remote code.
+    """Load the model, on this process's device, and its tokenizer.
 
     Where the engine decodes, unless the caller `decodes` nothing, precisions of its own are made from weights in
-    float32. By default a CPU has weights in float32 too: products in less are slow on most, and the engine decodes
-    nothing else there.
+    float32.
 
     Raises:
-        OSError: if weights are missing, damaged or of another shape, or, with `--verify`, not those that were saved.
-        ValueError: if tensors are missing or superfluous, there is no tokenizer, or int8 is asked of a model that the
-            engine does not decode.
+        OSError: if there is no such checkpoint.
+        ValueError: if it cannot be used, or int8 is asked of a model that the engine does not decode.
     """
-    where = {"revision": args.revision or "main", "trust_remote_code": False}
-    if args.verify:
-        verify_weights(args.model, where["revision"])
     device = torch.device(args.device or state.device)
     of_engine = decodes and args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
-    dtype = "float32" if of_engine or (args.dtype == "auto" and device.type == "cpu") else args.dtype
-    try:
-        model = load_weights(AutoModelForSeq2SeqLM, args.model, **where, dtype=dtype)
-    except OSError as error:
-        if Path(args.model).is_dir():
-            raise
-        raise OSError(
-            f"{args.model} cannot be loaded from safetensors at {where['revision']}: {error} A model of the Hub "
-            "without them may have a conversion: pin the commit of its refs/pr/N; or, if it has "
-            f"{OTHER_WEIGHTS} alone: {conversion(args.model, args.revision, 'AutoModelForSeq2SeqLM')}"
-        ) from error
+    model = load_model(args.model, revision=args.revision, dtype="float32" if of_engine else args.dtype)
+    if args.dtype == "auto":
+        in_usable_precision(model, device)
     if of_engine and not (args.dtype in precisions_on(device) and _has_engine(model)):
         if args.dtype == "int8":
             raise ValueError(

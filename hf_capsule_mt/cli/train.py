@@ -35,7 +35,6 @@ from typing import Any
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
-from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.records import Environment, write
@@ -47,6 +46,7 @@ from hf_capsule_mt.training.resuming import check_folder_is_free, find_checkpoin
 from hf_capsule_mt.training.run_recorder import RunRecorder
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
+from hf_capsule_mt.translation.loading import commit_of, load_tokenizer
 
 from .common import check_output_folder, report_user_errors
 from .processes import leave_group_at_exit, warn_if_alone
@@ -128,8 +128,9 @@ def _prepare(
 ) -> tuple[RunRecorder, TranslationTrainer]:
     """Load what the run starts from, and its data."""
     started, environment = time.time(), Environment.here(args.device)
-    option = "model_name_or_path" if model_args.tokenizer_name is None else "tokenizer_name"
-    tokenizer = load_tokenizer(*model_args.tokenizer(), option=option)
+    if model_args.model_name_or_path is not None:
+        model_args.model_revision = commit_of(model_args.model_name_or_path, model_args.model_revision) or "main"
+    tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
     if model_args.model_name_or_path is not None:

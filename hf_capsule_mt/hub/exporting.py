@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import PreTrainedModel
+from transformers.utils import CONFIG_NAME
 
-from hf_capsule_mt.checkpoints import CONFIG, load_config, load_tokenizer, load_weights
 from hf_capsule_mt.data.encoding import encode_text
 from hf_capsule_mt.files import check_empty, new_folder, write_json
+from hf_capsule_mt.translation.loading import commit_of, load_config, load_model, load_tokenizer
 from hf_capsule_mt.translation.source_limits import check_words, positions, source_limit
 
 from .export_programs import PAST, PRESENT, EncoderProgram, StepProgram, Tensors, check_family, family_of
@@ -66,9 +67,9 @@ def export_checkpoint(
     if file_format == "onnx":
         import onnxruntime  # noqa: F401  The work takes minutes, so what is missing must be found first.
         import onnxscript  # noqa: F401
+    revision = commit_of(checkpoint, revision)
     check_family(checkpoint, load_config(checkpoint, revision).model_type)
-    where = {"revision": revision, "trust_remote_code": False}
-    model = load_weights(AutoModelForSeq2SeqLM, checkpoint, dtype="float32", **where).eval()
+    model = load_model(checkpoint, revision=revision, dtype="float32").eval()
     tokenizer = load_tokenizer(checkpoint, revision)
     ids = encode_text(tokenizer, text, source_limit(model.config, tokenizer))
     check_words(max(ids), model, "put the right one beside the weights")
@@ -76,7 +77,7 @@ def export_checkpoint(
     with new_folder(output_dir) as folder:
         difference, tokens = _write(model, source, folder, SUFFIXES[file_format])
         # Without the source that a configuration of this package would save.
-        write_json(folder / CONFIG, model.config.to_diff_dict())
+        write_json(folder / CONFIG_NAME, model.config.to_diff_dict())
         model.generation_config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         files = sorted(file.name for file in folder.iterdir())

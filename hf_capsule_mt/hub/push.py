@@ -12,9 +12,7 @@ from transformers import MarianMTModel, PreTrainedModel
 from transformers.utils import logging
 
 from hf_capsule_mt import modeling
-from hf_capsule_mt.checkpoints import check_folder, load_config, load_tokenizer, load_weights
-from hf_capsule_mt.modeling.weight_hashes import WEIGHTS_HASHES, write_hashes
-from hf_capsule_mt.weights import check_hashes
+from hf_capsule_mt.translation.loading import load_config, load_model, load_tokenizer
 
 from .model_card import PLACEHOLDER
 
@@ -72,18 +70,15 @@ def push_checkpoint(
 
 def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     """Write the files to send: the weights as they are, and the configuration, source and tokenizer saved again."""
-    check_folder(folder)
-    if (folder / WEIGHTS_HASHES).is_file():
-        check_hashes(folder)
     names = [name for name in load_config(folder).architectures or [] if hasattr(modeling, name)]
-    model = load_weights(getattr(modeling, names[0]) if names else MarianMTModel, folder, dtype="auto")
+    model = load_model(folder, getattr(modeling, names[0]) if names else MarianMTModel)
     model.save_pretrained(target)
-    # Weights that are saved again may have another dtype.
-    for file in target.glob("*.safetensors*"):
-        file.unlink()
-    for file in folder.glob("model*.safetensors*"):
-        shutil.copyfile(file, target / file.name)
-    write_hashes(target)
+    if weights := [*folder.glob("model*.safetensors*")]:
+        # Weights that are saved again may have another dtype.
+        for file in target.glob("*.safetensors*"):
+            file.unlink()
+        for file in weights:
+            shutil.copyfile(file, target / file.name)
     load_tokenizer(folder).save_pretrained(target)
     if (folder / CARD).is_file():
         card = (folder / CARD).read_text(encoding="utf-8")

@@ -8,7 +8,6 @@
 """The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
 
 import copy
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -147,7 +146,7 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load a model as [`PortableModel.from_pretrained`] does, with its arguments; its positions are not trained."""
+        """Load a model as [`PreTrainedModel.from_pretrained`] does. Its positions are not trained."""
         loaded = super().from_pretrained(*args, **kwargs)
         for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
             if isinstance(module, MarianSinusoidalPositionalEmbedding):
@@ -494,60 +493,32 @@ class CapsuleAggregatedMarianForConditionalGeneration(
     @classmethod
     def from_marian(
         cls,
-        marian: str | MarianMTModel,
+        marian: str | PathLike | MarianMTModel,
         dtype: str | torch.dtype | None = None,
         revision: str | None = None,
         **config_overrides: Any,
     ) -> "CapsuleAggregatedMarianForConditionalGeneration":
-        """Warm-start from a Marian translation model.
+        """Warm-start from a Marian translation model. This needs the package hf-capsule-mt.
 
         Until the first update the logits are those of the Marian model, if no output is "replace".
 
         Args:
             marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it; or a
                 model of this class without any aggregation or guided routing, or its name or folder.
-            dtype: what a name or folder is loaded in, as `from_pretrained` takes it; "auto" is that of the file. By
-                default float32: what is added is to be trained, and in float16, which many OPUS-MT checkpoints are
-                in, Adam fails. A model keeps its own.
-            revision: branch, tag or commit of a name on the Hub, "main" by default; a model has none.
+            dtype: what a name or folder is loaded in, float32 by default; "auto" is the dtype of the file.
+            revision: branch, tag or commit of a name on the Hub.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
                 `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
                 routing adds to the decoder's states.
 
         Raises:
-            ValueError: if `marian` is of another type or not plain, a folder with a `revision` or a model with that
-                or a `dtype` beside it, an override is unknown, not allowed or not read, or the weights do not fit the
-                configuration.
-            OSError: if there is no such model, or its weights are not in safetensors.
+            ValueError: if `marian` is of another type or not plain, or an override is unknown, not allowed, not read,
+                or does not fit the weights.
+            OSError: if there is no such model.
         """
-        # It stays in the package.
+        # It stays in the package when a model is saved with its source.
         warm_start = import_module("hf_capsule_mt.modeling.warm_start")
-        warm_start.check_arguments(cls, marian, config_overrides)
-        if isinstance(marian, str | PathLike):
-            if revision not in (None, "main") and os.path.isdir(marian):
-                raise ValueError(f"revision is {revision!r}, but {marian} is a folder, which has none; leave it out")
-            marian = warm_start.load_plain(cls, marian, torch.float32 if dtype is None else dtype, revision or "main")
-        elif not isinstance(marian, MarianMTModel):
-            merge = "; merge its adapter first (merge_and_unload)" if hasattr(marian, "merge_and_unload") else ""
-            raise ValueError(
-                f"from_marian takes a MarianMTModel, or the name or folder of one, not a {type(marian).__name__}{merge}"
-            )
-        elif revision is not None:
-            raise ValueError(f"revision is {revision!r}, but marian is a model, which has been loaded; leave it out")
-        elif dtype is not None:
-            raise ValueError(f"dtype is {dtype}, but marian is a model, of {marian.dtype}; convert it by its own `to`")
-        if not warm_start.is_plain(marian.config):
-            raise ValueError(
-                f"the {type(marian).__name__} has aggregations or guided routing already; from_marian adds them to a "
-                "plain model (from_pretrained loads one that has them)"
-            )
-        config = warm_start.aggregated_config(marian.config, config_overrides)
-        model = cls._from_config(config, dtype=marian.dtype, attn_implementation=marian.config._attn_implementation)
-        if model.model.guided_routing is not None:
-            model.model.guided_routing.switch_off()
-        warm_start.load_marian_weights(model, marian)
-        model.generation_config = copy.deepcopy(marian.generation_config)
-        return model.to(marian.device).train(marian.training)
+        return warm_start.from_marian(cls, marian, dtype, revision, config_overrides)
 
 
 __all__ = [

@@ -7,7 +7,6 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
-import copy
 from importlib import import_module
 from typing import Any
 
@@ -21,7 +20,6 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_rnmt import RNMTConfig
 from .guided_routing import (
-    GUIDED_PARTS,
     READ_BY_LOSSES,
     GuidedContext,
     build_guided_losses,
@@ -359,12 +357,10 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
         warm_start = import_module("hf_capsule_mt.modeling.warm_start")
         warm_start.check_overrides(RNMTConfig, config_overrides)
         config = RNMTConfig(**{**plain.config.to_dict(), **config_overrides})
-        model = cls._from_config(config, dtype=plain.dtype)
+        model = warm_start.begin_with(cls, config, plain)
         if model.model.decoder.guided_routing is not None:
             model.model.decoder.guided_routing.switch_off()
-        warm_start.copy_weights(model, plain, GUIDED_PARTS)
-        model.generation_config = copy.deepcopy(plain.generation_config)
-        return model.to(plain.device).train(plain.training)
+        return model
 
 
 __all__ = ["RNMTForConditionalGeneration", "RNMTModel", "RNMTPreTrainedModel"]

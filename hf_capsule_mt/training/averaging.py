@@ -14,16 +14,23 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from hf_capsule_mt.checkpoints import checkpoints, is_whole, read_config, step_of, tensor_files
 from hf_capsule_mt.files import new_folder, read_json, write_json
-from hf_capsule_mt.trainer_state import TRAINER_STATE, read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import (
+    TRAINER_STATE,
+    checkpoints,
+    is_whole,
+    read_trainer_state,
+    step_of,
+    tensor_files,
+)
+from hf_capsule_mt.translation.loading import load_config
 
 from .resuming import identity_in
 
 RECORD = "averaging.json"
 TRAINING_WEIGHTS = "training_weights.safetensors"
 """A file of checkpoints with averaged weights: the weights that training continues with."""
-_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, "weights.sha256", RECORD)
+_NOT_COPIED = ("*.safetensors", "*.bin", "*.pt", "*.pth", TRAINER_STATE, RECORD)
 
 
 def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Path) -> None:
@@ -121,7 +128,7 @@ def _check_kin(folders: Sequence[Path]) -> None:
     """Raise a ValueError if checkpoints are of different model types, or known to be of different runs."""
     if not folders or len({folder.resolve() for folder in folders}) < len(folders):
         raise ValueError("There are no checkpoints, or one is named twice.")
-    if len({read_config(folder).get("model_type") for folder in folders}) > 1:
+    if len({load_config(folder).model_type for folder in folders}) > 1:
         raise ValueError(f"{', '.join(map(str, folders))} are models of different types.")
     states = [read_trainer_state(folder) for folder in folders if (folder / TRAINER_STATE).is_file()]
     runs = {identity_in(state).get("run") for state in states} - {None}

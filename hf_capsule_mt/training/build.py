@@ -4,9 +4,8 @@ import dataclasses
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.checkpoints import load_weights, read_config
 from hf_capsule_mt.configuration import (
     CONFIGURATIONS,
     RNMTConfig,
@@ -17,7 +16,8 @@ from hf_capsule_mt.configuration import (
 )
 from hf_capsule_mt.data.tokenizer import check_special_tokens, forbid_pad
 from hf_capsule_mt.modeling import CapsuleAggregatedMarianForConditionalGeneration, RNMTForConditionalGeneration
-from hf_capsule_mt.modeling.warm_start import is_plain, load_marian
+from hf_capsule_mt.modeling.warm_start import is_plain
+from hf_capsule_mt.translation.loading import check_loaded, load_config, load_model, readable_weights
 
 from .arguments import ModelArguments
 
@@ -56,24 +56,29 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
 
 def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
     path, revision = args.model_name_or_path, args.model_revision
-    how = {"revision": revision, "dtype": torch.float32, "trust_remote_code": False}
-    if read_config(path, revision).get("model_type") == "marian":
-        # Many OPUS-MT checkpoints are in float16, in which Adam fails.
-        return _from_plain(load_marian(path, revision=revision, dtype=torch.float32), args)
-    config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+    # Many OPUS-MT checkpoints are in float16, in which Adam fails.
+    how = {"revision": revision, "dtype": torch.float32}
+    config = load_config(path, revision)
+    if config.model_type == "marian":
+        with readable_weights(path):
+            model = _from_plain(path, config, args, **how)
+        check_loaded(model, set(), revision)
+        return model
     if not isinstance(config, CONFIGURATIONS):
         raise ValueError(f"{path} is a {config.model_type} model. Start from Marian or a model of this package.")
     if args.method is None:
-        return load_weights(AutoModelForSeq2SeqLM, path, _known(type(config), args.config_fields()), **how)
+        return load_model(path, **how, **_known(type(config), args.config_fields()))
     if not is_plain(config):
         raise ValueError(f"{path} has a method already. Leave out --method.")
-    return _from_plain(load_weights(AutoModelForSeq2SeqLM, path, {}, **how), args)
+    return _from_plain(load_model(path, **how), config, args)
 
 
-def _from_plain(plain: PreTrainedModel, args: ModelArguments) -> PreTrainedModel:
+def _from_plain(
+    plain: str | PreTrainedModel, there: PreTrainedConfig, args: ModelArguments, **how: Any
+) -> PreTrainedModel:
     method = args.method or "transformer"
     config_class = method_config_class(method)
-    is_recurrent = plain.config.model_type == RNMTConfig.model_type
+    is_recurrent = there.model_type == RNMTConfig.model_type
     begin = (
         RNMTForConditionalGeneration.from_rnmt
         if is_recurrent
@@ -83,7 +88,7 @@ def _from_plain(plain: PreTrainedModel, args: ModelArguments) -> PreTrainedModel
         is_recurrent or hasattr(config_class(), "layer_aggregation")
     ):
         raise ValueError(f"{args.model_name_or_path} cannot become {method}. Leave out one of both.")
-    model = begin(plain, **{**method_fields(method), **_known(config_class, args.config_fields())})
+    model = begin(plain, **how, **{**method_fields(method), **_known(config_class, args.config_fields())})
     if args.lora_rank is not None and not is_plain(model.config):
         raise ValueError("--config_overrides add weights that stay random beside an adapter. Leave out --lora_rank.")
     return model

@@ -15,13 +15,19 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from hf_capsule_mt.checkpoints import checkpoints, is_whole, last_checkpoint
-from hf_capsule_mt.trainer_state import missing_state, read_trainer_state, step_of
+from hf_capsule_mt.training.checkpoint_folders import (
+    checkpoints,
+    is_whole,
+    last_checkpoint,
+    missing_state,
+    read_trainer_state,
+    step_of,
+)
 
 LAST, AUTO = "last", "auto"
 """In place of a checkpoint: the newest whole one in the output folder, and for AUTO the start where there is none."""
 
-_RESULTS = ("model*.safetensors*", "adapter", "weights.sha256", "trainer_state.json", "run_record.json")
+_RESULTS = ("model*.safetensors*", "adapter", "trainer_state.json", "run_record.json")
 # Not a matter of the data.
 _ALWAYS = ("tokenizer", "optim", "averages", "adapter")
 _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")

@@ -10,7 +10,6 @@ from typing import Any
 from huggingface_hub import ModelCard
 from transformers import Trainer
 
-from hf_capsule_mt.checkpoints import count_parameters
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
 from hf_capsule_mt.json_fields import decode, encode
@@ -26,7 +25,7 @@ from hf_capsule_mt.records import (
     ScoreSettings,
     TrainerOptions,
 )
-from hf_capsule_mt.weights import read_hashes
+from hf_capsule_mt.translation.loading import count_parameters
 
 from .arguments import DataArguments, ModelArguments
 from .training_data import DataFacts
@@ -75,7 +74,6 @@ class RunRecorder:
             best_metric=trainer.state.best_metric,
             metrics=dict(metrics),
             bleu_signature=_bleu_signature(trainer.args.bleu_tokenize) if "eval_bleu" in metrics else None,
-            weights_sha256=read_hashes(Path(trainer.args.output_dir)),
             seconds_of_this_call=round(time.time() - self.started, 1),
             environment=self.environment,
         )

@@ -35,7 +35,7 @@ from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.trainer_state import TRAINER_STATE, read_trainer_state, step_of
+from hf_capsule_mt.training.checkpoint_folders import TRAINER_STATE, read_trainer_state, step_of
 
 from .arguments import TranslationTrainingArguments
 from .averaging import WeightAverage

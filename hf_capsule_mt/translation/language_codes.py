@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
-from ..modeling.checkpoint_files import first_names
 from .documents import Segment
 
 # >>pt<<, >>pt_BR<<, >>cmn_Hans<<.
@@ -113,7 +112,7 @@ class LanguageCodes:
         languages = self.languages
         given = "" if option is None else f"give {option.format(languages[0])}, or "
         return (
-            f"the tokenizer has codes of the languages to write ({first_names(languages, _SHOWN)}), and a text begins "
+            f"the tokenizer has codes of the languages to write ({_first(languages)}), and a text begins "
             f"with none; {given}begin the text with >>{languages[0]}<<"
         )
 
@@ -121,4 +120,9 @@ class LanguageCodes:
         if not self:
             return f"has no code {code}, nor any other; leave it out"
         alike = sorted(self.languages, key=lambda language: (language[:1] != code[2], language))
-        return f"has no code {code}; it has those of {first_names(alike, _SHOWN)}"
+        return f"has no code {code}; it has those of {_first(alike)}"
+
+
+def _first(languages: Sequence[str]) -> str:
+    more = f" and {len(languages) - _SHOWN} more" if len(languages) > _SHOWN else ""
+    return ", ".join(languages[:_SHOWN]) + more

@@ -16,6 +16,7 @@ from . import pipeline_translation
 from .attention import aligner, cross_attention
 from .documents import Segment, check_language, cut_document, cut_text, language_code
 from .language_codes import LanguageCodes
+from .loading import check_loaded, in_usable_precision
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
 from .pipeline_translation import LANGUAGE_PAIR, checked, copied
 from .source_limits import TOKENIZING, source_limit
@@ -68,10 +69,10 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if getattr(self.model, "unfit_tensors", None):
-            raise ValueError(f"the weights in {self.model.name_or_path} do not fit its configuration")
-        if self.device.type == "cpu" and getattr(self.model, "has_dtype_of_checkpoint", False):
-            self.model.float()
+        if hasattr(self.model, "unfit_weights"):
+            check_loaded(self.model, self.model.unfit_weights)
+        if getattr(self.model, "has_dtype_of_checkpoint", False):
+            in_usable_precision(self.model, self.device)
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
         others = sorted(task for task in tasks if task.startswith("translation"))
         if others and self.task not in others:

@@ -10,7 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
 from hf_capsule_mt.analysis.demo_answer import LONGEST_INPUT, answer, draw_picture, how_to_read, picture_titles
 from hf_capsule_mt.analysis.sentence_figures import draw_sentence, follows_step
-from hf_capsule_mt.checkpoints import count_parameters
+from hf_capsule_mt.translation.loading import count_parameters
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytest.importorskip("matplotlib", reason="the pictures need matplotlib")

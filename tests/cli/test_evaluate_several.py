@@ -242,10 +242,8 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
             "--alignment_data names absent, which is not a",
         ),
         (["--hypotheses", "base", "--model", "model"], "--model needs --input_file or --adequacy"),
-        (["--hypotheses", "base", "--verify"], "--verify needs --input_file or --adequacy"),
         (["--hypotheses", "base", "--dtype", "int8"], "--dtype needs --input_file or --adequacy"),
         (["--compare", "base", "good", "--max_tokens_per_batch", "9"], "--max_tokens_per_batch needs --i"),
-        ([*ADEQUACY, "--aligner", "eflomal", "--verify"], "--verify needs --aligner attention"),
     ],
 )
 def test_mistakes(files, capsys, monkeypatch, options, message):

@@ -14,8 +14,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, train_joint_bpe, words_hash
+from hf_capsule_mt.translation.loading import load_tokenizer
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
     "house Haus"

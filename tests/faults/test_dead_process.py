@@ -9,8 +9,7 @@ from loopback import free_port
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 
-from hf_capsule_mt.checkpoints import last_checkpoint
-from hf_capsule_mt.trainer_state import read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import last_checkpoint, read_trainer_state
 
 LONGER = [pytest.mark.exhaustive, pytest.mark.slow]
 

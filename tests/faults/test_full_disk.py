@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 
-from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
 from hf_capsule_mt.cli import average_checkpoints, distill, train, translate
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
 OPTIONS = {"method": "transformer", "max_steps": 3, "save_strategy": "steps", "save_steps": 1}

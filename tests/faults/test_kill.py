@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 from tiny_study import study_of_two, write_study
 
-from hf_capsule_mt.checkpoints import checkpoints, last_checkpoint
-from hf_capsule_mt.trainer_state import read_trainer_state
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint, read_trainer_state
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")

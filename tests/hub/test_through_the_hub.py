@@ -1,6 +1,5 @@
 """From a command to the Hub and from there into processes with clean caches, by commands and by Trainers."""
 
-import hashlib
 import re
 from contextlib import nullcontext
 from importlib import import_module
@@ -8,7 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 from elsewhere import run_elsewhere
-from huggingface_hub import HfApi, ModelCard, constants
+from huggingface_hub import ModelCard, constants
 from loopback_hub import OTHER_TOKEN, TOKEN
 from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, write_corpus
@@ -123,39 +122,6 @@ def test_a_command_pushes_and_others_load(hub, checkpoint, tmp_path, run_command
     assert TOKEN not in everything
 
 
-@pytest.mark.parametrize("shards", [{}, {"max_shard_size": "5KB"}], ids=["one file", "several"])
-def test_weights_of_the_hub_are_verified(hub, checkpoint, tmp_path, run_command, shards):
-    """Before anything is translated."""
-    AutoModelForSeq2SeqLM.from_pretrained(checkpoint).save_pretrained(checkpoint, **shards)
-    HfApi(token=TOKEN).create_repo("user/name")
-    repository = hub.repositories["user/name"]
-    files = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
-    repository.commit("main", files, "right")
-    (tmp_path / "in").write_text("a b\n")
-    words = ["--model", "user/name", "--input_file", "in", "--output_file", "out", "--max_new_tokens", 4, "--verify"]
-    run_command("translate", *words)
-    assert (tmp_path / "out").exists()
-    name = sorted(name for name in files if name.endswith(".safetensors"))[-1]
-    flipped = bytearray(files[name])
-    flipped[-8] ^= 1
-    line = f"{hashlib.sha256(b'').hexdigest()}  other.safetensors\n"
-    of_another = {"other.safetensors": b"", "weights.sha256": line.encode()}
-    for changed, message in (
-        ({name: bytes(flipped)}, f"{name} is not what was saved: its SHA-256 is another; copy or download it again"),
-        ({name: bytes(flipped), "weights.sha256": b""}, "weights.sha256 is damaged: its lines must be a SHA-256"),
-        ({name: bytes(flipped), **of_another}, f"{name} is not what was saved: its SHA-256 is another; copy or"),
-        ({"weights.sha256": None}, "user/name does not appear to have a file named weights.sha256"),
-        ({"adapter_config.json": b"{}"}, "user/name holds an adapter, adapter_config.json, with which other weights"),
-    ):
-        changed = {**files, **changed}
-        repository.commit("main", {file: content for file, content in changed.items() if content is not None}, "wrong")
-        (tmp_path / "out").unlink(missing_ok=True)
-        _, error = run_command("translate", *words, code=2)
-        assert message in error
-        assert error.rpartition("error: ")[2].count("\n") == 1
-        assert not (tmp_path / "out").exists()
-
-
 def text_of(file):
     return file.read_bytes().decode(errors="replace") if file.is_file() else ""
 
@@ -175,8 +141,6 @@ def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
     assert last == "End of training"
     for files in commits:
         assert SOURCE | {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
-        # What they are verified against names nothing that stays here.
-        assert files["weights.sha256"].split()[1:] == [b"model.safetensors"]
     card = ModelCard(repository.files["README.md"].decode())
     assert card.data.eval_results[0].metric_type == "bleu"
     assert 'model="user/run"' in card.text

@@ -1,7 +1,6 @@
 """The model next to Marian, and everything that a Transformers user asks of its forward and backward pass."""
 
 import math
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -26,7 +25,7 @@ from peft import LoraConfig, get_peft_model
 from recurrent_models import recurrent
 from safetensors.torch import load_file
 from torch.nn import functional as F
-from transformers import MarianModel, MarianMTModel
+from transformers import MarianModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from hf_capsule_mt import (
@@ -40,7 +39,6 @@ from hf_capsule_mt import (
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.modeling import warm_start
-from hf_capsule_mt.modeling.finite_weights import check_finite
 from hf_capsule_mt.modeling.routing import ROUTINGS, CapsuleRouting, RoutingAlgorithm
 
 every_kind = pytest.mark.parametrize("kind", MARIAN)
@@ -305,65 +303,6 @@ def test_warm_start_refuses_what_is_no_model():
 def test_warm_start_refuses_overrides(overrides, message):
     with pytest.raises(ValueError, match=message):
         CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian(), **overrides)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("attn_implementation", "eager"), ("local_files_only", True), ("device_map", "cpu")]
-)
-def test_options_of_loading_are_for_the_parent(option, value, tmp_path):
-    marian().save_pretrained(tmp_path)
-    warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
-    remedy = f"from_marian(MarianMTModel.from_pretrained({str(tmp_path)!r}, {option}=..., dtype=torch.float32), ...)"
-    with pytest.raises(ValueError, match=f"{option} is an option of loading, .*{re.escape(remedy)}"):
-        warm_start_from(tmp_path, layer_aggregation="em_routing", **{option: value})
-    parent = MarianMTModel.from_pretrained(tmp_path, **{option: value})
-    model = warm_start_from(parent, layer_aggregation="em_routing")
-    assert model.config._attn_implementation == parent.config._attn_implementation
-    with pytest.raises(ValueError, match=f"{option} is an option of loading, but marian is a model, loaded already"):
-        warm_start_from(parent, **{option: value})
-
-
-def test_an_offloaded_parent_is_refused(tmp_path):
-    marian().save_pretrained(tmp_path / "parent")
-    limits = {"max_memory": {"cpu": 20_000}, "offload_folder": tmp_path / "disk"}
-    parent = MarianMTModel.from_pretrained(tmp_path / "parent", device_map="auto", **limits)
-    assert any(parameter.is_meta for parameter in parent.parameters())
-    warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
-    with pytest.raises(ValueError, match=r"weights of the MarianMTModel are not in memory.*; load it whole"):
-        warm_start_from(parent, layer_aggregation="em_routing")
-    for name, value in limits.items():
-        with pytest.raises(ValueError, match=f"{name} keeps weights elsewhere, and from_marian copies them"):
-            warm_start_from(tmp_path / "parent", **{name: value})
-
-
-def test_a_parent_in_parts_is_refused():
-    parent = marian()
-    parent.model.shared.weight.ds_id = 0
-    with pytest.raises(ValueError, match=r"ZeRO-3 leaves this process parts of the weights of the MarianMTModel, and"):
-        CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
-
-
-def test_a_parent_whose_positions_another_process_has(monkeypatch):
-    """As FSDP has it where one process alone makes what no file has."""
-    parent, expected = marian(), marian().state_dict()
-    parent.model.encoder.embed_positions.to("meta")
-    monkeypatch.setattr("hf_capsule_mt.modeling.copied_weights.is_fsdp_enabled", lambda: True)
-    check_finite("parent", parent.named_parameters())
-    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
-    found = model.state_dict()
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
-
-
-def test_warm_start_says_what_it_takes(tmp_path):
-    warm_start_from = CapsuleAggregatedMarianForConditionalGeneration.from_marian
-    with pytest.raises(ValueError, match=r"preset_config and train --method; here say layer_aggregation='em_routing'"):
-        warm_start_from("some/name", method="em-routing")
-    with pytest.raises(ValueError, match=r"from_marian takes dtype, revision and fields .*: .* has no field 'xyzzy'"):
-        warm_start_from("some/name", xyzzy=1)
-    marian().save_pretrained(tmp_path)
-    message = f"config.json is a file; from_marian takes the folder of a model, such as {tmp_path}, or its name"
-    with pytest.raises(OSError, match=message):
-        warm_start_from(f"{tmp_path}/config.json")
 
 
 def test_a_routing_that_is_added_by_its_name_is_configured_run_analysed_and_described(monkeypatch):

@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from tiny_run import SMALL, arguments, files, stop_at, write_corpus
 from transformers import set_seed
 
-from hf_capsule_mt.checkpoints import load_tokenizer
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.data import corpus as corpus_module
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
@@ -21,6 +20,7 @@ from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, Tran
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import TrainingData, load_data
+from hf_capsule_mt.translation.loading import load_tokenizer
 
 BATCHES = 25
 LANGUAGES = {"source_lang": "en", "target_lang": "de"}

@@ -1,0 +1,133 @@
+"""Loading of models, tokenizers and configurations, from a folder or from the Hub, without remote code."""
+
+import logging
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME, cached_file, extract_commit_hash
+
+logger = logging.getLogger(__name__)
+
+_OURS = ("capsule_aggregated_marian", "caps_nmt", "rnmt")
+
+
+def commit_of(name: str | Path, revision: str | None = None) -> str | None:
+    """Return the commit that a branch or tag of a model on the Hub is at, or in the cache when offline.
+
+    Whatever is loaded from this commit belongs together. A folder has none.
+    """
+    if Path(name).is_dir():
+        return None
+    return extract_commit_hash(cached_file(str(name), CONFIG_NAME, revision=revision), None) or revision
+
+
+def load_config(name: str | Path, revision: str | None = None) -> PreTrainedConfig:
+    """Load a configuration."""
+    return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+
+
+def load_tokenizer(name: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """Load a tokenizer."""
+    return AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+
+
+def load_model(
+    name: str | Path,
+    model_class: type = AutoModelForSeq2SeqLM,
+    *,
+    revision: str | None = None,
+    dtype: str | torch.dtype = "auto",
+    **options: Any,
+) -> PreTrainedModel:
+    """Load a model that has all of its weights and generation settings.
+
+    Args:
+        name: a folder or a name on the Hub.
+        model_class: of the model, or an Auto class.
+        revision: branch, tag or commit of a name on the Hub.
+        dtype: of the weights; "auto" is the dtype of the file.
+        **options: of `from_pretrained`, and fields of the configuration that replace those of the checkpoint.
+
+    Raises:
+        OSError: if there is no such checkpoint.
+        ValueError: if its weights or its generation settings are missing, or the weights cannot be read or have other
+            shapes than the configuration says.
+    """
+    with readable_weights(name):
+        model, report = model_class.from_pretrained(
+            name, revision=revision, dtype=dtype, trust_remote_code=False, output_loading_info=True, **options
+        )
+    check_loaded(model, unfit_weights(model, report), revision)
+    return model
+
+
+@contextmanager
+def readable_weights(name: str | Path) -> Iterator[None]:
+    """Raise a ValueError for damaged weights, a pickle that holds more than tensors, and tensors of other shapes."""
+    try:
+        yield
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError(f"The weights of {name} cannot be loaded: {error}") from error
+
+
+def unfit_weights(model: PreTrainedModel, report: Mapping[str, Any]) -> set[str]:
+    """Return the names of weights that were not in a checkpoint, by the report of `from_pretrained`.
+
+    A model of this package has no others either: with them its configuration is that of another model.
+    """
+    unfit = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+    return unfit.union(report["unexpected_keys"]) if model.config.model_type in _OURS else unfit
+
+
+def check_loaded(model: PreTrainedModel, unfit: set[str], revision: str | None = None) -> None:
+    """Check that a model does not translate with random weights, or with settings that nobody chose.
+
+    Raises:
+        ValueError: if there are `unfit` weights, or a checkpoint of ours or of Marian has no generation settings.
+    """
+    name = model.name_or_path
+    if unfit:
+        shown = ", ".join(sorted(unfit)[:5])
+        raise ValueError(f"{name} has other weights than its configuration: {shown}. It is incomplete or damaged.")
+    if (
+        model.config.model_type in ("marian", *_OURS)
+        and model.can_generate()
+        and not _has_settings(model, name, revision)
+    ):
+        raise ValueError(f"{name} has no {GENERATION_CONFIG_NAME}, so it is not known how it translates.")
+
+
+def _has_settings(model: PreTrainedModel, name: str, revision: str | None) -> bool:
+    """Return whether a checkpoint says how it translates; old ones of Marian do so in config.json."""
+    if model.generation_config.num_beams is not None or model.generation_config.bad_words_ids is not None:
+        return True
+    options = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(name, GENERATION_CONFIG_NAME, revision=revision, **options) is not None
+
+
+def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Convert a model in 16 bits to float32 for a CPU, which computes slowly in less."""
+    if device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
+        logger.info("%s is in %s; on a CPU it computes in float32", model.name_or_path, model.dtype)
+        model.float()
+    return model
+
+
+def count_parameters(model: PreTrainedModel) -> int:
+    """Return the number of parameters, tied ones once, without sinusoids, which no checkpoint needs."""
+    sinusoids = [module for module in model.modules() if isinstance(module, MarianSinusoidalPositionalEmbedding)]
+    return sum(parameter.numel() for parameter in {*model.parameters()} - {module.weight for module in sinusoids})
