@@ -190,7 +190,7 @@ def _finish(args: argparse.Namespace, kept: Path, sentences: int, digest: str) -
     good = pairs()
     first = next(good, None)
     if first is None:
-        reason = f"The first reason: {next(iter(failures.values()))}" if failures else "Lower --min_score"
+        reason = "Lower --min_score" if unlikely else f"The first reason: {next(iter(failures.values()))}"
         raise ValueError(f"None of {sentences} sentences has a translation to keep. {reason}.")
     # Both sides are taken in turns, so that only one pair is held.
     sources, targets = tee(chain([first], good))
