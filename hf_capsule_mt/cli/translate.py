@@ -34,6 +34,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from itertools import chain, islice
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import PreTrainedTokenizerBase
@@ -52,7 +54,6 @@ from hf_capsule_mt.translation.translation_report import faults
 from hf_capsule_mt.translation.translator import leave_out_copies, translate_lines
 
 from . import decoding
-from .arrivals import arrivals
 from .common import (
     CommandParser,
     Progress,
@@ -64,8 +65,7 @@ from .common import (
     report_user_errors,
 )
 from .processes import leave_group_at_exit, warn_if_alone
-from .translation_job import Job, Reading
-from .translation_worker import Worker
+from .translation_job import Job, Reading, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -335,6 +335,37 @@ def _answer(args: argparse.Namespace) -> None:
         has_warned = has_warned or _warns(codes, sources)
         _print(translate_lines(model, tokenizer, sources, numbers=numbers, **options))
         answered += len(lines)
+
+
+def arrivals(lines: Iterable[str], most: int) -> Iterator[list[str]]:
+    """Yield what has arrived of `lines` whenever the last is dealt with: at least one line, and at most `most`.
+
+    An error in reading is raised here, after the lines before it.
+    """
+    # Text, and at the end None or an error.
+    waiting: Queue[str | Exception | None] = Queue(most)
+    Thread(target=_read, args=(lines, waiting), daemon=True).start()
+    last: str | Exception | None = ""
+    while isinstance(last, str):
+        found = []
+        while isinstance(last := waiting.get(), str):
+            found.append(last)
+            if len(found) == most or waiting.empty():
+                break
+        if found:
+            yield found
+    if last is not None:
+        raise last
+
+
+def _read(lines: Iterable[str], waiting: Queue) -> None:
+    try:
+        for line in lines:
+            waiting.put(line)
+    except Exception as error:
+        waiting.put(error)
+    else:
+        waiting.put(None)
 
 
 def _print(lines: Sequence[str]) -> None:

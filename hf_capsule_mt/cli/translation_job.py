@@ -1,17 +1,24 @@
 """Windows of lines that a command translates: what is translated of them, and the lines that come of it."""
 
+import argparse
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from accelerate import PartialState
 from regex import Pattern
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.segments import unbroken
 from hf_capsule_mt.translation.documents import Fits, Segment, cut_document, cut_text
-from hf_capsule_mt.translation.finishing import Found
+from hf_capsule_mt.translation.finishing import Finisher, Found
 from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments
 from hf_capsule_mt.translation.translation_report import Judgement, report_line
+from hf_capsule_mt.translation.translator import translate_batches
+
+from . import decoding
+from .common import Progress
 
 Put = Callable[[list[Segment]], list[Segment]]
 
@@ -133,3 +140,45 @@ class Job:
 def _untranslated(segment: Segment) -> str:
     """Return what stands in the place of a segment that the tokenizer makes nothing of: its tags, without words."""
     return segment.put_back("") if isinstance(segment, MarkedSegment) else ""
+
+
+class Worker:
+    """Translates a share of the batches of each window.
+
+    Args:
+        args: the decoding options.
+        state: of this process among all.
+        progress: what is shown of it.
+        reading: what the lines are.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        state: PartialState,
+        progress: Progress,
+        reading: Reading,
+    ) -> None:
+        self._args, self._state, self._progress = args, state, progress
+        self._reports = reading.report is not None
+
+    @cached_property
+    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        return decoding.load(self._args, self._state)
+
+    def translate(self, job: Job) -> dict[int, Found]:
+        """Return the translations of this process by the index of the line."""
+        state = self._state
+        self._args.revision = job.revision
+        batches = job.batches[state.process_index :: state.num_processes]
+        # Before anything is written, since the checkpoint may be damaged.
+        model, tokenizer = self._loaded
+        finish = Finisher(model, tokenizer, job.encoded, job.segments, self._reports)
+        options = {"finish": finish, **decoding.generate_options(self._args)}
+        translations = {}
+        for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
+            translations.update(batch)
+            # As if the others were as far.
+            tokens = sum(len(job.encoded[index]) for index in batch)
+            self._progress.add(len(batch) * state.num_processes, tokens * state.num_processes)
+        return translations

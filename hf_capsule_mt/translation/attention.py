@@ -1,10 +1,3 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
 """Which words of a translation belong to which of its source, by the cross-attention of the model that wrote it."""
 
 from bisect import bisect_right

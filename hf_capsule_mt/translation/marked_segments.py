@@ -1,10 +1,3 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
 """Segments with tags, and with parts that are not translated: what is translated of them, and how all is put back.
 
 An element comes back around the words of the translation that are aligned with its own: as one element, inside of that

@@ -1,18 +1,14 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
 """What a model can read: text, sources of a length, and words that it has."""
 
+import os
 from threading import RLock
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 TOKENIZING = RLock()
 """Held while a tokenizer is called: it has one way to cut, and one language, at a time for all threads."""
+# A process that is forked meanwhile has no thread that could release it.
+os.register_at_fork(after_in_child=TOKENIZING._at_fork_reinit)
 
 
 def positions(config: PreTrainedConfig) -> int | None:

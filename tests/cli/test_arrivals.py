@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hf_capsule_mt.cli.arrivals import arrivals
+from hf_capsule_mt.cli.translate import arrivals
 
 
 def test_what_arrives_meanwhile_comes_together():

@@ -1,7 +1,9 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
 
 import pytest
 import tiny_multilingual
@@ -17,6 +19,7 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.registration import register_translation
 from hf_capsule_mt.translation import pipeline_translation
+from hf_capsule_mt.translation.source_limits import TOKENIZING
 from hf_capsule_mt.translation.translator import translate_lines
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]
@@ -427,3 +430,22 @@ def test_what_travels_translates_as_what_stays(translator):
     )
     for options in ({}, {"batch_size": 3}, {"num_beams": 2, "num_return_sequences": 2}, {"return_tensors": True}):
         assert str(carried(texts, **options)) == str(translator(texts, **options))
+
+
+def test_a_process_that_is_forked_while_a_tokenizer_works():
+    held, done = Event(), Event()
+
+    def tokenize():
+        with TOKENIZING:
+            held.set()
+            done.wait()
+
+    thread = Thread(target=tokenize)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        os._exit(not TOKENIZING.acquire(timeout=10))
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
