@@ -11,8 +11,10 @@ from hf_capsule_mt.cli.demo import build_demo
 
 # To import it takes five seconds, and every process that runs tests collects them all.
 needs_gradio = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
-MARIAN, CAPS_NMT = (str(CHECKPOINTS / name) for name in ("capsule_aggregated_marian", "caps_nmt"))
+CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+MARIAN, CAPS_NMT = (
+    str(CHECKPOINTS / name) for name in ("multi30k-en-de-head-em-routing", "multi30k-en-de-capsnmt-hybrid")
+)
 
 
 @contextmanager

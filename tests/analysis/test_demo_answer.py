@@ -15,7 +15,7 @@ from hf_capsule_mt.translation.translator import translate_lines
 
 pytest.importorskip("matplotlib", reason="the pictures need matplotlib")
 
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 EVERYTHING = {
     "layer_aggregation": "em_routing",
     "head_aggregation": "simple_routing",
@@ -43,8 +43,7 @@ def load(name):
     ("name", "titles"),
     [
         ("marian", []),
-        ("caps_nmt", ["Sentence capsules", "Sentence capsules by iteration"]),
-        ("rnmt", ["Sentence capsules", "Sentence capsules by iteration"]),
+        ("multi30k-en-de-capsnmt-hybrid", ["Sentence capsules", "Sentence capsules by iteration"]),
         (
             "everything",
             ["Encoder layers", "Decoder layers", "Heads: encoder_self.0", "Heads: decoder_self.0", "Heads: cross.0"]

@@ -20,7 +20,7 @@ from hf_capsule_mt.cli import demo
 from hf_capsule_mt.cli.demo import build_demo, main
 
 ROOT = Path(__file__).parents[2]
-CHECKPOINT = ROOT / "tests" / "checkpoints" / "caps_nmt"
+CHECKPOINT = ROOT / "checkpoints" / "multi30k-en-de-capsnmt-hybrid"
 NEEDS_GRADIO = 'the page needs Gradio; pip install -e ".[demo]"'
 
 

@@ -4,21 +4,21 @@ import gzip
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tiny_marian import save_tiny_marian
+from tiny_marian import save_tiny_marian, tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM
 
+from hf_capsule_mt import preset_config
 from hf_capsule_mt.cli import evaluate_translation, translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.records import DataFile, EvaluationRecord, read
 
 HEADERS = ("metric", "| sour", "| syst")
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 ATTENTION, TWO = ["--adequacy", "--aligner", "attention"], ["--max_tokens_per_batch", "2"]
 SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 HYPOTHESES = ["Ein Hund läuft .", "", "Zwei Männer sitzen auf einer Bank ."]
@@ -156,7 +156,9 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
     (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
     (tmp_path / "one.en").write_text("a\nb\nc\n")
     (tmp_path / "in.tsv").touch()
-    shutil.copytree(CHECKPOINTS / "caps_nmt", "caps")
+    config = preset_config("capsnmt", "tiny", d_model=16, vocab_size=29)
+    AutoModelForSeq2SeqLM.from_config(config).save_pretrained("caps")
+    tiny_tokenizer().save_pretrained("caps")
     with pytest.raises(SystemExit) as exit_:
         main([*options, "--references", "ref.de"])
     assert exit_.value.code == 2
