@@ -9,7 +9,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
 from .losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
-from .outputs import CACHE, OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
+from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
 
 
 class TranslationHead:
@@ -50,15 +50,7 @@ class TranslationHead:
             rdrop_alpha: weight of the divergence ([`rdrop_cross_entropy`]), for a batch that repeats its first half.
 
         The other arguments are those of the encoder-decoder's forward, but for `output_guided_capsules`.
-
-        Raises:
-            ValueError: if the capsules are asked for, which are for the losses here.
         """
-        if kwargs.pop("output_guided_capsules", False):
-            raise ValueError(
-                f"output_guided_capsules is True, and {type(self).__name__} returns no capsules; ask the model in it, "
-                "its attribute `model`"
-            )
         if labels is None and self.training and torch.is_grad_enabled():
             self._warn_of_a_bypassed_loss()
         if labels is not None:
@@ -169,47 +161,15 @@ class TranslationHead:
             `sequences[:, t + 1]`.
 
         Raises:
-            ValueError: if no tensor of sources is given, the model takes none of that name, the number of translations
-                is no multiple of theirs, or the model is in training mode, whose dropout no step had.
+            ValueError: if the model takes no source of that name.
         """
-        if self.training:
-            raise ValueError("the model is in training mode, in which dropout changes what it finds; call eval() first")
-        source = {name: value for name, value in source.items() if value is not None}
-        if not source or not all(isinstance(value, Tensor) for value in source.values()):
-            raise ValueError(f"sources are given as {', '.join(source) or 'nothing'}; give tensors, such as input_ids")
         if unknown := source.keys() - signature(self.forward).parameters.keys():
-            raise ValueError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}; give its sources by name")
+            raise ValueError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}.")
+        source = {name: value for name, value in source.items() if value is not None}
         sources = next(iter(source.values())).shape[0]
-        if sequences.shape[0] % sources:
-            raise ValueError(
-                f"sequences has {sequences.shape[0]} rows for {sources} sources; give as many translations of each"
-            )
         each = sequences.shape[0] // sources
         source = {name: value.repeat_interleave(each, dim=0) for name, value in source.items()}
         return self(**source, decoder_input_ids=sequences[:, :-1], use_cache=False, output_routing=output_routing)
-
-    def _extract_generation_mode_kwargs(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Refuse what `generate()` would keep from a callable `custom_generate`, and leave out silently."""
-        extract = super()._extract_generation_mode_kwargs
-        given = signature(extract).bind(*args, **kwargs).arguments
-        for name in ("streamer", "assistant_model"):
-            if callable(given.get("custom_generate")) and given.get(name) is not None:
-                raise ValueError(
-                    f"{name} is given beside a custom_generate, to which generate() does not hand it on; leave one of "
-                    "them out"
-                )
-        return extract(*args, **kwargs)
-
-    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        """Check what `generate()` hands to the model, and refuse what it would leave out or pass by."""
-        if routing := model_kwargs.get("output_routing"):
-            raise ValueError(
-                f"output_routing is {routing!r}, and generate() returns no routing; leave it out, and "
-                "give what is generated to force_decode(sequences, input_ids=..., attention_mask=...)"
-            )
-        if CACHE != "cache" and model_kwargs.get("cache") is not None:
-            raise ValueError(f"cache is given, which generate() of this Transformers knows as {CACHE}; call it that")
-        super()._validate_model_kwargs(model_kwargs)
 
 
 def _is_plain(projection: nn.Module) -> bool:

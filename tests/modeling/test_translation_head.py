@@ -67,16 +67,6 @@ def test_a_head_that_is_more_than_its_weight_runs(model):
     assert model(**training_batch()).logits is not None
 
 
-def test_capsules_are_refused(model):
-    batch = training_batch()
-    without_labels = {"input_ids": batch["input_ids"], "decoder_input_ids": batch["input_ids"]}
-    for inputs in (batch, without_labels):
-        with pytest.raises(
-            ValueError, match=r"output_guided_capsules is True, and .* returns no capsules; ask the model"
-        ):
-            model(**inputs, output_guided_capsules=True)
-
-
 def test_under_autocast(model):
     _, exact = gradients(model)
     with torch.autocast("cpu", torch.bfloat16):
