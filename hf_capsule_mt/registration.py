@@ -9,7 +9,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from .configuration import CONFIGURATIONS
 from .hub.source import complete_checkpoint
 from .modeling import AUTO_MODELS
-from .modeling.saved_source import SavedWithSource
+from .modeling.portable_model import PortableModel
 from .translation.loading import unfit_weights
 from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 
@@ -21,7 +21,7 @@ def register_models() -> None:
     for auto_class, model_classes in AUTO_MODELS.items():
         for model_class in model_classes:
             getattr(transformers, auto_class).register(model_class.config_class, model_class)
-    SavedWithSource.complete_checkpoint = complete_checkpoint
+    PortableModel.complete_checkpoint = complete_checkpoint
 
 
 class _TaskAliases(dict):

@@ -1,10 +1,11 @@
 """The papers' systems by name: `preset_config("em-routing", "base")`."""
 
+from collections.abc import Iterable
+from dataclasses import fields as fields_of
 from typing import Any
 
 from transformers import PreTrainedConfig
 
-from .checks import check_choice, check_overrides
 from .configuration_caps_nmt import CapsNMTConfig
 from .configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .configuration_rnmt import RNMTConfig
@@ -139,3 +140,18 @@ def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
     config_class = method_config_class(method)
     check_overrides(config_class, overrides)
     return config_class(**{**_SHARED, **_SIZES[config_class][size], **fields, **overrides})
+
+
+def check_choice(name: str, value: Any, allowed: tuple) -> None:
+    """Raise ValueError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r:.80}; allowed are {', '.join(map(repr, allowed))}")
+
+
+def check_overrides(config_class: type[PreTrainedConfig], overrides: Iterable[str]) -> None:
+    """Raise ValueError unless every name in `overrides` is a field of `config_class`: others would have no effect."""
+    # num_labels is a property that sets id2label.
+    known = sorted([*(field.name for field in fields_of(config_class)), "num_labels"])
+    for name in overrides:
+        if name not in known:
+            raise ValueError(f"{config_class.__name__} has no field {name!r}; it has {', '.join(known)}")

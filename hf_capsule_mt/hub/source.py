@@ -10,7 +10,7 @@ from typing import Any
 from transformers import MarianConfig, PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
 
-from ..modeling.saved_source import PIPELINE_FILE, read_fields, write_fields
+from ..modeling.portable_model import PIPELINE_FILE, read_fields, write_fields
 from ..version import __version__
 
 _PACKAGE = Path(__file__).parents[1]

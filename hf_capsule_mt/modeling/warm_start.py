@@ -10,8 +10,8 @@ import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from ..configuration.checks import check_overrides
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
+from ..configuration.presets import check_overrides
 from .aggregation import ResidualRoutedHeads, RoutedHeads
 from .guided_routing import GUIDED_PARTS
 
