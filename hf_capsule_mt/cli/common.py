@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
-from hf_capsule_mt.data.pair_files import ending_of_pairs, is_only_read
+from hf_capsule_mt.data.parallel_text import ending_of_pairs, is_only_read
 from hf_capsule_mt.files import check_empty
 
 logger = logging.getLogger(__name__)

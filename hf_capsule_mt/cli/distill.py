@@ -29,14 +29,14 @@ from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
 from transformers.utils import logging
 
-from hf_capsule_mt.data.code_check import each_checked
-from hf_capsule_mt.data.pair_files import expand
 from hf_capsule_mt.data.parallel_text import (
     check_corpus,
     check_parallel_files,
+    each_checked,
     each_hub_source,
     each_line,
     each_source,
+    expand,
     is_plain_text,
     write_parallel_text,
 )

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from hf_capsule_mt.data.pair_files import check_two_files
-from hf_capsule_mt.data.parallel_text import read_lines
+from hf_capsule_mt.data.parallel_text import check_two_files, read_lines
 
 from . import decoding
 from .common import check_output_file, check_text_file, refuse_options

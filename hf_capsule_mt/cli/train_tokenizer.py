@@ -7,23 +7,17 @@
     hf-capsule-mt train_tokenizer --dataset_name wmt/wmt14 --dataset_config_name de-en --source_lang en \\
         --target_lang de --vocab_size 37000 --output_dir tokenizer
 
-It reads what `train` reads, and leaves it in the same cache. Of a large corpus a sample is enough: --max_sentences
+It reads what `train` reads, and leaves it in the same cache. A sample of a large corpus is enough: --max_sentences
 10000000 learns from as many sentences, drawn at random, half of them of each language.
 """
 
 import argparse
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
-
-from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import Sentences, TextCorpus, read_corpus, read_hub_corpus
-from hf_capsule_mt.data.pair_files import find_corpora
-from hf_capsule_mt.data.parallel_text import check_corpus
-from hf_capsule_mt.data.tokenizer import train_joint_bpe
+from hf_capsule_mt.data.parallel_text import Columns, check_corpus, find_corpora
+from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
 
 from .common import CommandParser, at_least, check_output_folder, report_user_errors
 
@@ -36,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--train_file",
         nargs="+",
         metavar="FILE",
-        help="source and target text files, or .tsv, .jsonl or .parquet files, as of hf-capsule-mt train",
+        help="source and target text files, or .tsv, .jsonl, .csv or .parquet files, as in hf-capsule-mt train",
     )
     data.add_argument("--dataset_name", help="data set of the Hub, or a local folder")
     parser.add_argument("--dataset_config_name", help="configuration of the data set")
@@ -67,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for text in texts:
         print(text.report)
     tokenizer = train_joint_bpe(Sentences(texts, args.max_sentences), args.vocab_size)
-    _save(tokenizer, args.output_dir)
+    save_tokenizer(tokenizer, args.output_dir)
     print(f"{len(tokenizer)} tokens saved in {args.output_dir}")
 
 
@@ -75,20 +69,8 @@ def _read(args: argparse.Namespace) -> list[TextCorpus]:
     columns = Columns(args.source_lang, args.target_lang, args.source_column, args.target_column)
     if args.train_file:
         return [read_corpus(corpus, columns) for corpus in find_corpora(args.train_file, columns)]
-    if None in (columns.source, columns.target):
-        raise ValueError(f"--dataset_name {args.dataset_name} needs --source_lang and --target_lang, or their columns.")
+    columns.check(f"--dataset_name {args.dataset_name}")
     return [read_hub_corpus(args.dataset_name, args.dataset_config_name, "train", columns)]
-
-
-def _save(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
-        tokenizer.save_pretrained(unfinished)
-        # An older tokenizer's, which Transformers 5 does not write but reads.
-        for name in ("special_tokens_map.json", "added_tokens.json"):
-            (folder / name).unlink(missing_ok=True)
-        for file in Path(unfinished).iterdir():
-            os.replace(file, folder / file.name)
 
 
 if __name__ == "__main__":

@@ -41,9 +41,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, tokenize_lines
-from hf_capsule_mt.data.pair_files import byte_lines
-from hf_capsule_mt.data.parallel_text import each_line
-from hf_capsule_mt.data.segments import text_bytes
+from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes
 from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.documents import Segment, check_language, language_code
 from hf_capsule_mt.translation.language_codes import LanguageCodes
@@ -181,7 +179,7 @@ def translate_windows(
                 partial.append(job.lines, job.output(translations), judged, job.code)
             elif is_main:
                 if report is not None:
-                    report.write(text_bytes(judged, report_file))
+                    report.write(text_bytes(judged))
                 yield job.output(translations)
         if partial is not None:
             partial.finish()
@@ -369,7 +367,7 @@ def _read(lines: Iterable[str], waiting: Queue) -> None:
 
 
 def _print(lines: Sequence[str]) -> None:
-    sys.stdout.buffer.write(text_bytes(lines, "the translations"))
+    sys.stdout.buffer.write(text_bytes(lines))
     sys.stdout.buffer.flush()
 
 

@@ -10,7 +10,7 @@ from accelerate import PartialState
 from regex import Pattern
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.segments import unbroken
+from hf_capsule_mt.data.parallel_text import unbroken
 from hf_capsule_mt.translation.documents import Fits, Segment, cut_document, cut_text
 from hf_capsule_mt.translation.finishing import Finisher, Found
 from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments

@@ -2,12 +2,18 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import Sampler
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 # Pairs that are sorted together.
 _BLOCK = 1_000_000
+_CHUNK = 10_000
+_SIDES = ("input_ids", "labels")
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -50,20 +56,20 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     ) -> None:
         if len(lengths) == 0:
             raise ValueError("lengths is empty: there are no pairs to batch.")
-        if num_replicas < 1:
-            raise ValueError(f"num_replicas is {num_replicas}; it must be at least 1.")
         longest = np.asarray(lengths)
         if longest.shape[1:] not in ((), (2,)):
-            raise ValueError(
-                f"lengths has the shape {list(longest.shape)}; it must be [N, 2], source and target of each pair, or "
-                "[N]. Transpose it if its rows are sides."
-            )
+            raise ValueError(f"lengths has the shape {list(longest.shape)}; it must be [N, 2] or [N].")
         self.longest = longest.max(axis=1) if longest.ndim == 2 else longest
         self.max_tokens = max_tokens
         self.seed = seed
         self.shuffle = shuffle
         self.epoch = 0
-        self._check_budget()
+        index = int(self.longest.argmax())
+        if self.longest[index] > max_tokens:
+            raise ValueError(
+                f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
+                "leave out pairs that long."
+            )
         # How many pairs there are of each length, from the longest to 0.
         num_lengths = int(self.longest.max()) + 1
         self._counts = sum(np.bincount(self.longest[block], minlength=num_lengths) for block in self._blocks())[::-1]
@@ -111,14 +117,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def _blocks(self) -> list[slice]:
         return [slice(start, start + _BLOCK) for start in range(0, len(self.longest), _BLOCK)]
 
-    def _check_budget(self) -> None:
-        index = int(self.longest.argmax())
-        if self.longest[index] > self.max_tokens:
-            raise ValueError(
-                f"max_tokens is {self.max_tokens}, but the longer side of pair {index} alone has {self.longest[index]} "
-                "tokens. Raise max_tokens, or leave out pairs that long."
-            )
-
     def _batch_sizes(self, num_replicas: int) -> np.ndarray:
         """Numbers of pairs in the batches, from that of the longest pairs to that of the shortest."""
         ends, total = np.cumsum(self._counts), len(self.longest)
@@ -145,3 +143,26 @@ def _split_to_multiple(sizes: np.ndarray, num_replicas: int) -> np.ndarray:
         sizes = np.insert(sizes, largest, sizes[largest] // 2)
         sizes[largest + 1] -= sizes[largest]
     return sizes
+
+
+def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
+    """Return the number of tokens of the longer side of each pair, `[N]`, uint16, or int32 if that is too small.
+
+    From a `datasets.Dataset` with columns input_ids and labels only the bounds of its lists are read.
+    """
+    if not hasattr(pairs, "with_format"):
+        lengths = np.array([max(len(pair[side]) for side in _SIDES) for pair in pairs], np.int32)
+        return lengths.astype(_lengths_type(lengths))
+    import pyarrow.compute as pc
+
+    lengths, start = np.empty(len(pairs), np.uint16), 0
+    for table in pairs.select_columns(list(_SIDES)).with_format("arrow").iter(_CHUNK) if len(pairs) else ():
+        longest = np.maximum(*(pc.list_value_length(table[name]).to_numpy() for name in _SIDES))
+        lengths = lengths.astype(np.result_type(lengths, _lengths_type(longest)), copy=False)
+        lengths[start : start + len(table)] = longest
+        start += len(table)
+    return lengths
+
+
+def _lengths_type(lengths: np.ndarray) -> type:
+    return np.uint16 if lengths.max(initial=0) <= np.iinfo(np.uint16).max else np.int32

@@ -1,5 +1,6 @@
 """Corpora that are larger than memory or disk: read, tokenised and batched as they come."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,34 +20,29 @@ from hf_capsule_mt.files import hash_text, replace_text
 from hf_capsule_mt.records import ReadReport
 
 from .batching import TokenBudgetBatchSampler
-from .columns import Columns, RawPair
 from .corpus import tokenize_batch
-from .pair_files import Corpus, Shard, read_shard, useful_pairs
-from .parallel_text import explained_data, load_split
+from .encoding import BPEDropout
+from .parallel_text import Columns, Corpus, RawPair, Shard, load_split, read_shard, useful_pairs
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
 
+# How much of a file is looked at to tell whether it is another.
+_SAMPLES, _SAMPLE_BYTES = 64, 1 << 16
+
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of text that can be read in passes.
-
-    Attributes:
-        of_pass: returns the rows of a pass, which is given by its number.
-        pair: returns both sides of a row.
-        name: what error messages call the data.
-        order: tells them from rows of other text, or of the same in another order.
-        bytes: size of their files, if they are known.
-        columns: names of the source's and the target's, where they are told by name.
-    """
+    """Rows of text that can be read in passes."""
 
     of_pass: Callable[[int], "IterableDataset"]
+    """Returns the rows of a pass, which is given by its number."""
     pair: Callable[[dict[str, Any]], RawPair]
+    """Returns both sides of a row."""
     name: str
-    order: str = ""
-    columns: Sequence[str | None] = ()
-    bytes: int | None = None
+    """What error messages call the data."""
+    text: str = ""
+    """Tells them from rows of other text, or of the same in another order."""
 
 
 def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
@@ -54,7 +50,7 @@ def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[flo
 
     Args:
         corpora: the files.
-        columns: names that .jsonl and .parquet files need.
+        columns: names that files of rows need.
         weights: how often each corpus is drawn from, in relation to the others; a pass ends when each has been read at
             least once. Without them the files of all are read one after the other, each once.
         seed: with the pass, decides the order.
@@ -71,33 +67,31 @@ def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[flo
         options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
         return interleave_datasets(streams, probabilities=shares, **options)
 
-    # Without folders, which may be others where a run goes on.
-    paths = [path for corpus in corpora for shard in corpus.shards for path in shard.paths]
-    order = _digest([*(path.name for path in paths), *map(str, weights)])
-    is_named = any(shard.format not in ("text", "tsv") for corpus in corpora for shard in corpus.shards)
-    sides = (columns.source, columns.target) if is_named else ()
-    size = sum(path.stat().st_size for path in paths if path.is_file())
-    return Rows(of_pass, itemgetter("source", "target"), "training data", order, sides, size)
+    shards = [shard for corpus in corpora for shard in corpus.shards]
+    names = [str(columns)] if any(shard.has_names for shard in shards) else []
+    # Without folders, which may be others where a run is resumed.
+    files = [f"{path.name} {_sample(path)}" for shard in shards for path in shard.paths]
+    text = hash_text([*files, *map(str, weights), *names])[:16]
+    return Rows(of_pass, itemgetter("source", "target"), "training data", text)
+
+
+def _sample(path: Path) -> str:
+    """Return a hash of a file's size and of some parts of it, since a stream's files may be too large to read twice."""
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with open(path, "rb") as file:
+        for place in np.linspace(0, max(size - _SAMPLE_BYTES, 0), _SAMPLES, dtype=np.int64) if size else ():
+            file.seek(int(place))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
-    """Return rows of a data set of the Hub, which are downloaded as they are read, in the same order in every pass.
-
-    Raises:
-        ValueError: no such configuration, split or column, or a damaged file.
-        OSError: no such data set.
-    """
+    """Return rows of a data set of the Hub, which are downloaded as they are read, in the same order in every pass."""
     where = f"{dataset_name}, split {split}"
-    stream = load_split(dataset_name, dataset_config_name, split, streaming=True)
-    if stream.column_names is not None:
-        stream = stream.select_columns(columns.wanted(stream.column_names, where))
-    order = _digest([dataset_name, str(dataset_config_name), split])
-    sides = columns.source, columns.target
-    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, order, sides)
-
-
-def _digest(words: Iterable[str]) -> str:
-    return hash_text(words)[:16]
+    stream = columns.select(load_split(dataset_name, dataset_config_name, split, streaming=True))
+    text = hash_text([dataset_name, str(dataset_config_name), split, str(columns)])[:16]
+    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, text)
 
 
 def _stream(shards: Sequence[Shard], columns: Columns, generator: np.random.Generator) -> "IterableDataset":
@@ -137,18 +131,6 @@ class _Window:
 
 
 _BEGINNING = {"pass": 0, "window": 0, "rows": None, "batches": 0}
-_OPTIONS = {
-    "max_tokens": "--max_tokens_per_batch",
-    "limits": "--max_source_length and --max_target_length",
-    "window": "--shuffle_buffer",
-    "seed": "--data_seed, else --seed",
-    "probability": "--bpe_dropout",
-    "order": "of --train_file and --train_file_weights, or --dataset_name",
-    "bytes": "of the files of --train_file",
-    "columns": "--source_lang and --target_lang, or --source_column and --target_column",
-}
-"""What decides the batches that are cut, and the options of `train` that set it."""
-_ANEW = "begin the data anew with --ignore_data_skip true"
 # Files are dealt by chance: after so many shares for each process, all with none, there is no pair.
 _EMPTY_SHARES = 8
 
@@ -168,8 +150,7 @@ class TokenBudgetStream(TorchIterableDataset):
         limits: most tokens of a source and of a target; longer pairs are left out.
         window: pairs that are shuffled together.
         seed: decides the order in a window.
-        resegment: makes other token ids of those of a pair, given also numbers that its draws follow from; with a
-            `probability`, it is remembered.
+        dropout: makes other token ids of the rows of a batch.
         rank: this process among `world_size`.
         world_size: number of processes.
     """
@@ -183,22 +164,17 @@ class TokenBudgetStream(TorchIterableDataset):
         limits: tuple[int, int],
         window: int = 100_000,
         seed: int = 0,
-        resegment: Callable[..., tuple[list[int], list[int]]] | None = None,
+        dropout: BPEDropout | None = None,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        if max(limits) > max_tokens:
-            raise ValueError(
-                f"max_tokens is {max_tokens}, but a streamed text may have {max(limits)} tokens; raise it, or lower "
-                "max_source_length and max_target_length"
-            )
         self.rows = rows
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self.limits = limits
         self.window = window
         self.seed = seed
-        self.resegment = resegment
+        self.dropout = dropout
         self.rank = rank
         self.world_size = world_size
         self.load_state(None)
@@ -210,19 +186,16 @@ class TokenBudgetStream(TorchIterableDataset):
             ValueError: if the state is of another number of processes, or of batches that were cut otherwise.
         """
         start = {**_BEGINNING, "world_size": self.world_size} if state is None else json.loads(state)
-        if start["world_size"] != self.world_size:
+        before = {"processes": start["world_size"], **start.get("cut", {})}
+        now = {"processes": self.world_size, **self.cut()}
+        changed = [
+            f"{name} {before[name]}, not {now[name]}" for name in now if before.get(name, now[name]) != now[name]
+        ]
+        if changed:
             raise ValueError(
-                f"the stream was dealt to {start['world_size']} processes, and now there are {self.world_size}; go on "
-                f"with as many as before, or {_ANEW}"
+                f"the stream had {' and '.join(changed)}: pairs would be left out, or trained on again. Resume with "
+                "the same, or begin the data anew with --ignore_data_skip true."
             )
-        for name, here in self.cut().items():
-            there = start.get("cut", {}).get(name, here)
-            if there != here:
-                raise ValueError(
-                    f"the stream's batches were made with {name} {there}, and now it is {here}: pairs of sentences "
-                    f"would be left out, or trained on again; go on with {name} {there} ({_OPTIONS[name]}), or "
-                    f"{_ANEW}"
-                )
         self._start = start
 
     def begin_behind(self, states: Iterable[str]) -> None:
@@ -236,10 +209,14 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def cut(self) -> dict[str, Any]:
         """Return what decides which batches a window is cut into."""
-        probability = getattr(self.resegment, "probability", None)
-        own = {"max_tokens": self.max_tokens, "limits": list(self.limits), "window": self.window, "seed": self.seed}
-        rows = {"order": self.rows.order, "bytes": self.rows.bytes, "columns": list(self.rows.columns)}
-        return {**own, "probability": probability, **rows}
+        return {
+            "max_tokens": self.max_tokens,
+            "limits": list(self.limits),
+            "window": self.window,
+            "seed": self.seed,
+            "bpe_dropout": None if self.dropout is None else self.dropout.probability,
+            "text": self.rows.text,
+        }
 
     def __iter__(self) -> Iterator[StreamedBatch]:
         skipped, ended = self._start["batches"], Event()
@@ -250,11 +227,15 @@ class TokenBudgetStream(TorchIterableDataset):
     def batches(self, window: _Window) -> Iterator[StreamedBatch]:
         """Yield the batches of a window."""
         lengths = np.array([max(len(ids), len(labels)) for ids, labels in window.pairs])
+        if self.dropout is not None:
+            lengths = self.dropout.lengths(lengths, self.max_tokens)
         sampler = TokenBudgetBatchSampler(lengths, self.max_tokens, seed=self.seed)
         sampler.set_epoch(window.number)
         for done, indices in enumerate(sampler, start=1):
             pairs = (window.pairs[index] for index in indices)
             batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]
+            if self.dropout is not None:
+                batch = self.dropout(batch, self.max_tokens)
             yield StreamedBatch(batch, self._state(window, done))
 
     def _state(self, window: _Window, batches: int) -> str:
@@ -263,12 +244,11 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def _windows(self, ended: Event) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair, until that is `ended`."""
-        number, before = self._start["window"], self._start["rows"]
-        in_vain: list[int] = []
+        number, before, in_vain = self._start["window"], self._start["rows"], 0
         for of_pass in count(self._start["pass"]):
             resumed, report, kept = before is not None, ReadReport(), 0
             for rows, rows_before in self._chunks(of_pass, before):
-                pairs = self._tokenize(rows, number, report, ended)
+                pairs = self._tokenize(rows, report, ended)
                 if ended.is_set():
                     return
                 if pairs:
@@ -278,18 +258,13 @@ class TokenBudgetStream(TorchIterableDataset):
             if not resumed:
                 dealt = f", its share of {self.world_size}" if self.world_size > 1 else ""
                 found = f"pass {of_pass + 1}{dealt}: {report}, {report.kept - kept} over the length limit left out"
-                in_vain = [] if kept else [*in_vain, report.read]
-                self._check_shares(in_vain, found)
+                # A share of a few files may have no pair, and in another pass it is another's.
+                in_vain = 0 if kept else in_vain + 1
+                if in_vain >= (1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size):
+                    raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}; {found}")
                 if self.rank == 0:
                     print(f"{self.rows.name}, {found}")
             before = None
-
-    def _check_shares(self, in_vain: Sequence[int], found: str) -> None:
-        """Raise a ValueError if this process has read so many rows, in passes one after the other, and no pair."""
-        # A share of a few files may have none, and in another pass it is another's.
-        patience = 1 if self.world_size == 1 else _EMPTY_SHARES * self.world_size
-        if len(in_vain) >= patience or sum(in_vain) > self.window:
-            raise ValueError(f"{self.rows.name} holds no usable pair for process {self.rank}; {found}")
 
     def _chunks(
         self, of_pass: int, before: dict[str, Any] | None
@@ -303,26 +278,21 @@ class TokenBudgetStream(TorchIterableDataset):
         if before is not None:
             rows.load_state_dict(before)
         # Unlike `iter(rows)` it is the same in the worker of a dataloader.
-        with explained_data(self.rows.name):
-            for chunk in rows.iter(self.window):
-                after = rows.state_dict()
-                yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
-                before = after
+        for chunk in rows.iter(self.window):
+            after = rows.state_dict()
+            yield [dict(zip(chunk, row)) for row in zip(*chunk.values())], before
+            before = after
 
     def _tokenize(
-        self, rows: list[dict[str, Any]], number: int, report: ReadReport, ended: Event
+        self, rows: list[dict[str, Any]], report: ReadReport, ended: Event
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         kept = useful_pairs(map(self.rows.pair, rows), report)
         pairs = []
         # In parts, since lists take many times the memory of arrays.
         while not ended.is_set() and (part := list(islice(kept, 1000))):
             sources, targets = zip(*part)
-            batch = {"source": list(sources), "target": list(targets)}
-            ids = tokenize_batch(batch, self.tokenizer, self.limits)
-            for pair in zip(ids["input_ids"], ids["labels"]):
-                if self.resegment is not None:
-                    pair = self.resegment(*pair, self.limits, (number, len(pairs)))
-                pairs.append((np.array(pair[0], np.int32), np.array(pair[1], np.int32)))
+            ids = tokenize_batch({"source": sources, "target": targets}, self.tokenizer, self.limits)
+            pairs += [tuple(np.array(side, np.int32) for side in pair) for pair in zip(ids["input_ids"], ids["labels"])]
         return pairs
 
 
@@ -365,9 +335,7 @@ def stream_loader(
     from accelerate.data_loader import DataLoaderShard
 
     if options.get("num_workers", 0) > 1:
-        raise ValueError(
-            f"dataloader_num_workers is {options['num_workers']}; a stream has at most 1, and its tokenizer all cores"
-        )
+        raise ValueError("a stream takes at most one worker: --dataloader_num_workers 1")
     # The seed of the workers is not drawn from the generator of a run, which must not depend on where it was resumed.
     generator = torch.Generator()
     collate = StreamCollator(collator)

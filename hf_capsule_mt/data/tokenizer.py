@@ -1,19 +1,22 @@
 """A joint byte-level BPE tokenizer, and checks of any tokenizer against a model's config."""
 
-import copy
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import tokenizers
+import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.translation.language_codes import LANGUAGE_CODE
 
 PAD, UNK, EOS = "<pad>", "<unk>", "</s>"
 MODEL_MAX_LENGTH = 512
 _SPECIAL = "pad_token_id", "eos_token_id"
-_SAMPLE = "Zwölf ÉTUDES d'été, 3.5 Sätze: \u201cplaît-il?\u201d 你好"
 
 
 def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -36,7 +39,9 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     if next(iter(texts), None) is None:
         raise ValueError("There are no texts to train a tokenizer on.")
     codes = sorted({code.group().rstrip() for code in map(LANGUAGE_CODE.match, texts) if code})
-    _check_vocab_size(vocab_size, len(codes))
+    smallest = len([PAD, UNK, EOS]) + len(pre_tokenizers.ByteLevel.alphabet()) + len(codes)
+    if vocab_size < smallest:
+        raise ValueError(f"vocab_size is {vocab_size}; it must be at least {smallest}.")
     tokenizer = Tokenizer(models.BPE())
     # A space in front of every text makes its first word like any other; the decoder takes it away again.
     tokenizer.normalizer = normalizers.Prepend(" ")
@@ -66,56 +71,36 @@ def train_joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     )
 
 
-def _check_vocab_size(vocab_size: int, num_codes: int) -> None:
-    smallest = len([PAD, UNK, EOS]) + len(pre_tokenizers.ByteLevel.alphabet()) + num_codes
-    if vocab_size < smallest:
-        raise ValueError(
-            f"vocab_size is {vocab_size}; it must be at least {smallest}: {PAD}, {UNK}, {EOS}, 256 bytes and "
-            f"{num_codes} language codes."
-        )
-
-
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Check, before any long work, that a model with `config` can be trained on what `tokenizer` makes.
 
     Raises:
-        ValueError: no pad or eos token, or one for both, another pad or eos id than the config's, padding on the left,
-            a vocabulary that the model's embeddings cannot hold, two vocabularies for a model with one, or targets that
-            do not end in eos.
+        ValueError: no pad or eos token, or one for both, other ids than the config's, padding on the left, a vocabulary
+            that the embeddings cannot hold, two vocabularies for a model with one, or targets that do not end in eos.
     """
     check_padding_side(tokenizer)
     check_special_tokens(tokenizer)
-    for name in _SPECIAL:
-        token_id, config_id = getattr(tokenizer, name), getattr(config, name)
-        if token_id != config_id:
-            raise _other_id(name, token_id, config_id)
-    _check_fits(tokenizer.get_vocab(), config, "vocab_size")
-    if getattr(tokenizer, "separate_vocabs", False):
-        if not hasattr(config, "decoder_vocab_size"):
-            raise ValueError(
-                f"{tokenizer.name_or_path or 'The tokenizer'} has one vocabulary for the source and another for the "
-                f"target; {config.model_type} has one for both: make a tokenizer with hf-capsule-mt train_tokenizer, "
-                "or take a method of the Transformer family"
-            )
-        _check_fits(tokenizer.target_encoder, config, "decoder_vocab_size")
+    check_special_ids(tokenizer, config)
+    if getattr(tokenizer, "separate_vocabs", False) and not hasattr(config, "decoder_vocab_size"):
+        raise ValueError(
+            f"The tokenizer has two vocabularies and {config.model_type} has one. Make a tokenizer with hf-capsule-mt "
+            "train_tokenizer, or take a method of the Transformer family."
+        )
+    needed = max(tokenizer.get_vocab().values()) + 1
+    if needed > config.vocab_size:
+        raise ValueError(f"vocab_size is {config.vocab_size} in the model's config. The tokenizer needs {needed}.")
     if tokenizer(text_target="a")["input_ids"][-1:] != [tokenizer.eos_token_id]:
         raise ValueError(
-            f"The tokenizer does not end a target with its eos token {tokenizer.eos_token!r}, so the model "
-            "would never learn to stop. Give it a post-processor that does."
+            f"The tokenizer does not end a target with {tokenizer.eos_token!r}, so the model would never learn to stop."
         )
 
 
 def check_special_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise a ValueError for a tokenizer without a pad or an eos token, or with one token for both."""
-    for name in _SPECIAL:
-        if getattr(tokenizer, name) is None:
-            raise ValueError(f"The tokenizer has no {name.removesuffix('_id')}. Give it one, or use another.")
-    if tokenizer.pad_token_id == tokenizer.eos_token_id:
-        # Embeddings of padding get no gradient, and generate() starts from that word, and never chooses it.
-        raise ValueError(
-            f"The tokenizer's pad token and its eos token are both {tokenizer.eos_token!r}, with which a model hardly "
-            "learns. Give it a pad token of its own."
-        )
+    ids = [getattr(tokenizer, name) for name in _SPECIAL]
+    if None in ids or ids[0] == ids[1]:
+        # Embeddings of padding get no gradient, and generate() never chooses it.
+        raise ValueError("The tokenizer needs a pad token and an eos token that are not the same.")
 
 
 def check_special_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig | None) -> None:
@@ -124,40 +109,57 @@ def check_special_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConf
         token_id, config_id = getattr(tokenizer, name), getattr(config, name, None)
         allowed = config_id if isinstance(config_id, list) else [config_id]
         if None not in (token_id, config_id) and token_id not in allowed:
-            raise _other_id(name, token_id, config_id)
-
-
-def _other_id(name: str, token_id: int, config_id: int | list[int] | None) -> ValueError:
-    return ValueError(
-        f"{name} is {token_id} in the tokenizer and {config_id} in the model's config; they must be the same. Use the "
-        "tokenizer that belongs to the model."
-    )
+            raise ValueError(
+                f"{name} is {token_id} in the tokenizer and {config_id} in the model's config. Use the tokenizer that "
+                "belongs to the model."
+            )
 
 
 def check_padding_side(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError for padding on the left, which a decoder would read as words."""
+    """Raise a ValueError for padding on the left, which a decoder would read as text."""
     if tokenizer.padding_side != "right":
-        raise ValueError(
-            f"padding_side of the tokenizer is {tokenizer.padding_side!r}: decoders of translations would read the "
-            "padding; set tokenizer.padding_side = 'right'"
-        )
-
-
-def _check_fits(vocabulary: dict[str, int], config: PreTrainedConfig, name: str) -> None:
-    needed = max(vocabulary.values()) + 1
-    if needed > getattr(config, name):
-        raise ValueError(
-            f"{name} is {getattr(config, name)} in the model's config, but the tokenizer has ids up to "
-            f"{needed - 1}. Make the model with {name}={needed} or more, or use its own tokenizer."
-        )
+        raise ValueError("The tokenizer pads on the left. Set tokenizer.padding_side = 'right'.")
 
 
 def words_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a hash of a tokenizer's words, their ids and those of a text, the same in all versions of libraries."""
-    # A tokenizer keeps how it was called last, and would be saved with it.
-    ids = copy.deepcopy(tokenizer)(_SAMPLE)["input_ids"]
-    vocabularies = tokenizer.get_vocab(), getattr(tokenizer, "target_encoder", None)
-    return hash_text([json.dumps([*vocabularies, ids], sort_keys=True)])[:16]
+    """Return a hash of all that decides which token ids a text becomes: vocabulary, merges, normaliser and so on."""
+    digest = hashlib.sha256()
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        # How it was called last is kept in it too.
+        settings = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
+        digest.update(json.dumps(settings, sort_keys=True).encode())
+    else:
+        digest.update(json.dumps(tokenizer.get_added_vocab(), sort_keys=True).encode())
+        with TemporaryDirectory() as folder:
+            for file in tokenizer.save_vocabulary(folder):
+                digest.update(Path(file).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return a hash of a tokenizer and of the libraries that run it."""
+    return f"{words_hash(tokenizer)} {type(tokenizer).__name__} {tokenizers.__version__} {transformers.__version__}"
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Save a tokenizer into a folder: each file whole, or, on a full disk, none.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as unfinished:
+        try:
+            tokenizer.save_pretrained(unfinished)
+        except Exception as error:
+            # The library raises a bare Exception with the system's words.
+            raise OSError(f"the tokenizer cannot be saved in {folder}: {error}") from error
+        # An older tokenizer's, which Transformers 5 does not write but reads.
+        for name in ("special_tokens_map.json", "added_tokens.json"):
+            (folder / name).unlink(missing_ok=True)
+        for file in Path(unfinished).iterdir():
+            os.replace(file, folder / file.name)
 
 
 def forbid_pad(generation_config: GenerationConfig, pad_token_id: int) -> None:

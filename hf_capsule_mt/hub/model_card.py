@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_capsule_mt.data.pair_files import without_compression
+from hf_capsule_mt.data.parallel_text import without_compression
 
 TEMPLATE = Path(__file__).with_name("model_card_template.md")
 PAPERS = Path(__file__).with_name("papers.yaml")

@@ -11,8 +11,7 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
-from hf_capsule_mt.data.columns import Columns
-from hf_capsule_mt.data.parallel_text import check_corpus
+from hf_capsule_mt.data.parallel_text import Columns, check_corpus
 from hf_capsule_mt.json_fields import parse_override
 
 _LOWERING = ("reduce_lr_on_plateau", "greedy")

@@ -10,12 +10,10 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
 from transformers.utils import logging
 
-from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
-from hf_capsule_mt.data.bpe_dropout import BPEDropout, EpochIndexSampler, ResegmentedPairs
-from hf_capsule_mt.data.code_check import each_checked
+from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
-from hf_capsule_mt.data.pair_files import Corpus, expand, find_corpora
-from hf_capsule_mt.data.rows import longest_sides
+from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.parallel_text import Corpus, each_checked, expand, find_corpora
 from hf_capsule_mt.data.streaming import (
     TokenBudgetStream,
     file_rows,
@@ -144,7 +142,9 @@ class _Loader:
         _check_budget(pairs, self.args.max_tokens_per_batch)
         facts = DataFacts(_sum(texts), PairCounts(len(pairs), too_long), _hashes(texts))
         dropout = self._dropout()
-        return pairs if dropout is None else ResegmentedPairs(pairs, dropout, self.limits), facts
+        if dropout is None:
+            return pairs, facts
+        return ResegmentedPairs(pairs, dropout, self.args.max_tokens_per_batch), facts
 
     def stream(self) -> tuple[TokenBudgetStream, DataFacts]:
         """Return the training text as batches that are made as training goes, and the hash of its files."""
@@ -162,7 +162,7 @@ class _Loader:
             limits=self.limits,
             window=data_args.shuffle_buffer,
             seed=self.args.seed_of_data,
-            resegment=self._dropout(),
+            dropout=self._dropout(),
             rank=self.args.process_index,
             world_size=self.args.world_size,
         )
@@ -182,7 +182,7 @@ class _Loader:
 
     def _dropout(self) -> BPEDropout | None:
         probability = self.data_args.bpe_dropout
-        return BPEDropout(self.tokenizer, probability, self.args.seed_of_data) if probability else None
+        return BPEDropout(self.tokenizer, probability, self.limits) if probability else None
 
     def _warn(self, line: str) -> None:
         if self.args.process_index == 0:
@@ -238,11 +238,8 @@ def token_budget_loader(pairs: Any, collate: Callable, args: TranslationTraining
     max_tokens, options = args.max_tokens_per_batch, {"num_replicas": dealt_to, "seed": args.seed_of_data}
     if not isinstance(pairs, Sized):
         raise TypeError(f"train_dataset is a {type(pairs).__name__} without a length. Stream files with load_data.")
-    if isinstance(pairs, ResegmentedPairs):
-        sampler = EpochIndexSampler(pairs.lengths(max_tokens), max_tokens, **options)
-        pairs = pairs.rows(max_tokens)
-    else:
-        sampler = TokenBudgetBatchSampler(longest_sides(pairs), max_tokens, **options)
+    lengths = pairs.lengths() if isinstance(pairs, ResegmentedPairs) else longest_sides(pairs)
+    sampler = TokenBudgetBatchSampler(lengths, max_tokens, **options)
     if len(sampler) % args.world_size:
         raise ValueError(
             f"The {len(sampler)} batches of an epoch were cut for {dealt_to} processes, and cannot be dealt to "

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.segments import unbroken
+from hf_capsule_mt.data.parallel_text import unbroken
 from hf_capsule_mt.translation.attention import aligner, cross_attention
 from hf_capsule_mt.translation.documents import Segment
 from hf_capsule_mt.translation.marked_segments import MarkedSegment

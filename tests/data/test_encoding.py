@@ -1,6 +1,9 @@
 """Lines become token ids, cut to the limit of a model, and batches of similar length."""
 
+import multiprocessing
 import random
+import threading
+import time
 
 import pytest
 from tiny_marian import tiny_tokenizer
@@ -8,7 +11,7 @@ from tiny_marian import tiny_tokenizer
 from hf_capsule_mt import RNMTConfig
 from hf_capsule_mt.data import encoding
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, encode_text, tokenize_lines, tokenize_targets
-from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.translation.source_limits import TOKENIZING, source_limit
 
 
 def test_batches_fill_their_budget_and_no_more():
@@ -65,3 +68,49 @@ def test_lines_are_tokenized_in_parts(monkeypatch):
     assert tokenize_lines(tokenizer, lines) == expected
     assert expected[5] == []
     assert calls == [3, 3, 1]
+
+
+def test_very_long_lines_are_cut_before_they_are_tokenized(monkeypatch):
+    """A tokenizer takes 470 bytes of memory for a letter."""
+    tokenizer, read = tiny_tokenizer(), []
+    call = type(tokenizer).__call__
+
+    def counted(self, text=None, text_target=None, **options):
+        texts = text or text_target
+        read.extend([texts] if isinstance(texts, str) else texts)
+        return call(self, text=text, text_target=text_target, **options)
+
+    long = "a b c d " * 100_000
+    expected = [*tokenizer("a b c d a b c d a")["input_ids"]]
+    monkeypatch.setattr(type(tokenizer), "__call__", counted)
+    assert encode_lines(tokenizer, [long, "a"], 10)[0] == expected
+    assert tokenize_targets(tokenizer, [long, "a"], 10)[0] == expected
+    assert encode_text(tokenizer, long, 10) == expected
+    assert max(map(len, read)) < 2000
+
+
+def test_a_long_line_of_few_tokens_is_read_in_full():
+    tokenizer = tiny_tokenizer()
+    assert encode_text(tokenizer, " " * 10_000 + "a b", 10) == tokenizer("a b")["input_ids"]
+
+
+def test_a_process_that_is_forked_while_a_tokenizer_works():
+    """It would wait for ever for the lock that another thread held."""
+    held, tokenizer = threading.Event(), tiny_tokenizer()
+
+    def work():
+        with TOKENIZING:
+            held.set()
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    held.wait()
+    child = multiprocessing.get_context("fork").Process(target=encode_text, args=(tokenizer, "a b", 9))
+    child.start()
+    child.join(30)
+    is_alive = child.is_alive()
+    child.kill()
+    thread.join()
+    assert not is_alive
+    assert child.exitcode == 0

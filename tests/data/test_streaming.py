@@ -4,7 +4,6 @@ import json
 import random
 import threading
 from collections import Counter
-from dataclasses import replace
 from itertools import islice, takewhile
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +15,11 @@ from tiny_marian import WORDS, tiny_tokenizer
 from transformers import DataCollatorForSeq2Seq
 
 from hf_capsule_mt.data import streaming
-from hf_capsule_mt.data.columns import Columns
 from hf_capsule_mt.data.corpus import tokenize_batch
-from hf_capsule_mt.data.pair_files import find_corpora
-from hf_capsule_mt.data.streaming import Rows, TokenBudgetStream, file_rows, hub_rows, stream_loader
+from hf_capsule_mt.data.encoding import BPEDropout
+from hf_capsule_mt.data.parallel_text import Columns, find_corpora
+from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows, stream_loader
+from hf_capsule_mt.data.tokenizer import train_joint_bpe
 
 PAIRS, MAX_TOKENS, LIMITS, WINDOW = 30, 60, (10, 10), 25
 FILES = {
@@ -183,7 +183,7 @@ def test_a_data_set_of_the_hub(tmp_path, suffix):
     batches, _ = first_pass(TokenBudgetStream(found, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS))
     expected = [tuple(tiny_tokenizer()(source)["input_ids"]) for source in sides[0]]
     assert sorted(source for source, _ in pairs_of(batches)) == sorted(expected)
-    with pytest.raises(ValueError, match='no language "fr", only en, de'):
+    with pytest.raises(ValueError, match='"fr"'):
         next(
             iter(TokenBudgetStream(hub_rows(str(tmp_path), None, "train", Columns("en", "fr")), None, 9, limits=(9, 9)))
         )
@@ -200,70 +200,6 @@ def test_processes_read_a_small_file_of_the_hub_no_more_often(tmp_path):
         stream = TokenBudgetStream(found, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS, rank=rank, world_size=2)
         batches = takewhile(lambda batch: json.loads(batch.state)["pass"] < 4, stream)
         assert Counter(source[0] == b for source, _ in pairs_of(batches)) == {False: 80, True: 8}
-
-
-def test_a_damaged_stream_is_named(tmp_path):
-    (tmp_path / "train.jsonl").write_text('{"translation": {"en": "a", "de": "b"}}\n{"translation": {"en":\n')
-    rows = hub_rows(str(tmp_path), None, "train", Columns("en", "de"))
-    with pytest.raises(ValueError, match=r"split train cannot be read: .*JSON parse error"):
-        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
-
-
-def test_rows_know_the_columns_that_they_are_read_by(tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"en": "a", "de": "b"}\n')
-    columns = Columns("en", "de")
-    for files, expected in {(tmp_path / "rows.jsonl",): ("en", "de"), ("p-a.tsv",): ()}.items():
-        assert file_rows(find_corpora(files, columns), columns).columns == expected
-    assert hub_rows(str(tmp_path), None, "train", Columns(source_column="en", target_column="de")).columns == (
-        "en",
-        "de",
-    )
-
-
-@pytest.mark.parametrize(
-    ("changed", "option"),
-    [
-        ({"max_tokens": MAX_TOKENS + 1}, "--max_tokens_per_batch"),
-        ({"limits": (9, 10)}, "--max_source_length"),
-        ({"window": WINDOW - 1}, "--shuffle_buffer"),
-        ({"seed": 2}, "--data_seed"),
-        ({"resegment": SimpleNamespace(probability=0.1)}, "--bpe_dropout"),
-        ({"order": "other"}, "--train_file_weights"),
-        ({"columns": ("de", "en")}, "--source_lang"),
-        ({"bytes": 1}, "of the files of --train_file"),
-    ],
-)
-def test_a_stream_refuses_to_go_on_where_batches_were_cut_otherwise(changed, option):
-    state = next(iter(stream("one"))).state
-    own = {"max_tokens": MAX_TOKENS, "limits": LIMITS, "window": WINDOW, "seed": 1}
-    of_rows = {name: value for name, value in changed.items() if name in ("order", "bytes", "columns")}
-    rows = replace(stream("one").rows, **of_rows)
-    options = {name: value for name, value in changed.items() if name not in of_rows}
-    other = TokenBudgetStream(rows, tiny_tokenizer(), **{**own, **options})
-    with pytest.raises(ValueError, match=f"would be left out, or trained on again; go on with .*{option}"):
-        other.load_state(state)
-    TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **own).load_state(state)
-
-
-def test_mistakes(tmp_path):
-    with pytest.raises(
-        ValueError, match="max_tokens is 9, but a streamed text may have 10 tokens; raise it, or lower max_"
-    ):
-        TokenBudgetStream(Rows(None, None, "rows"), None, 9, limits=LIMITS)
-    with pytest.raises(ValueError, match="dealt to 2 processes, and now there are 1; go on with as many as before"):
-        stream("one").load_state(next(iter(stream("one", world_size=2))).state)
-    with pytest.raises(ValueError, match="dataloader_num_workers is 2; a stream has at most 1"):
-        stream_loader(stream("one"), None, None, num_workers=2)
-    (tmp_path / "empty.tsv").write_text("\t\n")
-    rows = file_rows(find_corpora([tmp_path / "empty.tsv"], Columns()), Columns())
-    with pytest.raises(
-        ValueError, match="training data holds no usable pair for process 0; pass 1: 1 pairs read, 0 kept"
-    ):
-        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
-    (tmp_path / "bad.tsv").write_text("a\tb\nc\n")
-    rows = file_rows(find_corpora([tmp_path / "bad.tsv"], Columns()), Columns())
-    with pytest.raises(ValueError, match=r"bad\.tsv:2: 1 columns"):
-        next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))
 
 
 def test_a_file_without_a_pair_ends_no_stream(tmp_path):
@@ -291,8 +227,67 @@ def test_other_processes_go_on_behind_what_has_been_read():
     assert next(iter(alone)).state == next(iter(stream("shards"))).state
 
 
-def test_rows_know_the_size_of_their_files(tmp_path):
-    for name, text in (("a.tsv", "a\tb\n"), ("b.tsv", "c\td\ne\tf\n")):
-        (tmp_path / name).write_text(text)
-    columns = Columns()
-    assert file_rows(find_corpora([tmp_path / "a.tsv", tmp_path / "b.tsv"], columns), columns).bytes == 12
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"max_tokens": MAX_TOKENS + 1},
+        {"limits": (9, 10)},
+        {"window": WINDOW - 1},
+        {"seed": 2},
+        {"dropout": SimpleNamespace(probability=0.1)},
+        {"world_size": 2},
+    ],
+    ids=str,
+)
+def test_a_stream_refuses_to_go_on_where_batches_were_cut_otherwise(changed):
+    state = next(iter(stream("one"))).state
+    own = {"max_tokens": MAX_TOKENS, "limits": LIMITS, "window": WINDOW, "seed": 1}
+    TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **own).load_state(state)
+    with pytest.raises(ValueError, match="would be left out, or trained on again"):
+        TokenBudgetStream(stream("one").rows, tiny_tokenizer(), **{**own, **changed}).load_state(state)
+
+
+def test_a_stream_refuses_to_go_on_with_another_text(tmp_path):
+    """Also where its files have the same names and sizes."""
+
+    def of(text, columns=Columns("en", "de"), weights=()):  # noqa: B008
+        (tmp_path / "a.jsonl").write_text(text)
+        rows = file_rows(find_corpora([tmp_path / "a.jsonl"], columns), columns, weights)
+        return TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)
+
+    text = '{"en": "a", "de": "b", "fr": "c"}\n'
+    state = next(iter(of(text))).state
+    of(text).load_state(state)
+    for other in (of(text.replace("b", "d")), of(text, Columns("en", "fr")), of(text, weights=(1,))):
+        with pytest.raises(ValueError, match="text"):
+            other.load_state(state)
+
+
+def test_dropout_leaves_the_batches_as_they_are(tmp_path):
+    """So that a resumed run has the rest of a window, though it draws other segmentations."""
+    words = ["the old house", "das alte Haus", "two dogs", "zwei Hunde"]
+    tokenizer = train_joint_bpe(words * 9, 300)
+    (tmp_path / "a.tsv").write_text("".join(f"{number} {words[0]}\t{words[1]} {number}\n" for number in range(40)))
+    rows = file_rows(find_corpora([tmp_path / "a.tsv"], Columns()), Columns())
+
+    def texts(state, number):
+        dropout = BPEDropout(tokenizer, 0.2, (40, 40))
+        stream = TokenBudgetStream(rows, tokenizer, 100, limits=(40, 40), dropout=dropout)
+        stream.load_state(state)
+        batches = list(islice(stream, number))
+        for batch in batches:
+            assert len(batch.pairs) * max(len(side) for pair in batch.pairs for side in pair.values()) <= 100
+        return [tokenizer.batch_decode([pair["labels"] for pair in batch.pairs]) for batch in batches], batches[2].state
+
+    whole, state = texts(None, 20)
+    assert texts(state, 17)[0] == whole[3:]
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(ValueError, match="at most one worker"):
+        stream_loader(stream("one"), None, None, num_workers=2)
+    for content in ("\t\n", "a\tb\nc\n"):
+        (tmp_path / "bad.tsv").write_text(content)
+        rows = file_rows(find_corpora([tmp_path / "bad.tsv"], Columns()), Columns())
+        with pytest.raises(ValueError, match=r"no usable pair|bad\.tsv:2"):
+            next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))

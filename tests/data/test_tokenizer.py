@@ -1,20 +1,22 @@
 import copy
+import json
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 from tokenizers.normalizers import Lowercase
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoTokenizer,
-    GenerationConfig,
     MarianConfig,
     MarianMTModel,
     PreTrainedTokenizerFast,
 )
 
-from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, train_joint_bpe, words_hash
+from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, save_tokenizer, train_joint_bpe, words_hash
 from hf_capsule_mt.translation.loading import load_tokenizer
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
@@ -107,17 +109,6 @@ def test_training_is_deterministic(tokenizer):
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
-def test_the_hash_of_words(tokenizer, reloaded):
-    """It is that of the tokenizer however it was called before, and another where ids or the reading of text differ."""
-    expected = words_hash(tokenizer)
-    called = copy.deepcopy(reloaded)
-    called("a", truncation=True, max_length=2, padding="max_length")
-    assert words_hash(called) == expected
-    called.backend_tokenizer.normalizer = Lowercase()
-    assert words_hash(called) != expected
-    assert words_hash(train_joint_bpe(TEXTS[1:], VOCAB_SIZE - 1)) != expected
-
-
 def test_language_codes_are_one_token():
     texts = [f">>pt<< {text}" for text in TEXTS] + [">>cmn_Hans<< two", ">>hello<< two"]
     tokenizer = train_joint_bpe(texts, 300)
@@ -142,9 +133,9 @@ def test_smallest_vocabulary():
 
 
 def test_bad_training_arguments():
-    with pytest.raises(ValueError, match="vocab_size is 258; it must be at least 259"):
+    with pytest.raises(ValueError, match="at least 259"):
         train_joint_bpe(TEXTS, 258)
-    with pytest.raises(ValueError, match=r"at least 260: .* 1 language codes"):
+    with pytest.raises(ValueError, match="at least 260"):
         train_joint_bpe([">>pt<< house"], 259)
     with pytest.raises(ValueError, match="no texts"):
         train_joint_bpe([], 300)
@@ -161,37 +152,6 @@ def test_check_accepts_what_fits(tokenizer, marian):
     check_tokenizer(tokenizer, tiny_config())
     sizes = {"vocab_size": 200, "decoder_vocab_size": 200}
     check_tokenizer(marian, tiny_config(**sizes, pad_token_id=2, eos_token_id=0))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"pad_token_id": 3}, "pad_token_id is 0 in the tokenizer and 3 in the model's config"),
-        ({"eos_token_id": 1}, "eos_token_id is 2 in the tokenizer and 1 in the model's config"),
-        ({"vocab_size": 299}, r"vocab_size is 299 .* ids up to 299.* vocab_size=300"),
-    ],
-)
-def test_check_refuses_another_models_tokenizer(tokenizer, fields, message):
-    with pytest.raises(ValueError, match=message):
-        check_tokenizer(tokenizer, tiny_config(**fields))
-
-
-def test_check_refuses_a_tokenizer_without_pad_or_final_eos(tokenizer):
-    bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, eos_token="</s>")
-    with pytest.raises(ValueError, match="The tokenizer has no pad_token"):
-        check_tokenizer(bare, tiny_config(pad_token_id=None))
-    endless = copy.deepcopy(tokenizer)
-    endless.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
-    with pytest.raises(ValueError, match="does not end a target with its eos token '</s>'"):
-        check_tokenizer(endless, tiny_config())
-
-
-def test_check_looks_at_the_target_vocabulary(two_vocabularies):
-    fields = {"vocab_size": 200, "pad_token_id": 2, "eos_token_id": 0}
-    size = len(two_vocabularies.target_encoder)
-    check_tokenizer(two_vocabularies, tiny_config(**fields, decoder_vocab_size=size))
-    with pytest.raises(ValueError, match=f"decoder_vocab_size is {size - 1} .* decoder_vocab_size={size}"):
-        check_tokenizer(two_vocabularies, tiny_config(**fields, decoder_vocab_size=size - 1))
 
 
 def test_marian_keeps_language_codes_whole(marian):
@@ -214,8 +174,52 @@ def test_forbid_pad_keeps_generate_from_choosing_pad():
     assert 0 not in generated[: generated.index(2) if 2 in generated else None]
 
 
-def test_forbid_pad_keeps_other_bad_words():
-    config = GenerationConfig(bad_words_ids=[[7, 8]])
-    for _ in range(2):
-        forbid_pad(config, 3)
-    assert config.bad_words_ids == [[7, 8], [3]]
+@pytest.mark.parametrize("fields", [{"pad_token_id": 3}, {"eos_token_id": 1}, {"vocab_size": 299}], ids=str)
+def test_check_refuses_another_models_tokenizer(tokenizer, fields):
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        check_tokenizer(tokenizer, tiny_config(**fields))
+
+
+def test_check_refuses_a_tokenizer_without_pad_or_final_eos(tokenizer):
+    bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, eos_token="</s>")
+    with pytest.raises(ValueError, match="pad token"):
+        check_tokenizer(bare, tiny_config(pad_token_id=None))
+    endless = copy.deepcopy(tokenizer)
+    endless.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+    with pytest.raises(ValueError, match="never learn to stop"):
+        check_tokenizer(endless, tiny_config())
+
+
+def test_the_hash_is_of_all_that_decides_token_ids(tokenizer, reloaded):
+    """However the tokenizer was called before."""
+    expected = words_hash(tokenizer)
+    called = copy.deepcopy(reloaded)
+    called("a", truncation=True, max_length=2, padding="max_length")
+    assert words_hash(called) == expected
+    called.backend_tokenizer.normalizer = Lowercase()
+    assert words_hash(called) != expected
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    settings["model"]["merges"].reverse()
+    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(settings)))
+    assert other.get_vocab() == tokenizer.get_vocab()
+    assert words_hash(other) != expected
+
+
+def test_the_hash_of_two_vocabularies(marian, two_vocabularies):
+    assert words_hash(marian) == words_hash(copy.deepcopy(marian))
+    assert (words_hash(marian) == words_hash(two_vocabularies)) == marian.separate_vocabs
+
+
+def test_a_tokenizer_that_does_not_fit_leaves_the_old_one(tokenizer, tmp_path, monkeypatch):
+    save_tokenizer(tokenizer, tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert {"tokenizer.json", "tokenizer_config.json"} == before.keys()
+
+    def full(folder, **options):
+        Path(folder, "tokenizer.json").write_text('{"half')
+        raise Exception("No space left on device (os error 28)")
+
+    monkeypatch.setattr(tokenizer, "save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_tokenizer(tokenizer, tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

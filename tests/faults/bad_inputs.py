@@ -27,8 +27,7 @@ from transformers import GenerationConfig
 import hf_capsule_mt
 from hf_capsule_mt import records
 from hf_capsule_mt.cli import translate
-from hf_capsule_mt.data.parallel_text import read_parallel_text, write_parallel_text
-from hf_capsule_mt.data.segments import unbroken
+from hf_capsule_mt.data.parallel_text import read_parallel_text, unbroken, write_parallel_text
 from hf_capsule_mt.json_fields import encode
 
 ROOT = Path(__file__).parents[2]
