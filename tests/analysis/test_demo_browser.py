@@ -162,7 +162,6 @@ def test_a_very_long_sentence(page):
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("runs/absent", "runs/absent is no folder here, and the Hub does not give it"),
         ("/absent", "/absent is not a folder"),
         (str(CHECKPOINTS), "holds no config (config.json)"),
     ],
