@@ -141,13 +141,6 @@ def test_bad_training_arguments():
         train_joint_bpe([], 300)
 
 
-def test_load_tokenizer_names_what_is_missing(tmp_path):
-    with pytest.raises(ValueError, match="gone' is neither a folder with a tokenizer"):
-        load_tokenizer(str(tmp_path / "gone"))
-    with pytest.raises(FileNotFoundError, match=r"holds no tokenizer .* make one with hf-capsule-mt train_tokenizer"):
-        load_tokenizer(tmp_path)
-
-
 def test_check_accepts_what_fits(tokenizer, marian):
     check_tokenizer(tokenizer, tiny_config())
     sizes = {"vocab_size": 200, "decoder_vocab_size": 200}
