@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 from elsewhere import run_elsewhere
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants
 from loopback_hub import OTHER_TOKEN, TOKEN
 from tiny_marian import tiny_tokenizer
 from tiny_run import arguments, write_corpus
@@ -22,6 +22,7 @@ from transformers import (
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.training.callbacks import SourceCallback
+from hf_capsule_mt.translation.loading import commit_of
 
 pytestmark = pytest.mark.slow
 
@@ -179,3 +180,15 @@ def test_plain_trainers(hub, checkpoint, tmp_path, monkeypatch, callbacks):
     complete = [set(files) >= SOURCE | {"config.json", "model.safetensors"} for files in commits]
     assert complete[-1]
     assert all(complete) == bool(callbacks)
+
+
+def test_what_is_loaded_from_the_hub_is_pinned(hub, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    HfApi(token=TOKEN).create_repo("user/name")
+    files = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
+    commit = hub.repositories["user/name"].commit("main", files, "a model")
+    assert re.fullmatch("[0-9a-f]{40}", commit)
+    assert commit_of("user/name") == commit_of("user/name", "main") == commit
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert commit_of("user/name") == commit
+    assert commit_of(checkpoint) is None

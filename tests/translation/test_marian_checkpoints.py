@@ -10,9 +10,10 @@ import pytest
 import torch
 from opus_mt import FORMS, save_opus_mt
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, MarianMTModel, pipeline
+from tiny_marian import tiny_tokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel, pipeline
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.cli import analyze, distill, evaluate, export, train, translate
 from hf_capsule_mt.translation.loading import load_model
 
@@ -96,9 +97,20 @@ def test_other_commands(forms, form, tmp_path, capsys):
     run(evaluate, "--model", folder, "--input_file", source, "--references", target, *decoding)
     # Random weights end no sentence.
     with pytest.raises(SystemExit):
-        run(distill, "--model", folder, "--train_file", source, target, "--output_file", tmp_path / "new", *decoding)
+        run(
+            distill, "--model", folder, "--train_file", source, target, "--output_file", tmp_path / "new.tsv", *decoding
+        )
     assert "no end within the limit" in capsys.readouterr().err
-    run(analyze, "--model", folder, "--input_file", source, "--output_dir", tmp_path / "analysis", *decoding)
+    run(
+        analyze,
+        "--model",
+        tmp_path / "em-routing",
+        "--input_file",
+        source,
+        "--output_dir",
+        tmp_path / "analysis",
+        *decoding,
+    )
     if form in ("2020", "2022"):
         pytest.importorskip("onnxruntime")
         run(export, "--model", folder, "--output_dir", tmp_path / "exported", "--text", "two dogs")
@@ -235,7 +247,9 @@ def test_no_settings_that_nobody_chose(checkpoint, tmp_path, capsys):
 
 def test_no_weights_of_another_configuration(tmp_path, capsys):
     """A routed model whose config.json says that it is plain."""
-    folder = shutil.copytree(Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian", tmp_path / "own")
+    folder, fields = tmp_path / "own", {"d_model": 16, "encoder_layers": 2, "vocab_size": 29}
+    AutoModelForSeq2SeqLM.from_config(preset_config("em-routing", "tiny", **fields)).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
     assert any("aggregation" in name for name in load_file(folder / "model.safetensors"))
     fields = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**fields, "layer_aggregation": None}))
