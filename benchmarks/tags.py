@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
 from hf_capsule_mt.files import write_json
@@ -31,9 +31,7 @@ from hf_capsule_mt.records import Environment
 from hf_capsule_mt.translation.attention import aligner, last_two, layers_of_attention
 from hf_capsule_mt.translation.loading import load_tokenizer
 from hf_capsule_mt.translation.marked_segments import marked_segments
-from hf_capsule_mt.translation.source_limits import source_limit
-from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
-from hf_capsule_mt.translation.translator import generate_batches
+from hf_capsule_mt.translation.translator import evaluating, generate_batches, pad_rows
 
 TAG = "<b>", "</b>"
 TOKENS_PER_BATCH = 4096

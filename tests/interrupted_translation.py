@@ -1,11 +1,11 @@
 """A translation that stops in the middle, for tests of what goes on from there."""
 
-from hf_capsule_mt.cli import translation_job
+from hf_capsule_mt.cli import translate as translate_command
 
 
 def interrupt_after(monkeypatch, batches):
     """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
-    original = translation_job.translate_batches
+    original = translate_command.translate_batches
 
     def interrupted(*arguments, **options):
         for number, batch in enumerate(original(*arguments, **options)):
@@ -13,5 +13,5 @@ def interrupt_after(monkeypatch, batches):
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(translation_job, "translate_batches", interrupted)
+    monkeypatch.setattr(translate_command, "translate_batches", interrupted)
     return monkeypatch.undo

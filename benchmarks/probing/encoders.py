@@ -24,11 +24,10 @@ from transformers.models.bart.modeling_bart import BartClassificationHead
 from benchmarks.probing.classifiers import Classifier
 from benchmarks.probing.tasks import ProbingData, labels_of
 from hf_capsule_mt.configuration import CapsNMTConfig, preset_config
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.modeling.routing import mean_over_words
-from hf_capsule_mt.translation.source_limits import source_limit
-from hf_capsule_mt.translation.teacher_forcing import evaluating, pad_rows
+from hf_capsule_mt.translation.translator import evaluating, pad_rows
 
 # The rows of Table 1 and the systems they stand for.
 AGGREGATIONS = {"base": "transformer", "simple": "head-simple-routing", "em": "head-em-routing"}

@@ -6,8 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, tokenize_targets
-from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, tokenize_targets
 from hf_capsule_mt.translation.translator import generate_batches
 
 

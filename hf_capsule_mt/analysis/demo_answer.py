@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import tokenize_lines
+from hf_capsule_mt.data.encoding import source_limit, tokenize_lines
 from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.loading import count_parameters
-from hf_capsule_mt.translation.source_limits import source_limit
 
 from .sentence import SentenceRouting, read_sentence
 from .sentence_figures import sentence_pictures

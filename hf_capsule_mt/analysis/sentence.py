@@ -6,10 +6,9 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import encode_lines, encode_text
-from hf_capsule_mt.translation.source_limits import source_limit
-from hf_capsule_mt.translation.teacher_forcing import evaluating, teacher_force
-from hf_capsule_mt.translation.translator import generate_batches
+from hf_capsule_mt.data.encoding import encode_lines, encode_text, source_limit
+from hf_capsule_mt.translation.attention import teacher_force
+from hf_capsule_mt.translation.translator import evaluating, generate_batches
 
 from .routing_kinds import guided_groups, kinds_of_routing
 from .word_alignment import source_subwords, target_subwords

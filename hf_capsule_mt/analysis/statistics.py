@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.translation.teacher_forcing import TeacherForcedPass, attending, evaluating, teacher_force
+from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
+from hf_capsule_mt.translation.translator import evaluating
 
 from .assignment import AssignmentSums
 from .corpus import Corpus

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.translation.teacher_forcing import attended_positions
+from hf_capsule_mt.translation.attention import attended_positions
 
 WORD_START = "▁"
 """Mark before a piece that begins a word, whatever the tokenizer: SentencePiece's own."""

@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.modeling.aggregation import LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
 from hf_capsule_mt.modeling.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
-from hf_capsule_mt.translation.teacher_forcing import behind_start, evaluating, pad_rows, teacher_force
+from hf_capsule_mt.translation.attention import teacher_force
+from hf_capsule_mt.translation.translator import behind_start, evaluating, pad_rows
 
 from .corpus import Corpus
 from .routing_kinds import side_of

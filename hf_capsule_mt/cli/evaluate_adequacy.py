@@ -11,7 +11,7 @@ from tqdm import tqdm
 from hf_capsule_mt.data.parallel_text import read_parallel_text
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import ALIGNERS, measure_adequacy
-from hf_capsule_mt.evaluation.attention_alignment import align_by_attention, check_config
+from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.length import split_words
 from hf_capsule_mt.evaluation.scores import AlignedTexts
 from hf_capsule_mt.translation.language_codes import LanguageCodes
@@ -61,7 +61,8 @@ def check_options(args: argparse.Namespace) -> None:
         if args.dtype == "int8" and args.input_file is None:
             raise ValueError("--dtype int8 is the engine's, which gives no attention; leave it out")
         decoding.check_model(args.model, args.revision)
-        check_config(decoding.pin_revision(args))
+        if decoding.pin_revision(args).model_type == "caps_nmt":
+            raise ValueError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
     for file in args.alignment_data or ():
         check_input_file("--alignment_data", file)
 

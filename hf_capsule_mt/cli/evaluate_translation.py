@@ -9,8 +9,7 @@ from hf_capsule_mt.data.parallel_text import check_two_files, read_lines
 
 from . import decoding
 from .common import check_output_file, check_text_file, refuse_options
-from .translate import translate_windows
-from .translation_job import Reading
+from .translate import Reading, translate_windows
 
 _SETTINGS = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
 

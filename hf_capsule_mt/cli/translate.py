@@ -30,26 +30,37 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from queue import Queue
 from threading import Thread
+from typing import Any
 
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
-from transformers import PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, tokenize_lines
-from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes
+from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, source_limit, tokenize_lines
+from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes, unbroken
 from hf_capsule_mt.files import locked, replaced_file
-from hf_capsule_mt.translation.documents import Segment, check_language, language_code
+from hf_capsule_mt.translation.attention import aligner, cross_attention
+from hf_capsule_mt.translation.documents import Fits, Segment, check_language, cut_document, cut_text, language_code
 from hf_capsule_mt.translation.language_codes import LanguageCodes
-from hf_capsule_mt.translation.marked_segments import keep_pattern
+from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments
 from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
-from hf_capsule_mt.translation.source_limits import source_limit
-from hf_capsule_mt.translation.translation_report import faults
-from hf_capsule_mt.translation.translator import leave_out_copies, translate_lines
+from hf_capsule_mt.translation.translation_report import Judgement, faults, judge, report_line, sequence_scores
+from hf_capsule_mt.translation.translator import (
+    Written,
+    leave_out_copies,
+    pad_rows,
+    translate_batches,
+    translate_lines,
+)
 
 from . import decoding
 from .common import (
@@ -63,16 +74,15 @@ from .common import (
     report_user_errors,
 )
 from .processes import leave_group_at_exit, warn_if_alone
-from .translation_job import Job, Reading, Worker
 
 logger = logging.getLogger(__name__)
 
 WINDOW = 10_000
-"""Lines that are read, tokenised and sorted by length together."""
+"""Lines that are read, tokenized and sorted by length together."""
 _FIRST_WINDOW, _GROWTH = 1_000, 4
-"""Lines of the first window, which has to be tokenised before the first batch, and how fast they become more."""
+"""Lines of the first window, which are tokenized before the first batch, and how fast windows grow."""
 _ARRIVALS = 64
-"""The most lines that are answered together where somebody waits for them."""
+"""The most lines that are answered together when somebody waits for them."""
 _STANDARD_INPUT = Path("/dev/stdin")
 
 
@@ -115,6 +125,189 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)")
     return parser
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the input is read.
+
+    Attributes:
+        documents: the language of running text; None if the input has lines.
+        sentences: the language of lines that may have several sentences.
+        tags: whether the input has tags of XML or HTML.
+        keep: a regular expression for parts that are not translated.
+        report: the file of the report.
+        target_lang: the language of the translations, for models that need its code.
+    """
+
+    documents: str | None = None
+    tags: bool = False
+    keep: str | None = None
+    report: str | None = None
+    sentences: str | None = None
+    target_lang: str | None = None
+
+    @property
+    def are_segments(self) -> bool:
+        """Whether segments are translated instead of lines."""
+        return bool(self.documents or self.sentences or self.tags or self.keep is not None)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that translations depend on."""
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+
+    def segments(
+        self, lines: Sequence[str], fits: Fits, first: int, put: Callable[[list[Segment]], list[Segment]] = list
+    ) -> list[Segment] | None:
+        """Return the segments of lines; None if lines are translated whole.
+
+        Args:
+            lines: of the input.
+            fits: whether the model can read a text.
+            first: the number of the first line.
+            put: adds the code of the language to the segments of a text.
+
+        Raises:
+            ValueError: if tags of a line are wrong, or `keep` searches for too long.
+        """
+        if not self.are_segments:
+            return None
+        pattern = None if self.keep is None else keep_pattern(self.keep)
+        language = self.documents or self.sentences
+        cut = partial(cut_text, language=language, fits=fits) if language else None
+        if self.documents:
+            text = "".join(f"{line}\n" for line in lines)
+            if not self.tags and pattern is None:
+                return put(cut_document(text, self.documents, fits))
+            return put(marked_segments(text, self.tags, pattern, cut))
+        found = []
+        for number, line in enumerate(lines):
+            try:
+                segments = marked_segments(f"{line}\n", self.tags, pattern, cut)
+            except ValueError as error:
+                raise ValueError(f"line {first + number} of the input: {error}") from error
+            found += put([segment.on_line(number) for segment in segments])
+        return found
+
+
+@dataclass
+class Job:
+    """A window of lines.
+
+    Attributes:
+        lines: of the input.
+        encoded: source tokens of every line or segment.
+        batches: indices of those that the model reads.
+        numbers: their lines in the input, from 1.
+        revision: of the model.
+        segments: what is translated instead of the lines, if anything.
+        cut: indices of those that are longer than the model reads.
+        copies: those that are their own translations, by index.
+        code: of the language of the last text.
+    """
+
+    lines: list[str]
+    encoded: list[list[int]]
+    batches: list[list[int]]
+    numbers: list[int]
+    revision: str | None = None
+    segments: list[Segment] | None = None
+    cut: Set[int] = frozenset()
+    copies: dict[int, str] = field(default_factory=dict)
+    code: str = ""
+
+    def output(self, translations: dict[int, dict[str, Any]]) -> list[str]:
+        """Return the lines of the output from the translations by index."""
+        found = {**self.copies, **{index: found["text"] for index, found in translations.items()}}
+        if self.segments is None:
+            return unbroken((found.get(index, "") for index in range(len(self.encoded))), "translations")
+        for index, segment in enumerate(self.segments):
+            # The tokenizer may make nothing of the words between tags.
+            if index not in found:
+                found[index] = segment.put_back("") if isinstance(segment, MarkedSegment) else ""
+        texts = [segment.around(found[index]) for index, segment in enumerate(self.segments)]
+        return "".join(texts).removesuffix("\n").split("\n")
+
+    def report(self, translations: dict[int, dict[str, Any]]) -> list[str]:
+        """Return the lines of a report, one for each sentence."""
+        lines = []
+        for index, number in enumerate(self.numbers):
+            judged = {name: value for name, value in translations.get(index, {}).items() if name != "text"}
+            lines.append(report_line(number, Judgement(**judged | {"source_cut": index in self.cut})))
+        return lines
+
+
+class Worker:
+    """Translates the batches of one process.
+
+    Args:
+        args: the decoding options.
+        state: of this process.
+        progress: is told of each batch.
+        reports: whether translations are judged.
+    """
+
+    def __init__(self, args: argparse.Namespace, state: PartialState, progress: Progress, reports: bool) -> None:
+        self._args, self._state, self._progress, self._reports = args, state, progress, reports
+
+    @cached_property
+    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        return decoding.load(self._args, self._state)
+
+    def translate(self, job: Job) -> dict[int, dict[str, Any]]:
+        """Return the translations of this process by index: the `text`, and the fields of a `Judgement`."""
+        state = self._state
+        self._args.revision = job.revision
+        batches = job.batches[state.process_index :: state.num_processes]
+        # Before anything is written: the checkpoint may be damaged.
+        model, tokenizer = self._loaded
+        options = {"finish": partial(self._finish, job), **decoding.generate_options(self._args)}
+        translations = {}
+        for batch in translate_batches(model, tokenizer, job.encoded, batches, **options):
+            translations.update(batch)
+            # The other processes are about as far.
+            tokens = sum(len(job.encoded[index]) for index in batch)
+            self._progress.add(len(batch) * state.num_processes, tokens * state.num_processes)
+        return translations
+
+    def _finish(
+        self, job: Job, batch: Sequence[int], generated: Tensor, written: Sequence[Written], texts: list[str]
+    ) -> list[dict[str, Any]]:
+        """Judge the translations of a batch, and put tags and kept parts back."""
+        model, _ = self._loaded
+        sources, judged = [job.encoded[index] for index in batch], [{}] * len(batch)
+        if self._reports:
+            scores = sequence_scores(model, sources, [each.ids for each in written])
+            rows = zip(sources, written, texts, scores, strict=True)
+            judged = [vars(judge(source, each.words, each.end is not None, *rest)) for source, each, *rest in rows]
+        if job.segments is not None:
+            segments = [job.segments[index] for index in batch]
+            texts = self._put_back(segments, sources, generated, written, unbroken(texts, "translations of a batch"))
+        return [{"text": text, **judgement} for text, judgement in zip(texts, judged, strict=True)]
+
+    def _put_back(
+        self,
+        segments: Sequence[Segment],
+        sources: Sequence[list[int]],
+        generated: Tensor,
+        written: Sequence[Written],
+        texts: list[str],
+    ) -> list[str]:
+        model, tokenizer = self._loaded
+        marked = [row for row, segment in enumerate(segments) if isinstance(segment, MarkedSegment)]
+        aligned = [row for row in marked if segments[row].needs_alignment]
+        attention = {}
+        if aligned:
+            input_ids, mask = pad_rows([sources[row] for row in aligned], model.config.pad_token_id, model.device)
+            found = cross_attention(model, generated[aligned], input_ids=input_ids, attention_mask=mask.long())
+            attention = dict(zip(aligned, found))
+        texts = list(texts)
+        for row in marked:
+            align = None
+            if row in attention:
+                align = aligner(attention[row], tokenizer, segments[row].text, sources[row], written[row].words)
+            texts[row] = segments[row].put_back(texts[row], align)
+        return texts
 
 
 @report_user_errors()
@@ -171,7 +364,7 @@ def translate_windows(
             partial = PartialOutput(output_file, settings, report_file) if writes else None
             limit = source_limit(config, tokenizer)
             jobs = _jobs(args, tokenizer, limit, partial, window, reading, progress)
-        worker = Worker(args, state, progress, reading)
+        worker = Worker(args, state, progress, reading.report is not None)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
             translations = dict(chain.from_iterable(found.items() for found in gather_object([worker.translate(job)])))
             judged = job.report(translations) if is_main and reading.report else []
@@ -186,13 +379,7 @@ def translate_windows(
     if writes:
         with suppress(OSError):
             folder_beside(output_file).rmdir()
-    if is_main and report_file is not None:
-        _warn_of_faults(report_file)
-
-
-def _warn_of_faults(report_file: Path) -> None:
-    found = faults(each_line(report_file))
-    if found is not None:
+    if is_main and report_file is not None and (found := faults(each_line(report_file))) is not None:
         logger.warning("%s; see %s", found, report_file)
 
 
@@ -217,16 +404,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 
 def _language(args: argparse.Namespace) -> str | None:
-    """Return the language of documents; None if the input is none."""
-    if args.documents is True:
-        try:
-            return language_code(args.source_lang)
-        except ValueError as error:
-            raise ValueError(
-                f"--documents needs the source's language to find its sentences, and --source_lang is "
-                f"{args.source_lang!r}; give its code of two letters as --documents en"
-            ) from error
-    return args.documents
+    """Return the language of documents; None if the input has lines."""
+    return language_code(args.source_lang) if args.documents is True else args.documents
 
 
 def _number_of_lines(args: argparse.Namespace) -> int | None:
@@ -258,7 +437,7 @@ def _windows(lines: Iterable[str], most: int, reading: Reading) -> Iterator[list
     Of documents a window ends with a paragraph, so it may have more; one with tags is a window.
     """
     lines = iter(lines)
-    if reading.is_whole:
+    if reading.documents and reading.tags:
         yield from filter(None, [list(lines)])
         return
     size = _FIRST_WINDOW

@@ -2,16 +2,17 @@
 
 import copy
 import logging
+import os
 from collections.abc import Sequence
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers.models import BPE
 from torch.utils.data import Dataset as TorchDataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from hf_capsule_mt.translation.language_codes import LanguageCodes
-from hf_capsule_mt.translation.source_limits import TOKENIZING, check_text
 
 from .batching import TokenBudgetBatchSampler, longest_sides
 
@@ -20,10 +21,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TOKENIZING = RLock()
+"""Held while a tokenizer is called: all threads share its language and its way to cut."""
+# The thread that holds the lock does not exist in a forked process.
+os.register_at_fork(after_in_child=TOKENIZING._at_fork_reinit)
+
 _TOKENIZED_TOGETHER = 2_000
 """Lines of one call of a tokenizer, which holds much more of each than its tokens."""
 _LETTERS = 32
 """Letters for each token of a limit that a text may have before it is looked at where it can be cut."""
+
+
+def positions(config: PreTrainedConfig) -> int | None:
+    """Return the most tokens that a model has positions for; None if it needs none."""
+    return getattr(config, "max_position_embeddings", None)
+
+
+def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the length of the longest source, in tokens, that model and tokenizer take."""
+    return min(tokenizer.model_max_length, positions(config) or tokenizer.model_max_length)
+
+
+def _check_text(text: str) -> None:
+    """Raise a ValueError if `text` holds a surrogate, half a character, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the text {text!r:.80} holds half a character. Decode it again, as UTF-8.") from error
 
 
 def encode_lines(
@@ -84,7 +108,7 @@ def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, 
 
     `side` is "text" or "text_target".
     """
-    check_text(text)
+    _check_text(text)
     ids = _ids(side, tokenizer, shortened(tokenizer, text, max_length, side=side))
     if len(ids) > max_length:
         logger.warning("a text has more than %d tokens, the model's limit, and was cut", max_length)
@@ -144,7 +168,7 @@ def _tokenize(
     for start in range(0, len(filled), _TOKENIZED_TOGETHER):
         part = filled[start : start + _TOKENIZED_TOGETHER]
         for index in part:
-            check_text(lines[index])
+            _check_text(lines[index])
         texts = [shortened(tokenizer, lines[index], max_length, side=side) for index in part]
         for index, ids in zip(part, _ids(side, tokenizer, texts), strict=True):
             # A tokenizer may make nothing of characters that nobody sees.

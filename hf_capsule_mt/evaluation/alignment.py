@@ -1,13 +1,19 @@
-"""Alignment of target words with source words by eflomal (Östling and Tiedemann 2016).
+"""Alignment of target words with source words: by eflomal (Östling and Tiedemann 2016), or by a model's attention.
 
-eflomal learns from the very sentences that it aligns, so the more there are, the better.
+eflomal learns from the sentences that it aligns, so the more there are, the better.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, special_ids, tokenize_targets
+from hf_capsule_mt.translation.attention import attended_positions, attending, cross_attentions_of, teacher_force
+from hf_capsule_mt.translation.translator import evaluating
 
 NO_EFLOMAL = 'eflomal is not installed; pip install -e ".[align]" (it needs a C compiler)'
 
@@ -97,3 +103,66 @@ def _run_eflomal(pairs: Sequence[tuple[str, str]]) -> list[tuple[tuple[int, int]
 def _parse(link: str) -> tuple[int, int]:
     source, target = link.split("-")
     return int(source), int(target)
+
+
+def align_by_attention(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    streams: Sequence[Sequence[str]],
+    *,
+    max_tokens_per_batch: int = 4096,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[list[Alignment]]:
+    """Let a model write several streams of translations, and link every token with the source token it attends to most.
+
+    Attention is that of the step that writes the token, of the layer of [`attended_positions`]. A token that attends
+    most to a special token, such as the end of the source, has no link. Words are the tokens of the model.
+
+    Args:
+        model: an encoder-decoder with cross-attention, on any device.
+        tokenizer: the model's.
+        sources: one segment each; longer ones are cut to the model's limit, with a warning.
+        streams: for each system, or reference, the translation of every segment; cut likewise.
+        max_tokens_per_batch: source and target together, padding included.
+        on_batch: called after each batch with its number of sentences.
+
+    Returns:
+        For each stream the alignment of every sentence; where one side is blank, it has no links.
+
+    Raises:
+        ValueError: if the model has no cross-attention, or a sentence exceeds `max_tokens_per_batch`.
+    """
+    limit = source_limit(model.config, tokenizer)
+    left = encode_lines(tokenizer, sources, limit)
+    right = [tokenize_targets(tokenizer, stream, limit) for stream in streams]
+    pairs = [pair for targets in right for pair in zip(left, targets, strict=True)]
+    special = special_ids(tokenizer)
+    aligned = [_alignment(source, target, (), special) for source, target in pairs]
+    lengths = [len(source) + len(target) if source and target else 0 for source, target in pairs]
+    numbers = [*range(1, len(left) + 1)] * len(right)
+    with evaluating(model):
+        reader = attending(model)
+        for batch in batch_by_tokens(lengths, max_tokens_per_batch, numbers):
+            forced = teacher_force(reader, *zip(*(pairs[index] for index in batch)), output_attentions=True)
+            attended = attended_positions(cross_attentions_of(model, forced.output), forced.source_mask)
+            for index, positions in zip(batch, attended.tolist()):
+                aligned[index] = _alignment(*pairs[index], positions, special)
+            if on_batch is not None:
+                on_batch(len(batch))
+    return [aligned[start : start + len(left)] for start in range(0, len(pairs), len(left))]
+
+
+def _alignment(
+    source: Sequence[int], target: Sequence[int], attended: Sequence[int], special: Container[int]
+) -> Alignment:
+    """The alignment of tokens that are not special; `attended` is a source position for each target position."""
+    words = [position for position, token in enumerate(source) if token not in special]
+    places = {position: index for index, position in enumerate(words)}
+    kept = [position for position, token in enumerate(target) if token not in special]
+    links = ((places.get(attended[position]), index) for index, position in enumerate(kept) if attended)
+    return Alignment(
+        source_words=len(words),
+        target=tuple(target[position] for position in kept),
+        links=tuple(link for link in links if link[0] is not None),
+    )

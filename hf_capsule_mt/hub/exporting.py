@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import CONFIG_NAME
 
-from hf_capsule_mt.data.encoding import encode_text
+from hf_capsule_mt.data.encoding import encode_text, positions, source_limit
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.translation.loading import commit_of, load_config, load_model, load_tokenizer
-from hf_capsule_mt.translation.source_limits import check_words, positions, source_limit
+from hf_capsule_mt.translation.translator import check_words
 
 from .export_programs import PAST, PRESENT, EncoderProgram, StepProgram, Tensors, check_family, family_of
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, tokenize_lines
-from hf_capsule_mt.translation.source_limits import source_limit
+from hf_capsule_mt.data.encoding import batch_by_tokens, source_limit, tokenize_lines
 from hf_capsule_mt.translation.translation_report import sequence_scores
 from hf_capsule_mt.translation.translator import decode_words, generate_batches
 

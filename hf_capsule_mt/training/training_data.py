@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
-from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs
+from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs, positions
 from hf_capsule_mt.data.parallel_text import Corpus, each_checked, expand, find_corpora
 from hf_capsule_mt.data.streaming import (
     TokenBudgetStream,
@@ -26,7 +26,6 @@ from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_file, hash_text
 from hf_capsule_mt.records import PairCounts, ReadReport, ValidationCounts
 from hf_capsule_mt.translation.language_codes import LanguageCodes
-from hf_capsule_mt.translation.source_limits import positions
 
 from .arguments import DataArguments, TranslationTrainingArguments
 

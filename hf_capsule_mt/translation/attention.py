@@ -1,76 +1,171 @@
-"""Which words of a translation belong to which of its source, by the cross-attention of the model that wrote it."""
+"""Which words of a translation belong to which of its source, by the cross-attention of the model."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, takewhile
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .source_limits import TOKENIZING
-from .teacher_forcing import attending, cross_attentions_of
+from hf_capsule_mt.data.encoding import TOKENIZING
+from hf_capsule_mt.decoding.decoder_weights import Fingerprint, with_shared_weights
+
+from .translator import behind_start, pad_rows
 
 Span = tuple[int, int]
+
+_attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKeyDictionary()
+"""For each model a copy that returns its attention. Making one takes long."""
+
+
+@dataclass(frozen=True)
+class TeacherForcedPass:
+    """Output of one pass over a batch of sources and given translations.
+
+    Attributes:
+        output: of the model without its language model head. Target position t belongs to the step that writes
+            `targets[:, t]`.
+        source_mask: `[batch, source]` bool, False for padding.
+        target_mask: `[batch, target]` bool, likewise.
+        sources: padded token ids, `[batch, source]`.
+        targets: padded token ids, `[batch, target]`.
+    """
+
+    output: Any
+    source_mask: Tensor
+    target_mask: Tensor
+    sources: Tensor
+    targets: Tensor
+
+
+@torch.no_grad()
+def teacher_force(
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], **options: Any
+) -> TeacherForcedPass:
+    """Run the model over given translations in one pass, without its language model head.
+
+    Args:
+        model: any encoder-decoder.
+        sources: token ids of each source, with the end of the sentence.
+        targets: token ids of each translation, without the start token.
+        **options: of the model's forward, such as `output_attentions=True`, or `output_routing="all"`.
+    """
+    padding = model.config.pad_token_id
+    source_ids, source_mask = pad_rows(sources, padding, model.device)
+    target_ids, target_mask = pad_rows(targets, padding, model.device)
+    output = model.base_model(
+        input_ids=source_ids,
+        attention_mask=source_mask.long(),
+        decoder_input_ids=behind_start(model, target_ids)[:, :-1],
+        use_cache=False,
+        **options,
+    )
+    return TeacherForcedPass(output, source_mask, target_mask, source_ids, target_ids)
+
+
+def attending(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a model with the same weights that can return its attention."""
+    # A recurrent model always can.
+    if not model._supports_sdpa or model.config._attn_implementation == "eager":
+        return model
+    fingerprint, found = _attending.get(model, (None, None))
+    if fingerprint is None or not fingerprint.is_of(model):
+        # The model itself stays as it is: another thread may be in the middle of a pass, with masks of another kind.
+        found = with_shared_weights(model)
+        found.set_attn_implementation("eager")
+        _attending[model] = Fingerprint(model), found
+    for own, part in zip(found.modules(), model.modules(), strict=True):
+        own.training = part.training
+    return found
+
+
+def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
+    """Return the cross-attention in a model's output, `[batch, heads, target, source]` of each layer that has any.
+
+    Raises:
+        ValueError: if no layer has any.
+    """
+    found = [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
+    if not found:
+        raise ValueError(f"a {model.config.model_type} model has no attention. Use another family, such as rnmt.")
+    return found
+
+
+def attended_positions(cross_attentions: Sequence[Tensor], source_mask: Tensor, layer: int | None = None) -> Tensor:
+    """Return the source position that each target position attends to most, `[batch, target]`; never padding.
+
+    The weights are the mean over the heads and the last two layers, which place words best (benchmarks/tags.md).
+
+    Args:
+        cross_attentions: of each decoder layer, `[batch, heads, target, source]`.
+        source_mask: `[batch, source]` bool, False for padding.
+        layer: one layer instead, from 0, the lowest.
+
+    Raises:
+        ValueError: if there is no such layer.
+    """
+    layers = len(cross_attentions)
+    if layer is not None and not 0 <= layer < layers:
+        raise ValueError(f"the layer to align by is {layer}; the decoder has layers 0 to {layers - 1}")
+    chosen = cross_attentions[-2:] if layer is None else [cross_attentions[layer]]
+    weights = torch.stack([weights.double().mean(1) for weights in chosen]).mean(0)
+    return weights.masked_fill(~source_mask[:, None], -1.0).argmax(-1)
 
 
 def cross_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> Tensor:
     """Return how much each step of a translation attends to each source token, `[batch, length - 1, source]`.
 
-    The weights are those of the step that writes a token, the mean of the last two layers, or of one if it is alone.
+    It is the mean over the heads and the last two layers, at the step that writes a token.
 
     Args:
         model: an encoder-decoder in evaluation mode.
-        sequences: translations, `[batch, length]`, each beginning with what decoding starts from, and filled up at its
-            end.
+        sequences: padded translations with their start token, `[batch, length]`.
         **source: what the encoder takes, `[batch, ...]`.
 
     Raises:
         ValueError: if the model has no cross-attention.
     """
-    # The last word is not read: it may be one more than there are positions.
+    # The last token is not read: it may be one more than there are positions.
     return last_two(layers_of_attention(model, sequences[:, :-1], **source)).cpu()
 
 
 def last_two(layers: Sequence[Tensor]) -> Tensor:
-    """Return the mean of the last two layers of [`layers_of_attention`], or of one if it is alone."""
+    """Return the mean of the last two layers of [`layers_of_attention`], or the only one."""
     return torch.stack(list(layers[-2:])).mean(0)
 
 
 @torch.no_grad()
 def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Tensor) -> list[Tensor]:
-    """Return the attention of each layer, the mean over its heads, `[batch, length, source]`: that of step t writes the
-    word t + 1 of the sequences, and reads the word t. The rest is as of [`cross_attention`].
+    """Return the attention of each layer, the mean over its heads, `[batch, length, source]`.
+
+    Step t reads token t of the sequences and writes token t + 1. The arguments are those of [`cross_attention`].
     """
-    # What fills up a translation may be no word.
+    # Padding may be -1.
     read = sequences.clamp(min=0)
-    reader = attending(model).base_model
-    output = reader(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
-    layers = cross_attentions_of(output)
-    if not layers:
-        raise ValueError(
-            f"a {model.config.model_type} model has no attention, by which tags and what is kept find their places in "
-            "a translation; translate with a model of another family, such as rnmt, or leave out tags and keep"
-        )
-    return [weights.float().mean(1) for weights in layers]
+    output = attending(model).base_model(**source, decoder_input_ids=read, use_cache=False, output_attentions=True)
+    return [weights.float().mean(1) for weights in cross_attentions_of(model, output)]
 
 
 class AttentionAligner:
-    """Tells how much each word of a translation belongs to each word of its source.
+    """Measures how much each word of a translation belongs to each word of its source.
 
     Args:
         attention: `[target tokens, source tokens]`.
-        source: where the source tokens are in the text of the source; None for special tokens.
-        target: where the target tokens are in the translation, likewise.
+        source: the place of each source token in the source; None for special tokens.
+        target: the place of each target token in the translation, likewise.
     """
 
     def __init__(self, attention: Tensor, source: Sequence[Span | None], target: Sequence[Span | None]) -> None:
         self._attention, self._source, self._target = attention, source, target
 
     def __call__(self, source_words: Sequence[Span], target_words: Sequence[Span]) -> list[list[float]]:
-        """Return a weight `[target word][source word]`: of the attention of all words to the tokens of the other, the
-        share of this word. So an article that looks at its noun belongs to the article.
+        """Return a weight `[target word][source word]`: the share of this target word in the attention of all target
+        words to the source word. So an article that looks at its noun belongs to the article.
         """
         columns = _membership(self._source, source_words)
         rows = _membership(self._target, target_words)
@@ -83,43 +178,37 @@ def aligner(
     attention: Tensor,
     tokenizer: PreTrainedTokenizerBase,
     text: str,
-    ids: Sequence[int],
-    words: Sequence[int],
+    source_ids: Sequence[int],
+    target_ids: Sequence[int],
     clean_up_tokenization_spaces: bool | None = None,
 ) -> AttentionAligner:
-    """Return what aligns a text and its translation.
+    """Return the aligner of a text and its translation.
 
     Args:
         attention: `[target tokens, source tokens]`.
         tokenizer: of both.
         text: the source.
-        ids: of the source, as the model reads it.
-        words: ids of the translation, without what decoding starts from.
+        source_ids: token ids of the source, as the model reads it.
+        target_ids: token ids of the translation, without the start token.
         clean_up_tokenization_spaces: as the translation was decoded.
     """
     options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
-    decode = partial(tokenizer.batch_decode, **options)
-    return AttentionAligner(attention, source_spans(tokenizer, text, ids), target_spans(words, decode))
+    targets = target_spans(target_ids, partial(tokenizer.batch_decode, **options))
+    return AttentionAligner(attention, source_spans(tokenizer, text, source_ids), targets)
 
 
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
-    """Return `[tokens, words]`, 1 where a token is in a word."""
+    """Return `[tokens, words]`, 1 where a token is in a word. A token may be in several."""
     membership = torch.zeros(len(tokens), len(words), dtype=torch.double)
-    starts = [start for start, _ in words]
+    starts, ends = [start for start, _ in words], [end for _, end in words]
     for number, token in enumerate(tokens):
-        if token is None:
-            continue
-        word = max(bisect_right(starts, token[0]) - 1, 0)
-        while word < len(words) and words[word][0] < token[1]:
-            # Tokens may be of several words.
-            if token[0] < words[word][1]:
-                membership[number, word] = 1
-            word += 1
+        if token is not None:
+            membership[number, bisect_right(ends, token[0]) : bisect_right(starts, token[1] - 1)] = 1
     return membership
 
 
 def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> list[Span | None]:
-    """Return where in a text the tokens that a model reads are; None for special ones, and those of a prefix."""
+    """Return the place in a text of each token that a model reads; None for special tokens, and those of a prefix."""
     is_fast = getattr(tokenizer, "is_fast", False)
     offsets = {"return_offsets_mapping": True} if is_fast else {}
     with TOKENIZING:
@@ -136,11 +225,11 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
 
 
 def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[str]]) -> list[Span | None]:
-    """Return where in a translation its tokens are; None for those that leave no trace.
+    """Return the place in a translation of each token; None for those without a character.
 
     Args:
-        ids: of the translation.
-        decode: returns the texts of several.
+        ids: token ids of the translation.
+        decode: returns the texts of several lists of token ids.
     """
     if not ids:
         return []
@@ -151,7 +240,7 @@ def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[st
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the length of what both begin with."""
+    """Return the length of the beginning that both share."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second)))
 
 
@@ -164,12 +253,12 @@ def _stripped(text: str, start: int, end: int) -> Span | None:
 
 
 def _walked(text: str, pieces: Sequence[str]) -> list[Span | None]:
-    """Return where the pieces of a tokenizer that does not tell are."""
+    """Return the places of the pieces of a slow tokenizer, which has no offsets."""
     spans: list[Span | None] = []
     place = 0
     for piece in pieces:
         form = piece.replace("▁", " ").strip()
-        # Some are not written as the text is: they are taken to be where the last one ends.
+        # A piece that is written in another way than the text is taken to start where the last one ends.
         near = text.find(form, place, place + len(form) + 20)
         start = near if near >= 0 else min(place, len(text))
         span = _stripped(text, start, min(start + len(form), len(text)))

@@ -11,6 +11,7 @@ from transformers.pipelines.base import ChunkPipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
+from hf_capsule_mt.data.encoding import TOKENIZING, source_limit
 
 from . import pipeline_translation
 from .attention import aligner, cross_attention
@@ -19,9 +20,7 @@ from .language_codes import LanguageCodes
 from .loading import check_loaded, in_usable_precision
 from .marked_segments import MarkedSegment, keep_pattern, marked_segments
 from .pipeline_translation import LANGUAGE_PAIR, checked, copied
-from .source_limits import TOKENIZING, source_limit
-from .teacher_forcing import evaluating
-from .translator import ENGINES, engine_takes, settings_of
+from .translator import ENGINES, engine_takes, evaluating, settings_of
 
 logger = logging.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from hf_capsule_mt.translation.teacher_forcing import behind_start, pad_rows
+from .translator import behind_start, pad_rows
 
 _MOST_SCORES = 1 << 25
 """Scores of words that are held at a time."""

@@ -2,11 +2,15 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
@@ -17,13 +21,11 @@ from transformers import (
 from transformers.generation import GenerationMode
 from transformers.utils import logging
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, positions, source_limit
 from hf_capsule_mt.data.parallel_text import unbroken
 from hf_capsule_mt.decoding import FiniteScores, NewTokenLimits, UnsupportedModelError, engine_of, generate
 
 from .pipeline_translation import copied
-from .source_limits import check_words, positions, source_limit
-from .teacher_forcing import evaluating, pad_rows
 
 logger = logging.get_logger(__name__)
 
@@ -34,9 +36,12 @@ _EVERY_LINE = {
     # One translation a line, whatever the settings of the checkpoint say.
     "num_return_sequences": 1,
     "return_dict_in_generate": False,
-    # Of one sentence at a time alone, and for speed alone.
+    # Transformers refuses it for several sentences, and it changes only the speed.
     "prompt_lookup_num_tokens": None,
 }
+_MODES = Lock()
+_users: dict[nn.Module, tuple[int, list[nn.Module]]] = {}
+"""For each model in use: how many users it has, and which modules were in training mode."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def translate_batches(
     batches: Iterable[Sequence[int]],
     *,
     max_new_tokens: int | None = None,
-    finish: Callable[[Sequence[int], torch.Tensor, list[Written], list[str]], Sequence[Any]] | None = None,
+    finish: Callable[[Sequence[int], Tensor, list[Written], list[str]], Sequence[Any]] | None = None,
     **generate_options: Any,
 ) -> Iterator[dict[int, Any]]:
     """Translate encoded lines, yielding after each batch its translations by index.
@@ -133,7 +138,7 @@ def decode_words(tokenizer: PreTrainedTokenizerBase, written: Iterable[Written])
     return tokenizer.batch_decode([each.words for each in written], skip_special_tokens=True)
 
 
-def words_before_end(generated: torch.Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:
+def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequence[int]) -> list[Written]:
     """Return the words of token ids `[batch, length]` up to their ends; without an end, those before the padding.
 
     Behind its limit of new tokens nothing of a row was written.
@@ -165,7 +170,7 @@ def generate_batches(
     engine: str = "fast",
     dtype: str = "float32",
     **generate_options: Any,
-) -> Iterator[tuple[Sequence[int], torch.Tensor, list[Written]]]:
+) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
     """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and what was written by them.
 
     Args:
@@ -199,6 +204,54 @@ def generate_batches(
             source = _source(model, sources, dtype if fast else None)
             generated = _generate(model, source, torch.tensor(limits), **options, **fast)
             yield batch, generated, words_before_end(generated, model.generation_config, limits)
+
+
+@contextmanager
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Switch dropout off until the end of the block. Several threads may do so at the same time.
+
+    The last one to leave puts back into training mode the modules that were in it.
+    """
+    with _MODES:
+        count, trained = _users.get(model, (0, []))
+        _users[model] = count + 1, trained + [module for module in model.modules() if module.training]
+        model.eval()
+    try:
+        yield
+    finally:
+        with _MODES:
+            count, trained = _users.pop(model)
+            if count > 1:
+                _users[model] = count - 1, trained
+            else:
+                for module in trained:
+                    module.training = True
+
+
+def pad_rows(rows: Sequence[Sequence[int]], padding: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return token ids padded on the right, `[batch, length]`, and their mask, False for padding."""
+    lengths = torch.tensor([len(row) for row in rows])
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    padded = pad_sequence(tensors, batch_first=True, padding_value=padding or 0)
+    return padded.to(device), (torch.arange(padded.shape[1]) < lengths[:, None]).to(device)
+
+
+def behind_start(model: PreTrainedModel, ids: Tensor) -> Tensor:
+    """Return token ids `[batch, target]` behind the start token of `generate()`, `[batch, 1 + target]`."""
+    # A model without its head has no generation config, and 0 is a token.
+    start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
+    start = model.config.decoder_start_token_id if start is None else start
+    return torch.cat([ids.new_full((len(ids), 1), start), ids], dim=1)
+
+
+def check_words(largest: int, model: PreTrainedModel, remedy: str) -> None:
+    """Raise a ValueError, with a `remedy`, unless the model has an embedding for the `largest` token id."""
+    size = model.get_input_embeddings().weight.shape[0]
+    if largest >= size:
+        raise ValueError(
+            f"The tokenizer has token id {largest}, but {model.name_or_path} has only {size} embeddings. The tokenizer "
+            f"is another model's; {remedy}."
+        )
 
 
 def check_precision(engine: str | None, dtype: str) -> None:
@@ -264,9 +317,7 @@ def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str
         return source
 
 
-def _generate(
-    model: PreTrainedModel, source: Mapping[str, Any], limits: torch.Tensor, **generate_options: Any
-) -> torch.Tensor:
+def _generate(model: PreTrainedModel, source: Mapping[str, Any], limits: Tensor, **generate_options: Any) -> Tensor:
     """Return token ids `[batch, length]` for sources and limits `[batch]` of new tokens."""
     # The engine looks at the scores by itself.
     checks = LogitsProcessorList([] if "custom_generate" in generate_options else [FiniteScores(model)])

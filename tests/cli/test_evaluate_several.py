@@ -11,7 +11,7 @@ from hf_capsule_mt.cli import evaluate_comparison
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
-from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
+from hf_capsule_mt.evaluation.alignment import align_by_attention
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.evaluation.significance import compare_systems
 
@@ -263,4 +263,4 @@ def test_a_model_without_attention(files, capsys):
     tokens = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
     config = preset_config("capsnmt", "tiny", d_model=16, **tokens)
     AutoModelForSeq2SeqLM.from_config(config).save_pretrained(files / "model")
-    assert "a caps_nmt model has no cross-attention" in refuse(capsys, *ADEQUACY, "--model", "model", "--device", "cpu")
+    assert "CapsNMT has no attention" in refuse(capsys, *ADEQUACY, "--model", "model", "--device", "cpu")

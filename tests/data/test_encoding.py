@@ -10,8 +10,15 @@ from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt import RNMTConfig
 from hf_capsule_mt.data import encoding
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, encode_text, tokenize_lines, tokenize_targets
-from hf_capsule_mt.translation.source_limits import TOKENIZING, source_limit
+from hf_capsule_mt.data.encoding import (
+    TOKENIZING,
+    batch_by_tokens,
+    encode_lines,
+    encode_text,
+    source_limit,
+    tokenize_lines,
+    tokenize_targets,
+)
 
 
 def test_batches_fill_their_budget_and_no_more():

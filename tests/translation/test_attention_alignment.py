@@ -6,7 +6,7 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.evaluation.attention_alignment import align_by_attention
+from hf_capsule_mt.evaluation.alignment import align_by_attention
 
 SOURCES = ["a b c", "d e", "", "f g h i j k", "l ? m", "n"]
 STREAMS = [["n o", "p q r s", "t", "", "u v", "w"], ["o n o", "s", "t u v", "a", "v ?", "n n n n n n"]]
@@ -78,6 +78,6 @@ def test_a_model_without_cross_attention(kind):
     """Of a family that has none, or of another, whose output has none."""
     model = of_preset("capsnmt") if kind == "caps_nmt" else tiny_model()
     model.train().base_model.register_forward_hook(lambda *passed: passed[-1] | {"cross_attentions": None})
-    with pytest.raises(ValueError, match=f"a {kind} model has no cross-attention to align words by; use eflomal"):
+    with pytest.raises(ValueError, match=f"a {kind} model has no attention"):
         align_by_attention(model, tiny_tokenizer(), SOURCES, STREAMS)
     assert model.training

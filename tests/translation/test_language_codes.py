@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
 from hf_capsule_mt.analysis.demo_answer import Answer, answer
-from hf_capsule_mt.cli import distill, evaluate, translation_job
+from hf_capsule_mt.cli import distill, evaluate
 from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.training.arguments import DataArguments, TranslationTrainingArguments
@@ -313,7 +313,7 @@ def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeyp
         return translate_batches(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(translation_job, "translate_batches", stop)
+        patch.setattr(translate_command, "translate_batches", stop)
         with pytest.raises(KeyboardInterrupt):
             translate(checkpoint, tmp_path, text, *options)
     read = []

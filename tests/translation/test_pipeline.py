@@ -15,11 +15,11 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
+from hf_capsule_mt.data.encoding import TOKENIZING
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.registration import register_translation
 from hf_capsule_mt.translation import pipeline_translation
-from hf_capsule_mt.translation.source_limits import TOKENIZING
 from hf_capsule_mt.translation.translator import translate_lines
 
 SENTENCES = ["a b c", "d", "e f g h i j", "k l"]

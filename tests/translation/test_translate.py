@@ -16,7 +16,7 @@ from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 from transformers import BertConfig
 
 from hf_capsule_mt.cli import translate as command
-from hf_capsule_mt.cli import translation_job
+from hf_capsule_mt.cli import translate as translate_command
 from hf_capsule_mt.cli.translate import main
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import locked
@@ -57,14 +57,14 @@ def lines_of(path):
 
 def count_lines(monkeypatch):
     """The indices that the next runs show to the model."""
-    original = translation_job.translate_batches
+    original = translate_command.translate_batches
     seen = []
 
     def counting(model, tokenizer, encoded, batches, **options):
         seen.extend(index for batch in batches for index in batch)
         return original(model, tokenizer, encoded, batches, **options)
 
-    monkeypatch.setattr(translation_job, "translate_batches", counting)
+    monkeypatch.setattr(translate_command, "translate_batches", counting)
     return seen
 
 
@@ -131,9 +131,9 @@ def small_windows(monkeypatch):
 @pytest.mark.parametrize("name", ["out.de", "out.de.gz"])
 def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch, small_windows, name):
     read, batches = count_read_lines(monkeypatch), []
-    original = translation_job.translate_batches
+    original = translate_command.translate_batches
     monkeypatch.setattr(
-        translation_job, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o)
+        translate_command, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o)
     )
     translate(checkpoint, source, tmp_path / name)
     assert read_lines(tmp_path / name) == expected

@@ -8,8 +8,7 @@ from interrupted_translation import interrupt_after
 from test_markup import PAGE
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.cli.translate import main
-from hf_capsule_mt.cli.translation_job import Job, Reading
+from hf_capsule_mt.cli.translate import Job, Reading, main
 from hf_capsule_mt.translation.translator import translate_lines
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]

@@ -5,7 +5,7 @@ import torch
 from tiny_marian import tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.translation import translation_report
-from hf_capsule_mt.translation.teacher_forcing import teacher_force
+from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translation_report import Judgement, judge, repeated_tokens, sequence_scores
 from hf_capsule_mt.translation.translator import words_before_end
 

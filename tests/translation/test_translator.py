@@ -8,10 +8,9 @@ import torch
 from tiny_marian import WORDS, marian_tokenizer, tiny_model, tiny_tokenizer
 from transformers import GenerationConfig, MarianConfig, MarianMTModel
 
-from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
+from hf_capsule_mt.data.encoding import encode_lines, source_limit, tokenize_lines
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.translation import translator
-from hf_capsule_mt.translation.source_limits import source_limit
 from hf_capsule_mt.translation.translator import Written, generate_batches, translate_lines, words_before_end
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}

@@ -3,7 +3,8 @@
 import torch
 from tiny_marian import tiny_model
 
-from hf_capsule_mt.translation.teacher_forcing import attending, evaluating
+from hf_capsule_mt.translation.attention import attending
+from hf_capsule_mt.translation.translator import evaluating
 
 
 def test_dropout_stays_off_while_anybody_translates():
