@@ -26,8 +26,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.evaluation.alignment import align_words
-from hf_capsule_mt.files import write_json
-from hf_capsule_mt.records import Environment
+from hf_capsule_mt.files import environment, write_json
 from hf_capsule_mt.translation.attention import aligner, last_two, layers_of_attention
 from hf_capsule_mt.translation.loading import load_tokenizer
 from hf_capsule_mt.translation.marked_segments import marked_segments
@@ -58,7 +57,7 @@ def main() -> None:
     options = {name: getattr(args, name) for name in ("num_beams", "seed")}
     write_json(
         args.output_file,
-        {"test": str(args.test), **options, "models": models, "environment": Environment.here("cpu")},
+        {"test": str(args.test), **options, "models": models, "environment": environment("cpu")},
     )
 
 

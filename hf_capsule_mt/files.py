@@ -6,17 +6,23 @@ import io
 import json
 import logging
 import os
+import platform
+import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import asdict, is_dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from .json_fields import encode
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -230,9 +236,13 @@ def _locked_by(path: Path, refusal: str) -> Iterator[None]:
         lock.release()
 
 
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write `record` as JSON, whole or not at all; a value that JSON does not have, such as a path, becomes text."""
-    replace_text(path, json.dumps(encode(record), indent=2, ensure_ascii=False, default=str) + "\n")
+def write_json(path: Path, record: Any) -> None:
+    """Write a record as JSON, whole or not at all. A dataclass becomes an object, and a path becomes text."""
+    replace_text(path, json.dumps(record, indent=2, ensure_ascii=False, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) else str(value)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -279,3 +289,76 @@ def each_hashed(lines: Iterable[str], digest: "hashlib._Hash") -> Iterator[str]:
     for line in lines:
         digest.update(line.encode() + b"\n")
         yield line
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Split `name=value`, where the value is JSON, one of Python's True, False and None, or plain text.
+
+    Raises:
+        ValueError: if there is no equals sign, or a list or an object is not JSON.
+    """
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise ValueError(f"config_overrides has {text!r}. Write name=value.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError as error:
+        if value.lstrip().startswith(("[", "{")):
+            raise ValueError(f"""config_overrides has {text!r}. Write lists as JSON: '{name}=["a", "b"]'.""") from error
+        return name, {"True": True, "False": False, "None": None}.get(value, value)
+
+
+_PACKAGES = (
+    "hf-capsule-mt",
+    "torch",
+    "transformers",
+    "accelerate",
+    "tokenizers",
+    "datasets",
+    "sacrebleu",
+    "ctranslate2",
+)
+
+
+def environment(device: "torch.device | str | None" = None) -> dict[str, Any]:
+    """Return what a record says of this process: versions, device, threads, commit and date.
+
+    Args:
+        device: the device that does the work. Default: a GPU if there is one.
+    """
+    import torch
+
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    return {
+        "python": platform.python_version(),
+        # The version of PyTorch names its build: +cpu, +cu130.
+        "packages": packages | {"torch": str(torch.__version__)},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "cpu_threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "date": date.today().isoformat(),
+    }
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
+    try:
+        # An installed package can lie in a folder of another repository.
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
+        describe = [*git, "describe", "--always", "--dirty", "--abbrev=12"]
+        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -7,9 +7,19 @@ from contextlib import contextmanager
 from threading import Timer
 
 import pytest
+import torch
 from filelock import FileLock
 
-from hf_capsule_mt.files import LOCK, hash_file, hash_text, locked, locked_file, open_to_append, replaced_file
+from hf_capsule_mt.files import (
+    LOCK,
+    environment,
+    hash_file,
+    hash_text,
+    locked,
+    locked_file,
+    open_to_append,
+    replaced_file,
+)
 
 
 def test_hashes(tmp_path):
@@ -124,3 +134,12 @@ def test_the_lock_of_a_killed_process_is_none(tmp_path):
     (tmp_path / LOCK).touch()
     with locked(tmp_path):
         pass
+
+
+def test_environment(monkeypatch):
+    found = environment("cpu")
+    assert found["packages"]["torch"] == torch.__version__
+    assert {"hf-capsule-mt", "transformers", "sacrebleu"} <= found["packages"].keys()
+    assert found["cpu_threads"] == torch.get_num_threads()
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    assert environment("cuda:1")["device"] == "GPU 1"

@@ -24,8 +24,7 @@ from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
 from benchmarks.records import append_records, read_records
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.environment import Environment
-from hf_capsule_mt.files import hash_file, hash_text, replace_text, write_json
+from hf_capsule_mt.files import environment, hash_file, hash_text, replace_text, write_json
 
 GENERATED = ("sentence_length", "word_content", "bigram_shift")
 
@@ -102,8 +101,7 @@ def run(args: argparse.Namespace) -> None:
         if name not in known:
             print(f"{name} is trained", flush=True)
             result = probe(data[task], encoders[row], seed, args)
-            environment = vars(Environment.here())
-            record = {"kind": "probing", "version": 2, "settings": settings, **result, "environment": environment}
+            record = {"kind": "probing", "version": 2, "settings": settings, **result, "environment": environment()}
             append_records(args.output_file, {name: record})
             known[name] = record
         elif any(known[name]["settings"].get(key) != value for key, value in settings.items()):
@@ -119,7 +117,7 @@ def generate(args: argparse.Namespace) -> None:
     made = {name: generate_task(name, sentences, sizes, args.num_words, args.seed) for name in args.tasks}
     args.data_dir.mkdir(parents=True, exist_ok=True)
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
-    made_from = {"settings": settings, "text_sha256": hash_text(lines), "environment": vars(Environment.here("cpu"))}
+    made_from = {"settings": settings, "text_sha256": hash_text(lines), "environment": environment("cpu")}
     for name, (data, choice) in made.items():
         write_json(args.data_dir / f"{name}.json", {"choice": choice, **made_from})
         replace_text(args.data_dir / f"{name}.txt", format_probing_data(data))

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from benchmarks.speed.decoding_tables import render_page
 from benchmarks.speed.workload import clock
-from hf_capsule_mt.environment import Environment
-from hf_capsule_mt.files import replace_text, write_json
+from hf_capsule_mt.files import environment, replace_text, write_json
 
 COMMANDS = ("train", "decode", "growth", "latency", "trained", "profile")
 KINDS = {"growth": "time by length", "latency": "latency", "trained": "file decoding"}
@@ -43,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(options)
     results, table = command.measure(args)
     settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
-    environment = vars(Environment.here(args.device))
-    record = {"kind": KINDS.get(name, "speed"), "version": 2, **results, "environment": environment}
+    record = {"kind": KINDS.get(name, "speed"), "version": 2, **results, "environment": environment(args.device)}
     record |= {} if name == "trained" else {"settings": {"dtype": "float32", **settings, "clock": clock(args.device)}}
     print(table(record))
     if args.output_file is not None:

@@ -29,7 +29,7 @@ from benchmarks.speed.workload import (
     without_labels,
 )
 from hf_capsule_mt.analysis.figures import save_figure
-from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.evaluation.scores import markdown_table
 
 KINDS = ("training", "decoding")
 

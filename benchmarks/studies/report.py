@@ -35,8 +35,8 @@ from benchmarks.studies.results import (
 )
 from benchmarks.studies.study import Study, read_study
 from hf_capsule_mt.analysis.figures import save_figure
+from hf_capsule_mt.evaluation.scores import table_in_markdown
 from hf_capsule_mt.files import replace_text
-from hf_capsule_mt.markdown import table_in_markdown
 
 # Of a loss of several parts, the part that every method has.
 _LOGGED = {"training loss of the translation": ("lm_loss", "loss"), "validation BLEU": ("eval_bleu",)}

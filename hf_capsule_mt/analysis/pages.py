@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from torch import Tensor
-
-from hf_capsule_mt.templates import render
 
 from .figures import COLOURS, DARKEST
 from .sentence import SentenceRouting
@@ -50,7 +49,8 @@ def sentences_page(title: str, sentences: Mapping[str, SentenceRouting]) -> str:
 
 def _render(template: str, **values: object) -> str:
     style = (_FOLDER / "pages.css").read_text(encoding="utf-8")
-    return render(_FOLDER / template, style=style, **values)
+    environment = Environment(loader=FileSystemLoader(_FOLDER), undefined=StrictUndefined, autoescape=True)
+    return environment.get_template(template).render(style=style, **values)
 
 
 def _describe(routing: SentenceRouting) -> dict[str, object]:

@@ -10,8 +10,8 @@ import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.evaluation.scores import table_in_markdown
 from hf_capsule_mt.files import replace_bytes, replace_text
-from hf_capsule_mt.markdown import table_in_markdown
 
 from .figures import save_for_page
 from .pages import Section, report_page, sentences_page

@@ -32,8 +32,7 @@ from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
 from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments, source_subwords, target_subwords
 from hf_capsule_mt.analysis.worth import Worth, measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.files import new_folder, write_json
-from hf_capsule_mt.records import Environment
+from hf_capsule_mt.files import environment, new_folder, write_json
 
 from . import decoding
 from .common import CommandParser, check_input_file, check_line_counts, check_new_folder, report_user_errors
@@ -99,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "gates": record_gates(model),
         "worth": _worth(args, model, corpus)._asdict(),
         **record_routing(statistics, tokenizer),
-        "environment": Environment.here(model.device),
+        "environment": environment(model.device),
     }
     sentences = {
         f"line {index + 1}": read_encoded(model, tokenizer, corpus.sources[index], corpus.targets[index])

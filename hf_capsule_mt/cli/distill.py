@@ -40,8 +40,7 @@ from hf_capsule_mt.data.parallel_text import (
     is_plain_text,
     write_parallel_text,
 )
-from hf_capsule_mt.files import each_hashed, hash_file, locked_file, write_json
-from hf_capsule_mt.records import Environment
+from hf_capsule_mt.files import each_hashed, environment, hash_file, locked_file, write_json
 from hf_capsule_mt.training.distillation import Distilled, distill
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
@@ -119,8 +118,8 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
             done += len(shard)
             bar.update(len(shard))
     if state.is_main_process:
-        environment = Environment.here(state.device)
-        facts = {"settings": settings, "processes": state.num_processes, "environment": environment}
+        made_by = environment(state.device)
+        facts = {"settings": settings, "processes": state.num_processes, "environment": made_by}
         manifest = {**_finish(args, kept, sentences, settings["data"]), **facts}
         manifest["seconds_of_this_call"] = round(time.time() - started, 1)
         write_json(Path(f"{args.output_file[0]}.manifest.json"), manifest)

@@ -23,8 +23,7 @@ from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_s
 from hf_capsule_mt.evaluation.length import length_report
 from hf_capsule_mt.evaluation.scores import AlignedTexts, make_metrics, score_report, score_translations
 from hf_capsule_mt.evaluation.significance import comparison_report
-from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.records import DataFile, Environment, EvaluationRecord, Score, ScoreSettings, write
+from hf_capsule_mt.files import environment, hash_file, write_json
 
 from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
 from .common import (
@@ -82,11 +81,10 @@ def _judge(args: argparse.Namespace, texts: AlignedTexts) -> None:
         print(f"\n{table}" if record else table, flush=True)
         record[name] = found
     if args.output_file is not None:
-        if "scores" in record:
-            record["scores"] = {metric: Score(**found) for metric, found in record["scores"].items()}
-            if "bleu" in args.metrics:
-                record["bleu_statistics"] = _bleu_statistics(args, texts)
-        write(EvaluationRecord(**record, settings=ScoreSettings(**settings), **_provenance(args)), args.output_file)
+        if "scores" in record and "bleu" in args.metrics:
+            record["bleu_statistics"] = _bleu_statistics(args, texts)
+        record = {"kind": "evaluation", "version": 2, **record, "settings": settings, **_provenance(args)}
+        write_json(args.output_file, record)
 
 
 def _bleu_statistics(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, str]:
@@ -165,9 +163,9 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
 
-    def describe(path: Path) -> DataFile:
+    def describe(path: Path) -> dict[str, str | None]:
         # What came through a pipe is gone: a second reading would find nothing, or wait for ever.
-        return DataFile(str(path), None if path.is_fifo() else hash_file(path))
+        return {"file": str(path), "sha256": None if path.is_fifo() else hash_file(path)}
 
     hypotheses = args.hypotheses or args.translations_file
     return {
@@ -177,7 +175,7 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
         "sources": None if args.sources is None else describe(args.sources),
         "references": [describe(path) for path in args.references],
         # Without a model, the CPU does all the work.
-        "environment": Environment.here("cpu" if args.model is None else args.device),
+        "environment": environment("cpu" if args.model is None else args.device),
     }
 
 

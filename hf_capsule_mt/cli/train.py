@@ -35,9 +35,8 @@ from typing import Any
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
-from hf_capsule_mt.files import locked
+from hf_capsule_mt.files import environment, locked, write_json
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.records import Environment, write
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.callbacks import StopOnSigterm
@@ -127,7 +126,7 @@ def _prepare(
     model_args: ModelArguments, data_args: DataArguments, args: TranslationTrainingArguments, words: Sequence[str]
 ) -> tuple[RunRecorder, TranslationTrainer]:
     """Load what the run starts from, and its data."""
-    started, environment = time.time(), Environment.here(args.device)
+    started, versions = time.time(), environment(args.device)
     if model_args.model_name_or_path is not None:
         model_args.model_revision = commit_of(model_args.model_name_or_path, model_args.model_revision) or "main"
     tokenizer = load_tokenizer(*model_args.tokenizer())
@@ -144,7 +143,7 @@ def _prepare(
     if model_args.lora_rank is not None:
         model = with_adapter(model, model_args)
     data = load_data(data_args, args, tokenizer, model.config)
-    recorder = RunRecorder(model_args, data_args, data.facts, words, started, environment)
+    recorder = RunRecorder(model_args, data_args, data.facts, words, started, versions)
     data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     return recorder, TranslationTrainer(model, args, processing_class=tokenizer, recorder=recorder, **data_sets)
 
@@ -170,7 +169,7 @@ def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: Ru
     trainer.save_state()
     metrics = {**result.metrics, **(trainer.evaluate() if trainer.eval_dataset is not None else {})}
     if trainer.is_world_process_zero():
-        write(recorder.record(trainer, metrics), Path(args.output_dir) / "run_record.json")
+        write_json(Path(args.output_dir) / "run_record.json", recorder.record(trainer, metrics))
     if args.push_to_hub:
         trainer.push_to_hub()
     else:

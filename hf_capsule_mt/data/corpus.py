@@ -18,8 +18,8 @@ import numpy as np
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.data.parallel_text import ReadReport
 from hf_capsule_mt.files import new_folder, read_json, write_json
-from hf_capsule_mt.records import ReadReport
 
 from .encoding import shortened
 from .parallel_text import Columns, Corpus, RawPair, hub_pairs, load_split, read_shard, useful_pairs

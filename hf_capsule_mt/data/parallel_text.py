@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hf_capsule_mt.files import parse_json, replaced_files
-from hf_capsule_mt.records import ReadReport
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -439,6 +438,22 @@ def _decode(line: bytes) -> str | None:
         return line.decode()
     except UnicodeDecodeError:
         return None
+
+
+@dataclass
+class ReadReport:
+    """Numbers of pairs of sentences that were read, kept and dropped."""
+
+    read: int = 0
+    kept: int = 0
+    empty: int = 0
+    invalid_utf8: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.read} pairs read, {self.kept} kept, {self.empty} dropped with an empty side, "
+            f"{self.invalid_utf8} dropped as invalid UTF-8"
+        )
 
 
 def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple[str, str]]:

@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
+from hf_capsule_mt.data.parallel_text import ReadReport
 from hf_capsule_mt.files import hash_text, replace_text
-from hf_capsule_mt.records import ReadReport
 
 from .batching import TokenBudgetBatchSampler
 from .corpus import tokenize_batch

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.evaluation.scores import table_in_markdown
 
 from .alignment import Alignment
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics import BLEU
 
-from hf_capsule_mt.markdown import markdown_table
+from hf_capsule_mt.evaluation.scores import markdown_table
 
 from .scores import AlignedTexts, make_metrics
 

@@ -114,3 +114,14 @@ class AlignedTexts:
                 raise ValueError(
                     f"{len(self.systems[first])} segments in {first} but {len(text)} in {name}; align them by line"
                 )
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table whose second row is its alignment."""
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def table_in_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first row names the columns, and whose first column names the rows."""
+    columns, *others = rows
+    return "\n".join(markdown_table([columns, ["---", *["---:"] * (len(columns) - 1)], *others]))

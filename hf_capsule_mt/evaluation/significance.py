@@ -15,7 +15,7 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from scipy.stats import binomtest
 
-from hf_capsule_mt.markdown import table_in_markdown
+from hf_capsule_mt.evaluation.scores import table_in_markdown
 
 from .bleu_statistics import bleu, sentence_statistics
 from .scores import check_aligned, make_metrics

@@ -12,7 +12,7 @@ from transformers.hf_argparser import HfArg
 
 from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.parallel_text import Columns, check_corpus
-from hf_capsule_mt.json_fields import parse_override
+from hf_capsule_mt.files import parse_override
 
 _LOWERING = ("reduce_lr_on_plateau", "greedy")
 

@@ -12,19 +12,6 @@ from transformers import Trainer
 
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.hub.model_card import VALIDATION, CardDetails, make_model_card
-from hf_capsule_mt.json_fields import decode, encode
-from hf_capsule_mt.records import (
-    BaseModel,
-    DataFile,
-    DataOptions,
-    Environment,
-    EvaluationRecord,
-    ModelOptions,
-    RunRecord,
-    Score,
-    ScoreSettings,
-    TrainerOptions,
-)
 from hf_capsule_mt.translation.loading import count_parameters
 
 from .arguments import DataArguments, ModelArguments
@@ -43,7 +30,7 @@ class RunRecorder:
     """Words of the command line."""
     started: float
     """Seconds since the epoch."""
-    environment: Environment
+    environment: Mapping[str, Any]
     """The environment at the start."""
 
     def decides_batches(self) -> dict[str, Any]:
@@ -52,49 +39,45 @@ class RunRecorder:
         own = {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")}
         return {**own, **text}
 
-    def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> RunRecord:
+    def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""
-        return RunRecord(
-            command=self._command(trainer),
-            model=decode(ModelOptions, asdict(self.model_args)),
-            base_model=self._base_model(),
-            data=decode(DataOptions, asdict(self.data_args)),
-            training=decode(TrainerOptions, trainer.args.to_dict()),
-            config=trainer.model.config.to_diff_dict(),
-            parameters=count_parameters(trainer.model),
-            data_sha256=self.facts.sha256,
-            tokenizer_hash=trainer.identity.fixed.get("tokenizer"),
-            data_report=self.facts.report,
-            pairs=self.facts.pairs,
-            validation_pairs=self.facts.validation,
-            mixed_precision=trainer.accelerator.mixed_precision,
-            processes=trainer.args.world_size,
-            updates=trainer.state.global_step,
-            best_checkpoint=trainer.state.best_model_checkpoint,
-            best_metric=trainer.state.best_metric,
-            metrics=dict(metrics),
-            bleu_signature=_bleu_signature(trainer.args.bleu_tokenize) if "eval_bleu" in metrics else None,
-            seconds_of_this_call=round(time.time() - self.started, 1),
-            environment=self.environment,
-        )
+        return {
+            "kind": "run",
+            "version": 2,
+            "command": self._command(trainer),
+            "model": asdict(self.model_args),
+            "base_model": self._base_model(),
+            "data": asdict(self.data_args),
+            "training": trainer.args.to_dict(),
+            "config": trainer.model.config.to_diff_dict(),
+            "parameters": count_parameters(trainer.model),
+            "data_sha256": self.facts.sha256,
+            "data_report": self.facts.report and asdict(self.facts.report),
+            "pairs": self.facts.pairs,
+            "validation_pairs": self.facts.validation,
+            "tokenizer_hash": trainer.identity.fixed.get("tokenizer"),
+            "mixed_precision": trainer.accelerator.mixed_precision,
+            "processes": trainer.args.world_size,
+            "updates": trainer.state.global_step,
+            "best_checkpoint": trainer.state.best_model_checkpoint,
+            "best_metric": trainer.state.best_metric,
+            "metrics": dict(metrics),
+            "bleu_signature": _bleu_signature(trainer.args.bleu_tokenize) if "eval_bleu" in metrics else None,
+            "seconds_of_this_call": round(time.time() - self.started, 1),
+            "environment": self.environment,
+        }
 
     def model_card(self, trainer: Trainer) -> ModelCard:
         """Return the card of the model as it is now, with its validation BLEU if these weights were evaluated."""
         evaluated = [entry for entry in trainer.state.log_history if "eval_bleu" in entry]
         evaluations = []
         if evaluated and evaluated[-1]["step"] == trainer.state.global_step:
-            evaluations = [self._evaluation(evaluated[-1]["eval_bleu"], trainer.args.bleu_tokenize)]
+            signature = _bleu_signature(trainer.args.bleu_tokenize)
+            scores = {"bleu": {"score": evaluated[-1]["eval_bleu"], "signature": signature}}
+            evaluations = [{"scores": scores, "references": [{"file": VALIDATION}]}]
         repository = getattr(trainer, "hub_model_id", None)
         details = CardDetails() if repository is None else CardDetails(repo_id=repository)
-        return make_model_card(encode(self.record(trainer, {})), encode(evaluations), details)
-
-    def _evaluation(self, bleu: float, tokenize: str) -> EvaluationRecord:
-        return EvaluationRecord(
-            scores={"bleu": Score(bleu, _bleu_signature(tokenize))},
-            settings=ScoreSettings(tokenize=tokenize, lowercase=False, metrics=["bleu"]),
-            references=[DataFile(VALIDATION)],
-            environment=self.environment,
-        )
+        return make_model_card(self.record(trainer, {}), evaluations, details)
 
     def _command(self, trainer: Trainer) -> str:
         processes, precision = trainer.args.world_size, trainer.accelerator.mixed_precision
@@ -104,10 +87,12 @@ class RunRecorder:
             words = ["torchrun", "--nproc_per_node", processes]
         return shlex.join(map(str, [*words, "-m", "hf_capsule_mt.cli.train", *_without_token(self.arguments)]))
 
-    def _base_model(self) -> BaseModel | None:
+    def _base_model(self) -> dict[str, str] | None:
         """Return the model of the Hub that training started from."""
         name = self.model_args.model_name_or_path
-        return None if name is None or Path(name).is_dir() else BaseModel(name, self.model_args.model_revision)
+        if name is None or Path(name).is_dir():
+            return None
+        return {"name": name, "revision": self.model_args.model_revision}
 
 
 def _bleu_signature(tokenize: str) -> str:

@@ -13,7 +13,7 @@ from transformers.utils import logging
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs, positions
-from hf_capsule_mt.data.parallel_text import Corpus, each_checked, expand, find_corpora
+from hf_capsule_mt.data.parallel_text import Corpus, ReadReport, each_checked, expand, find_corpora
 from hf_capsule_mt.data.streaming import (
     TokenBudgetStream,
     file_rows,
@@ -24,7 +24,6 @@ from hf_capsule_mt.data.streaming import (
 )
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_file, hash_text
-from hf_capsule_mt.records import PairCounts, ReadReport, ValidationCounts
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from .arguments import DataArguments, TranslationTrainingArguments
@@ -41,10 +40,10 @@ class DataFacts:
     """Numbers and hashes for records; of a stream to train on, which is not read in full, there are none."""
 
     report: ReadReport | None = None
-    pairs: PairCounts | None = None
+    pairs: dict[str, int] | None = None
     sha256: dict[str, str] = field(default_factory=dict)
     """Hashes of the lines that are kept, by side; of several corpora, of their hashes."""
-    validation: ValidationCounts | None = None
+    validation: dict[str, int] | None = None
     """None if there is no validation text."""
     validation_sha256: dict[str, str] = field(default_factory=dict)
     """Hashes of the validation text, by side."""
@@ -86,7 +85,7 @@ def load_data(
     if validation is None:
         return TrainingData(train, None, facts)
     pairs, too_long = loader.tokenize(validation, "validation")
-    counts, hashes = ValidationCounts(len(pairs), too_long), _hashes(validation)
+    counts, hashes = {"scored": len(pairs), "too_long": too_long}, _hashes(validation)
     return TrainingData(train, pairs, replace(facts, validation=counts, validation_sha256=hashes))
 
 
@@ -139,7 +138,7 @@ class _Loader:
         """Return the pairs to train on, and the facts about them."""
         pairs, too_long = self.tokenize(texts, "training")
         _check_budget(pairs, self.args.max_tokens_per_batch)
-        facts = DataFacts(_sum(texts), PairCounts(len(pairs), too_long), _hashes(texts))
+        facts = DataFacts(_sum(texts), {"trained_on": len(pairs), "too_long": too_long}, _hashes(texts))
         dropout = self._dropout()
         if dropout is None:
             return pairs, facts

@@ -20,15 +20,12 @@ import torch
 import transformers
 from mutations import byte_damage, json_damage, strange_value
 from safetensors.torch import load, load_file, save
-from stored_records import stored
 from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
 import hf_capsule_mt
-from hf_capsule_mt import records
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data.parallel_text import read_parallel_text, unbroken, write_parallel_text
-from hf_capsule_mt.json_fields import encode
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINTS = ROOT / "tests" / "checkpoints"
@@ -41,10 +38,6 @@ FAMILIES = {
     "rnmt": (hf_capsule_mt.RNMTConfig, hf_capsule_mt.RNMTForConditionalGeneration),
 }
 LINES = ["a b c d", "", "x y"]
-RECORDS = {
-    "multi30k_rnmt-gdr_run_record.json": records.RunRecord,
-    "multi30k_capsnmt-pooling_test_2017_flickr.json": records.EvaluationRecord,
-}
 NO_LIMIT = 10**9
 ROUNDINGS = 10
 NOTHING = ["no word is the best, or all are"]
@@ -352,35 +345,7 @@ def _json_rows(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     return rows
 
 
-# Records.
-
-
-def record(rng: random.Random, folder: Path) -> Finding:
-    """Damage to a record: what is read must be what the file says."""
-    name, kind = rng.choice(list(RECORDS.items()))
-    file = folder / name
-    records.write(records.read(kind, stored(name.removesuffix(".json"))), file)
-    file.write_bytes(rng.choice([json_damage, byte_damage])(rng, file.read_bytes()))
-
-    def against(found: records.Record) -> str:
-        said, written = json.loads(file.read_text()), encode(found)
-        names = [name for name in said if name != "kind"]
-        changed = [name for name in names if name not in written or not _same(written[name], said[name])]
-        return f"{changed} changed" if changed else ""
-
-    return _judge(lambda: records.read(kind, file), [str(file)], against)
-
-
-def _same(written: object, said: object) -> bool:
-    """Whether all that a record says is in what is written of it, which may have defaults too."""
-    if isinstance(said, dict) and isinstance(written, dict):
-        return all(name in written and _same(written[name], said[name]) for name in said)
-    if isinstance(said, list) and isinstance(written, list):
-        return len(said) == len(written) and all(map(_same, written, said))
-    return repr(written) == repr(said) or written == said
-
-
 AREAS = {
     function.__name__.replace("_", " "): function
-    for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text, record)
+    for function in (configuration, decoding_settings, weights, tokenizer, checkpoint, text)
 }

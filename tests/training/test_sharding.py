@@ -8,7 +8,7 @@ from tiny_run import small
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.configuration import METHODS, preset_config
-from hf_capsule_mt.json_fields import parse_override
+from hf_capsule_mt.files import parse_override
 
 # The words that each of their modules reads pass through these.
 LAYERS = {

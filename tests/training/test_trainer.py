@@ -32,7 +32,6 @@ from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.records import ValidationCounts
 from hf_capsule_mt.training import callbacks, resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -116,7 +115,10 @@ def test_data_and_validation_bleu_in_python(tmp_path):
     data = load_data(data_args, args, tokenizer, model.config)
     assert len(data.train) + data.facts.pairs.too_long == data.facts.report.kept == 60
     assert data.facts.pairs.too_long > 0
-    assert data.facts.validation == ValidationCounts(len(data.validation), 12 - len(data.validation))
+    assert data.facts.validation == {
+        "scored": len(data.validation),
+        "too_long": 12 - len(data.validation),
+    }
     assert len(data.validation) < 12
     sets = {"train_dataset": data.train, "eval_dataset": data.validation}
     trainer = TranslationTrainer(model, args, processing_class=tokenizer, **sets)
