@@ -221,7 +221,7 @@ def edit_config(folder, **fields):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (break_layers, "do not fit its configuration"),
+        (break_layers, "cannot be loaded"),
     ],
 )
 def test_broken_checkpoints_are_not_sent(hub, tmp_path, spoil, message):
