@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import fields as fields_of
-from logging import ERROR, getLogger
+from logging import LogRecord, getLogger
 from os import PathLike
 from typing import Any
 
@@ -80,14 +80,13 @@ def _loaded(
         ValueError: if they were not, or have other shapes.
     """
     options |= {"config": config, "output_loading_info": True}
-    # Transformers reports each new part as missing.
+    # Transformers reports each new part as missing. A higher level of the logger would make it report other things.
     reporting = getLogger(PreTrainedModel.__module__)
-    level = reporting.level
-    reporting.setLevel(ERROR)
+    reporting.addFilter(_silence)
     try:
         model, report = model_class.from_pretrained(name, **options)
     finally:
-        reporting.setLevel(level)
+        reporting.removeFilter(_silence)
     missing, unexpected = set(report["missing_keys"]), set(report["unexpected_keys"])
     if getattr(config, "share_encoder_decoder_embeddings", False) and "model.shared.weight" not in missing:
         # Safetensors name a shared tensor once, and a model with an output of its own does not tie these.
@@ -106,6 +105,10 @@ def _loaded(
             len(dropped) // 2,
         )
     return model
+
+
+def _silence(record: LogRecord) -> bool:
+    return False
 
 
 def is_plain(config: PreTrainedConfig) -> bool:
