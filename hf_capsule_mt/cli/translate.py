@@ -45,7 +45,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, source_limit, tokenize_lines
+from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, shortened, source_limit, tokenize_lines
 from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes, unbroken
 from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.attention import aligner, cross_attention
@@ -463,7 +463,7 @@ def _jobs(
 
     def fits(part: str) -> bool:
         # A code takes one token.
-        return len(tokenizer(part)["input_ids"]) <= limit - bool(codes)
+        return len(tokenizer(shortened(tokenizer, part, limit))["input_ids"]) <= limit - bool(codes)
 
     def put(segments: list[Segment]) -> list[Segment]:
         return codes.put(segments, code)
@@ -480,7 +480,7 @@ def _jobs(
         texts = codes.sources(part, code) if segments is None else [segment.source for segment in segments]
         has_warned = has_warned or _warns(codes, texts)
         numbers = [done + 1 + (index if segments is None else segments[index].line) for index in range(len(texts))]
-        encoded = tokenize_lines(tokenizer, texts)
+        encoded = tokenize_lines(tokenizer, texts, limit)
         cut = cut_lines(tokenizer, texts, encoded, limit, numbers)
         copies = leave_out_copies(part if segments is None else [segment.text for segment in segments], encoded)
         batches = batch_by_tokens([len(ids) for ids in encoded], args.max_tokens_per_batch, numbers)

@@ -43,7 +43,7 @@ def distill(
         **options: those of [`~hf_capsule_mt.translation.translator.generate_batches`].
     """
     limit = source_limit(model.config, tokenizer)
-    encoded = tokenize_lines(tokenizer, sources)
+    encoded = tokenize_lines(tokenizer, sources, limit)
     results = [Distilled("", f"more than {limit} source tokens") if len(ids) > limit else None for ids in encoded]
     lengths = [0 if result is not None else len(ids) for ids, result in zip(encoded, results)]
     batches = batch_by_tokens(lengths, max_tokens_per_batch, range(first, first + len(sources)))

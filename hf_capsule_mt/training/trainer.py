@@ -31,7 +31,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.streaming import TokenBudgetStream, write_stream_state
-from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
+from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, save_tokenizer
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
@@ -371,6 +371,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         if state_dict is not None:
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
+        if self.args.should_save and self.processing_class is not None:
+            # On a full disk this leaves no half of a file, and Transformers writes the same once more.
+            save_tokenizer(self.processing_class, Path(output_dir or self.args.output_dir))
         super()._save(output_dir, state_dict)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:

@@ -2,18 +2,16 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 
 from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration, RNMTConfig
 from hf_capsule_mt.analysis import routing_report
 from hf_capsule_mt.cli import analyze
-
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 
 @pytest.fixture
@@ -93,7 +91,7 @@ def test_no_layer_leads_after_one_iteration(corpus, tmp_path_factory):
 
 
 def test_sentence_capsules(corpus):
-    analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))
+    analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, sentences=""))
     report = corpus / "report"
     record = json.loads((report / "routing.json").read_text())
     assert [sum(shares) for shares in record["routing"]["sentence capsules"]["mean_assignment"]] == pytest.approx(
@@ -201,7 +199,7 @@ def test_what_a_model_has_not_is_refused_before_it_is_loaded(
         raise AssertionError("the weights were loaded")
 
     monkeypatch.setattr(analyze.decoding, "load", fail)
-    folder = CHECKPOINTS / "capsule_aggregated_marian" if model == "unguided" else request.getfixturevalue(model)
+    folder = tiny_checkpoint("capsule_aggregated_marian") if model == "unguided" else request.getfixturevalue(model)
     named = {name: value.format(corpus) for name, value in named.items()}
     assert message in error_of(options(folder, corpus, **named), capsys)
     assert not (corpus / "report").exists()
@@ -211,5 +209,5 @@ def test_an_interruption_leaves_nothing(corpus, monkeypatch):
     monkeypatch.setattr(routing_report, "report_page", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     before = set(corpus.iterdir())
     with pytest.raises(KeyboardInterrupt):
-        analyze.main(options(CHECKPOINTS / "caps_nmt", corpus, sentences=""))
+        analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, sentences=""))
     assert set(corpus.iterdir()) == before

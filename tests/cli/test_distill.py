@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from forked_commands import run_both
+from tiny_checkpoints import tiny_checkpoint
 
 from hf_capsule_mt.cli import distill
 from hf_capsule_mt.cli.distill import main
@@ -18,7 +19,7 @@ SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v
 KEPT = [source for source in SOURCES if source != TOO_LONG]
 OPTIONS = ["--num_beams", "2", "--shard_size", "3"]
 # It learned to reverse.
-CHECKPOINT = str(Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian")
+CHECKPOINT = str(tiny_checkpoint("capsule_aggregated_marian"))
 EXPECTED = [source[::-1] for source in KEPT]
 
 

@@ -6,9 +6,12 @@ import threading
 import time
 
 import pytest
+from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from hf_capsule_mt import RNMTConfig
+from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data import encoding
 from hf_capsule_mt.data.encoding import (
     TOKENIZING,
@@ -19,6 +22,8 @@ from hf_capsule_mt.data.encoding import (
     tokenize_lines,
     tokenize_targets,
 )
+
+CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 
 
 def test_batches_fill_their_budget_and_no_more():
@@ -94,6 +99,21 @@ def test_very_long_lines_are_cut_before_they_are_tokenized(monkeypatch):
     assert tokenize_targets(tokenizer, [long, "a"], 10)[0] == expected
     assert encode_text(tokenizer, long, 10) == expected
     assert max(map(len, read)) < 2000
+
+
+def test_translate_reads_only_the_beginning_of_a_very_long_line(tmp_path, monkeypatch):
+    read, call = [], PreTrainedTokenizerFast.__call__
+    monkeypatch.setattr(
+        PreTrainedTokenizerFast,
+        "__call__",
+        lambda self, text, **options: (
+            read.extend([text] if isinstance(text, str) else text) or call(self, text, **options)
+        ),
+    )
+    (tmp_path / "in").write_text("a b c d " * 100_000 + "\n")
+    model = ["--model", str(CHECKPOINT), "--device", "cpu", "--num_beams", "1"]
+    translate.main([*model, "--input_file", str(tmp_path / "in"), "--output_file", str(tmp_path / "out")])
+    assert max(map(len, read)) < 100_000
 
 
 def test_a_long_line_of_few_tokens_is_read_in_full():

@@ -1,17 +1,17 @@
 """A disk that is full: one line with the file, nothing half-written, and the run goes on when there is room."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_checkpoints import tiny_checkpoint
 from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.cli import average_checkpoints, distill, train, translate
 from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
 
-CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
+CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 OPTIONS = {"method": "transformer", "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
 
 
@@ -66,7 +66,7 @@ def up_to(checkpoint, name):
     return size_of(*before) + (checkpoint / name).stat().st_size // 2
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "optimizer.pt"])
 def test_in_training(corpus, whole, disk, capsys, name):
     first, second = whole / "checkpoint-1", whole / "checkpoint-2"
     folder = disk(size_of(first) + up_to(second, name) + 8192) / "run"

@@ -7,18 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from forked_commands import end, run, start
 from safetensors.torch import load_file
+from tiny_checkpoints import tiny_checkpoint
 from tiny_run import arguments, files, write_corpus
 from tiny_study import study_of_two, write_study
 
 from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint, read_trainer_state
 
-CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "capsule_aggregated_marian"
+CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 UPDATES = 7
 

@@ -318,7 +318,9 @@ def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeyp
             translate(checkpoint, tmp_path, text, *options)
     read = []
     plain = translate_command.tokenize_lines
-    monkeypatch.setattr(translate_command, "tokenize_lines", lambda own, lines: read.append(lines) or plain(own, lines))
+    monkeypatch.setattr(
+        translate_command, "tokenize_lines", lambda own, lines, most: read.append(lines) or plain(own, lines, most)
+    )
     assert translate(checkpoint, tmp_path, text, *options) == whole
     assert read[-1] == [">>pt_BR<< The house is old."]
     assert len(read) < 4
