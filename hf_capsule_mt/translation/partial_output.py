@@ -43,7 +43,8 @@ class PartialOutput:
         self._state = new
         if self._state_file.is_file():
             self._go_on(new)
-        elif any(path.name != LOCK for path in self._folder.iterdir()):
+        # A run that was killed before it wrote its state has left its other files.
+        elif any(path.name not in (LOCK, *files) and path.name[0] != "." for path in self._folder.iterdir()):
             raise FileExistsError(f"{self._folder} holds other files; name another output, or move them")
 
     def _go_on(self, new: dict[str, Any]) -> None:

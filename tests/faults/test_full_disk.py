@@ -90,14 +90,15 @@ def test_at_the_end_of_training(corpus, whole, disk, capsys):
 
 
 def test_averaging_and_distilling(corpus, whole, disk, capsys):
-    room = disk(size_of(CHECKPOINT) // 2)
+    size = size_of(whole / "model.safetensors")
+    room = disk(size)
     words = ["--run_dir", whole, "--last", 2, "--output_dir", room / "average"]
     message = error_of(capsys, average_checkpoints, words)
     assert message.count("\n") == 1
     assert "average" in message
     assert "No space left on device" in message or "cannot be saved" in message
     assert not [*room.iterdir()]
-    (room / "filler").write_bytes(bytes(size_of(CHECKPOINT) // 2 - 8192))
+    (room / "filler").write_bytes(bytes(size - 4096))
     words = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", 1, "--train_file", *files(corpus, "train")]
     words += ["--shard_size", 5, "--output_file", room / "out.tsv"]
     message = error_of(capsys, distill, words)
