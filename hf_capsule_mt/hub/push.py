@@ -51,7 +51,7 @@ def push_checkpoint(
         api: the client; default: one with the token of `hf auth login` or `HF_TOKEN`.
 
     Raises:
-        ValueError: if the name is impossible, weights are missing, not finite or not those that were saved, or the Hub
+        ValueError: if the name is impossible, weights are missing or damaged, or the Hub
             refuses the card.
         OSError: if a file is missing, or the Hub cannot be reached or refuses.
     """
