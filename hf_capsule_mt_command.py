@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 GROUPS = {
-    "Train": ("quickstart", "train_tokenizer", "train", "average_checkpoints", "distill"),
-    "Translate": ("translate", "demo"),
-    "Judge": ("evaluate", "analyze"),
-    "Share": ("export", "push_to_hub"),
+    "Every day": ("train_tokenizer", "train", "translate", "evaluate", "push_to_hub"),
+    "First steps": ("quickstart", "demo"),
+    "More": ("average_checkpoints", "distill", "analyze", "export"),
 }
 """The commands, each a module of `hf_capsule_mt.cli`, in the order in which `--help` lists them."""
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)

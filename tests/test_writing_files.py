@@ -1,9 +1,11 @@
 """Hashes are those of the files, and a folder has one lock."""
 
 import hashlib
+import json
 import os
 import resource
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Timer
 
 import pytest
@@ -19,6 +21,7 @@ from hf_capsule_mt.files import (
     locked_file,
     open_to_append,
     replaced_file,
+    write_json,
 )
 
 
@@ -143,3 +146,22 @@ def test_environment(monkeypatch):
     assert found["cpu_threads"] == torch.get_num_threads()
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
     assert environment("cuda:1")["device"] == "GPU 1"
+
+
+def test_write_json(tmp_path):
+    write_json(tmp_path / "record.json", {"path": tmp_path, "text": "grün"})
+    written = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert written == {"path": str(tmp_path), "text": "grün"}
+
+
+def test_a_record_is_not_replaced_by_half_of_another(tmp_path, monkeypatch):
+    write_json(tmp_path / "record.json", {"first": 1})
+
+    def fail(written, path):
+        assert json.loads(Path(written).read_text()) == {"second": 2}
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("hf_capsule_mt.files.os.replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_json(tmp_path / "record.json", {"second": 2})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"first": 1}

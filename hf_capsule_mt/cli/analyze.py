@@ -35,8 +35,14 @@ from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import environment, new_folder, write_json
 
 from . import decoding
-from .common import CommandParser, check_input_file, check_line_counts, check_new_folder, report_user_errors
-from .processes import check_alone
+from .common import (
+    CommandParser,
+    check_alone,
+    check_input_file,
+    check_line_counts,
+    check_new_folder,
+    report_user_errors,
+)
 
 _DRAWN = 3
 

@@ -1,24 +1,32 @@
-"""What all commands share: the parser, checks of files, progress, and how a command ends."""
+"""What all commands share: the parser, checks of files, progress, processes, and how a command ends."""
 
 import argparse
+import atexit
+import gc
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from torch.distributed import distributed_c10d
 from tqdm import tqdm
-from transformers.utils import logging as transformers_logging
 
 from hf_capsule_mt.data.parallel_text import ending_of_pairs, is_only_read
 from hf_capsule_mt.files import check_empty
 
 logger = logging.getLogger(__name__)
+
+MEETING = timedelta(minutes=10)
+"""How long a process waits for the others to start."""
+WORK = timedelta(days=7)
+"""How long a process that has done its share waits for the others. If one dies, all end at once."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -45,38 +53,17 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def number(text: str) -> int:
         if int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text} is too small; it must be at least {least}")
+            raise argparse.ArgumentTypeError(f"{text} is too small. It must be at least {least}.")
         return int(text)
 
     number.__name__ = "int"  # argparse's messages show it.
     return number
 
 
-def between(least: float, most: float) -> Callable[[str], float]:
-    """Return the type of an option that is a number from `least` to `most`."""
-
-    def number(text: str) -> float:
-        if not least <= float(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
-        return float(text)
-
-    number.__name__ = "float"
-    return number
-
-
-def refuse_options(
-    args: argparse.Namespace, names: Sequence[str], needed: str, defaults: Mapping[str, Any] = MappingProxyType({})
-) -> None:
-    """Raise a ValueError if one of the options `names` is given, which only serve the option `needed`."""
-    for name in names:
-        if getattr(args, name) != defaults.get(name):
-            raise ValueError(f"--{name} needs {needed}")
-
-
 def check_input_file(option: str, path: Path, pipe: bool = False) -> None:
     """Raise a FileNotFoundError unless there is a file at `path`, or a pipe where one will do."""
     if not (path.is_file() or (pipe and path.is_fifo())):
-        raise FileNotFoundError(f"{option} names {path}, which is not a file")
+        raise FileNotFoundError(f"{option}: there is no file {path}.")
 
 
 def check_text_file(option: str, path: Path) -> None:
@@ -84,13 +71,7 @@ def check_text_file(option: str, path: Path) -> None:
     check_input_file(option, path)
     ending = ending_of_pairs(path)
     if ending is not None:
-        raise ValueError(f"{option} names {path}. A {ending} file holds pairs. Give a text file, one segment a line")
-
-
-def files_of_dataset(name: str | None) -> Iterator[Path]:
-    """Yield the files of a data set that is a folder."""
-    if name is not None:
-        yield from (path for path in Path(name).rglob("*") if path.is_file())
+        raise ValueError(f"{option} names {path}. A {ending} file holds pairs. Give a text file, one segment a line.")
 
 
 def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
@@ -99,7 +80,7 @@ def check_line_counts(texts: Mapping[str, Sequence[str]]) -> None:
     for name, text in others:
         if len(text) != len(lines):
             raise ValueError(
-                f"{first} has {len(lines)} lines, and {name} has {len(text)}. Line i of both must be the same sentence"
+                f"{first} has {len(lines)} lines, and {name} has {len(text)}. Line i of both must be the same sentence."
             )
 
 
@@ -107,21 +88,19 @@ def check_output_file(path: Path | None) -> None:
     """Raise an error if no file can be written at `path`, before the work that fills it."""
     if path is None:
         return
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file")
     if path.exists() and (not path.is_file() or {Path("/dev"), Path("/proc")} & {*path.absolute().parents}):
-        raise OSError(f"{path} is a device or a pipe, which a file would replace; name a file")
+        raise OSError(f"{path} is not a file that can be replaced. Name a file.")
     if is_only_read(path):
-        raise ValueError(f"{path}: only .gz is written compressed")
+        raise ValueError(f"{path}: only .gz is written compressed.")
     _check_beside(path)
 
 
 def _check_beside(path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
+        raise FileNotFoundError(f"The folder of {path} does not exist. Create it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"{path} cannot be written: its folder is read-only")
+        raise PermissionError(f"{path} cannot be written: its folder is read-only.")
 
 
 def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None]) -> None:
@@ -130,7 +109,7 @@ def check_distinct(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[
     for option, path in outputs:
         if path is not None:
             if path.resolve() in taken:
-                raise ValueError(f"{option} names {path}, another file of this command, which would be lost")
+                raise ValueError(f"{option} names {path}, another file of this command, which would be lost.")
             taken.add(path.resolve())
 
 
@@ -138,24 +117,17 @@ def check_output_folder(path: Path, option: str = "--output_dir") -> None:
     """Raise an OSError if `path` is no folder that can be written, and cannot become one."""
     nearest = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not nearest.is_dir():
-        raise NotADirectoryError(f"{option} is {path}, but {nearest} is a file; name a folder")
+        raise NotADirectoryError(f"{option} is {path}, but {nearest} is a file. Name a folder.")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(f"{option} is {path}, but {nearest} is read-only; name another folder")
+        raise PermissionError(f"{option} is {path}, but {nearest} is read-only. Name another folder.")
 
 
 def check_new_folder(path: Path) -> None:
-    """Raise an OSError if no folder can be made at `path`, or one is there with files in it, or that must stay."""
+    """Raise an OSError if a folder at `path` cannot be made, or has files in it, or cannot be replaced."""
     check_empty(path)
-    check_replaceable(path)
-    _check_beside(path)
-
-
-def check_replaceable(path: Path) -> None:
-    """Raise an OSError if a folder is at `path` that another one cannot replace."""
     if path.is_symlink() or os.path.ismount(path) or path.resolve() == Path.cwd():
-        raise FileExistsError(f"{path} cannot be replaced; name a folder in it, such as {path / 'new'}")
-    if path.is_dir():
-        _check_beside(path)
+        raise FileExistsError(f"{path} cannot be replaced. Name a folder in it, such as {path / 'new'}.")
+    check_output_folder(path.absolute().parent)
 
 
 def usable_device(name: str | torch.device) -> torch.device:
@@ -188,15 +160,42 @@ class Progress(tqdm):
         self.update(lines)
 
 
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Let Transformers log only errors."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
+def meet(*, cpu: bool) -> PartialState:
+    """Return the state of this process among those launched together, when all have come.
+
+    Raises:
+        TimeoutError: if one does not come within [`MEETING`].
+    """
     try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
+        state = PartialState(cpu=cpu, timeout=MEETING)
+    except torch.distributed.DistError as error:
+        raise TimeoutError(
+            f"Not all processes of this command started within {MEETING}. See why one failed, and start all again."
+        ) from error
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        distributed_c10d._set_pg_timeout(WORK)
+    return state
+
+
+def check_alone(state: PartialState) -> None:
+    """Raise a ValueError if a command that works in one process was started in several."""
+    if state.num_processes > 1:
+        raise ValueError(f"There are {state.num_processes} processes. Start this command in one, without accelerate.")
+
+
+def leave_group_at_exit() -> None:
+    """Let this process leave its group before it exits: with the group alive it can abort in gloo's threads.
+
+    Call it when the work is done: a process that failed must not wait for those that wait for it.
+    """
+    atexit.register(_leave_group)
+
+
+def _leave_group() -> None:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+        # Its threads end with the last reference, and a Trainer is part of reference cycles.
+        gc.collect()
 
 
 class Interrupted(SystemExit, KeyboardInterrupt):
@@ -229,29 +228,26 @@ def report_user_errors() -> Iterator[None]:
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
         raise Interrupted(130) from error
-    except (ValueError, OSError) as error:
-        _say(error)
-        raise SystemExit(2) from error
-    except RuntimeError as error:
-        from .processes import death_of_another
-
-        message = death_of_another(error)
+    except Exception as error:
+        message, status = _explain(error)
         if message is None:
             raise
-        _say(message)
-        raise SystemExit(1) from error
-    except Exception as error:
-        # A wrong value in a configuration, which huggingface_hub finds.
-        if not type(error).__name__.startswith("StrictDataclass"):
-            raise
-        _say(error)
-        raise SystemExit(2) from error
+        logger.debug("traceback", exc_info=True)
+        print(f"error: {message}", file=sys.stderr)
+        raise SystemExit(status) from error
 
 
-def _say(error: object) -> None:
-    logger.debug("traceback", exc_info=True)
+def _explain(error: Exception) -> tuple[str | None, int]:
+    """Return what to tell a user of an error, and the exit status; no text for errors that are ours."""
     text = str(error)
+    is_of_group = isinstance(error, torch.distributed.DistError) or "/gloo/" in text
+    if is_of_group or (isinstance(error, RuntimeError) and text.startswith("DataLoader worker")):
+        first = text.partition("\n")[0]
+        return f"Another process of this command died or does not answer: {first} Start all processes again.", 1
+    # huggingface_hub finds wrong values of a configuration.
+    if not isinstance(error, ValueError | OSError) and not type(error).__name__.startswith("StrictDataclass"):
+        return None, 1
     if text.startswith("Caught ") and "Original Traceback" in text:
         # PyTorch raises errors of a loader's process again, with their traceback as text.
         text = text.rstrip().rpartition("\n")[2].partition(": ")[2]
-    print(f"error: {text}", file=sys.stderr)
+    return text, 2

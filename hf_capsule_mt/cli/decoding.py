@@ -17,23 +17,19 @@ from hf_capsule_mt.translation import loading
 from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
 
-from .common import at_least, between, usable_device
-from .processes import meet
+from .common import at_least, meet, usable_device
 
 _MODEL = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
-DEFAULTS = {"max_tokens_per_batch": 4096, "dtype": "auto"}
-"""Of the options below, the defaults that are not None."""
-# Precisions that the engine has of its own, over weights in float32.
+# The engine makes these precisions itself, from weights in float32.
 _OF_ENGINE = ("bfloat16", "int8")
 
 
 def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Add the options that name the model and say how it decodes."""
-    parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
-    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
-    parser.add_argument("--num_beams", type=at_least(1), help="default: the model's generation config")
-    parser.add_argument("--length_penalty", type=between(-10, 10), help="default: the model's generation config")
+    add_model(parser, required=required)
+    parser.add_argument("--num_beams", type=at_least(1), help="beam size (default: the model's generation config)")
+    parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")
     parser.add_argument(
         "--max_new_tokens",
         type=at_least(1),
@@ -42,31 +38,33 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     parser.add_argument(
         "--max_tokens_per_batch",
         type=at_least(1),
-        default=DEFAULTS["max_tokens_per_batch"],
-        help="source tokens, padding included (default: %(default)s)",
+        default=4096,
+        help="batch size, in source tokens with padding; lower it if you run out of memory (default: %(default)s)",
     )
     parser.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16", "int8"],
-        default=DEFAULTS["dtype"],
-        help="precision of decoding; auto (default) is the checkpoint's on a GPU and float32 on a CPU, int8 is the "
-        "fast engine's alone, on a CPU",
+        default="auto",
+        help="precision of decoding; auto (default) is the checkpoint's on a GPU and float32 on a CPU; int8 needs "
+        "--engine fast and a CPU",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
-        help="fast (default) finds the tokens of transformers, sooner, and leaves to it what it cannot do exactly",
+        help="decoder to use; fast (default) is this package's: the same output as transformers, but faster. It "
+        "switches to transformers for options that it does not support",
     )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+
+
+def add_model(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
+    """Add the options that name the model."""
+    parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
+    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main)")
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Check the options in every process, before anything is loaded or connected.
-
-    Raises:
-        FileNotFoundError: if the model is a path to no checkpoint.
-        ValueError: if a name or a revision is impossible, or the engine has no such precision.
-    """
+    """Check the options in every process, before anything is loaded or connected."""
     check_precision(args.engine, args.dtype)
     check_model(args.model, args.revision)
 
@@ -74,28 +72,24 @@ def check_options(args: argparse.Namespace) -> None:
 def check_model(model: str, revision: str | None) -> None:
     """Raise FileNotFoundError or ValueError if `model` cannot be a checkpoint, or `revision` a revision of it."""
     folder = Path(model)
-    if revision is not None and folder.is_dir():
-        raise ValueError(f"--revision is {revision}, but --model {model} is a folder, which has none")
     if folder.is_dir():
-        return
-    if folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
-        raise FileNotFoundError(f"{model} is not a folder; name that of a checkpoint, or a model of the Hub")
-    validate_repo_id(model)
+        if revision is not None:
+            raise ValueError(f"--revision is for models on the Hub, but {model} is a folder.")
+    elif folder.is_file() or folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
+        raise FileNotFoundError(f"{model} is not a folder. Name the folder of a checkpoint, or a model on the Hub.")
+    else:
+        validate_repo_id(model)
 
 
 def pin_revision(args: argparse.Namespace) -> PreTrainedConfig:
-    """Make `args.revision` a commit, if the model is on the Hub, and load the model's configuration from it.
+    """Load the model's configuration, and make `args.revision` its commit if the model is on the Hub.
 
-    So tokenizer and weights come from there too, in every process and after an interruption.
-
-    Raises:
-        OSError: if the Hub does not give it.
-        ValueError: if it is no encoder-decoder.
+    Tokenizer and weights then come from the same commit, in every process and after an interruption.
     """
     args.revision = commit_of(args.model, args.revision)
     config = load_config(args.model, args.revision)
     if not config.is_encoder_decoder:
-        raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder")
+        raise ValueError(f"{args.model} is of type {config.model_type}, which is not an encoder-decoder.")
     return config
 
 
@@ -109,12 +103,6 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
         "model files": {file.name: hash_file(file) for file in sorted(folder.glob("*")) if file.suffix in _MODEL},
         **{name: getattr(args, name) for name in (*_OF_GENERATE, "dtype", "engine")},
     }
-
-
-def model_files(model: str) -> list[list[Any]]:
-    """Return name, size and time of each file in a model's folder, which tell whether it was saved anew."""
-    stats = [(file.name, file.stat()) for file in sorted(Path(model).glob("*")) if file.is_file()]
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -144,12 +132,10 @@ def load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load the model, on this process's device, and its tokenizer.
 
-    Where the engine decodes, unless the caller `decodes` nothing, precisions of its own are made from weights in
-    float32.
+    The weights are in float32 where the engine makes `args.dtype` itself. With `decodes` False it does not.
 
     Raises:
-        OSError: if there is no such checkpoint.
-        ValueError: if it cannot be used, or int8 is asked of a model that the engine does not decode.
+        ValueError: if int8 is asked of a model or a device that it is not for.
     """
     device = torch.device(args.device or state.device)
     of_engine = decodes and args.dtype in _OF_ENGINE and getattr(args, "engine", None) != "transformers"
@@ -160,7 +146,7 @@ def load(
         if args.dtype == "int8":
             raise ValueError(
                 f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "
-                f"{type(model).__name__} on {device}; give float32 or bfloat16"
+                f"{type(model).__name__} on {device}. Use float32 or bfloat16."
             )
         model.to(getattr(torch, args.dtype))
     return model.to(device), load_tokenizer(args)

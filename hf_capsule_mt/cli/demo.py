@@ -17,6 +17,7 @@ import argparse
 import ipaddress
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -92,7 +93,7 @@ def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTra
     kept: dict[str, tuple[list[list[Any]], tuple[PreTrainedModel, PreTrainedTokenizerBase]]] = {}
 
     def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        files = decoding.model_files(model)
+        files = _files(model)
         # The one that was asked for last comes last.
         found = kept.pop(model, None)
         if found is None or found[0] != files:
@@ -113,6 +114,12 @@ def _checked(model: str, device: str | None) -> argparse.Namespace:
     decoding.check_model(model, None)
     decoding.pin_revision(options)
     return options
+
+
+def _files(model: str) -> list[list[Any]]:
+    """Return name, size and time of each file in a model's folder, which tell whether it was saved again."""
+    stats = [(file.name, file.stat()) for file in sorted(Path(model).glob("*")) if file.is_file()]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 if __name__ == "__main__":

@@ -45,8 +45,14 @@ from hf_capsule_mt.training.distillation import Distilled, distill
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 
 from . import decoding
-from .common import CommandParser, at_least, check_distinct, check_output_file, files_of_dataset, report_user_errors
-from .processes import leave_group_at_exit, warn_if_alone
+from .common import (
+    CommandParser,
+    at_least,
+    check_distinct,
+    check_output_file,
+    leave_group_at_exit,
+    report_user_errors,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -78,13 +84,12 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; each process translates its part of a shard."""
     args = build_parser().parse_args(argv)
-    warn_if_alone("hf_capsule_mt.cli.distill")
     decoding.check_options(args)
     check_corpus(args.train_file, args.dataset_name, args.dataset_config_name)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
-    inputs = [*_files(args), *files_of_dataset(args.dataset_name)]
+    inputs = [*_files(args), *(path for path in Path(args.dataset_name or "/dev/null").rglob("*") if path.is_file())]
     check_distinct((("--output_file", Path(file)) for file in args.output_file), inputs)
     state = decoding.process_state(args.device)
     # The first process writes for all.

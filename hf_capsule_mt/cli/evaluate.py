@@ -1,120 +1,241 @@
-"""Judge translations: scores by sacreBLEU, significance, length and adequacy.
+"""Score translations by sacreBLEU, and compare systems.
 
-    hf-capsule-mt evaluate --hypotheses out.de --references ref.de
-    hf-capsule-mt evaluate --model outputs/run --input_file test.en --references ref.de --num_beams 4
-    hf-capsule-mt evaluate --hypotheses out.en --references ref0.en ref1.en ref2.en ref3.en --lowercase
-    hf-capsule-mt evaluate --hypotheses out.tok.de --references ref.tok.de --tokenize none --metrics bleu
-    hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references ref.de --test sign
-    hf-capsule-mt evaluate --compare baseline.de gdr.de --references ref.de --sources test.en \\
+    hf-capsule-mt evaluate --hypotheses out.de --references test.de
+    metric    score  signature
+    bleu      38.42  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1
+    ...
+    hf-capsule-mt evaluate --model outputs/run --input_file test.en --references test.de --num_beams 4
+    hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu
+    hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --test sign
+    hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --sources test.en \\
         --length_buckets 6 --length_figure lengths.png --adequacy --alignment_data train.en train.de
 
-The second translates first; with --adequacy, the model's attention can align words as well. The fourth is the BLEU of
-multi-bleu.perl. Files are line-aligned, plain or .gz. TER is case-insensitive, as is usual.
+With --model and --input_file the command translates first. --tokenize none is the BLEU of multi-bleu.perl. Line i of
+all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.evaluation.adequacy import adequacy_report
-from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
-from hf_capsule_mt.evaluation.length import length_report
-from hf_capsule_mt.evaluation.scores import AlignedTexts, make_metrics, score_report, score_translations
-from hf_capsule_mt.evaluation.significance import comparison_report
-from hf_capsule_mt.files import environment, hash_file, write_json
+from accelerate import PartialState
+from tqdm import tqdm
 
-from . import evaluate_adequacy, evaluate_comparison, evaluate_length, evaluate_translation
+from hf_capsule_mt.analysis.figures import check_figure_file, draw_lengths, save_figure
+from hf_capsule_mt.data.parallel_text import check_two_files, read_lines, read_parallel_text
+from hf_capsule_mt.evaluation import alignment
+from hf_capsule_mt.evaluation.adequacy import ALIGNERS, adequacy_report, measure_adequacy
+from hf_capsule_mt.evaluation.bleu_statistics import pack_statistics, sentence_statistics
+from hf_capsule_mt.evaluation.length import (
+    check_edges,
+    count_words,
+    length_report,
+    quantile_edges,
+    record_buckets,
+    score_by_length,
+    split_words,
+)
+from hf_capsule_mt.evaluation.scores import AlignedTexts, make_metrics, score_report, score_translations
+from hf_capsule_mt.evaluation.significance import (
+    DEFAULT_SAMPLES,
+    TESTS,
+    check_test,
+    compare_systems,
+    comparison_report,
+)
+from hf_capsule_mt.files import environment, hash_file, write_json
+from hf_capsule_mt.translation.language_codes import LanguageCodes
+
+from . import decoding
 from .common import (
     CommandParser,
+    at_least,
     check_distinct,
     check_input_file,
     check_line_counts,
     check_output_file,
+    check_text_file,
+    leave_group_at_exit,
     report_user_errors,
 )
-from .processes import leave_group_at_exit, warn_if_alone
+from .translate import Reading, translate_windows
 
-_PARTS = (evaluate_translation, evaluate_comparison, evaluate_length, evaluate_adequacy)
+_TRANSLATION = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     systems = parser.add_mutually_exclusive_group(required=True)
-    systems.add_argument("--hypotheses", type=Path, help="the translations to score, one segment a line")
-    systems.add_argument("--input_file", type=Path, help="what --model is to translate, one segment a line")
-    systems.add_argument("--compare", type=Path, nargs="+", help="several: of a baseline, then of each other system")
+    systems.add_argument("--hypotheses", type=Path, help="translations to score, one segment a line")
+    systems.add_argument("--input_file", type=Path, help="sources that --model translates before the scoring")
+    systems.add_argument("--compare", type=Path, nargs="+", help="translations of a baseline and of other systems")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one or more reference files")
-    parser.add_argument("--sources", type=Path, help="what was translated, for length and adequacy")
+    parser.add_argument("--sources", type=Path, help="the sources of the translations, for lengths and adequacy")
     parser.add_argument(
         "--tokenize", default="13a", help="BLEU's tokenizer: 13a (default), intl, none, zh, char, ja-mecab, ..."
     )
-    parser.add_argument("--source_tokenize", help="likewise for the words of the sources (default: as --tokenize)")
+    parser.add_argument("--source_tokenize", help="tokenizer for the words of sources (default: as --tokenize)")
     parser.add_argument("--lowercase", action="store_true", help="BLEU and chrF of lower-cased text")
     parser.add_argument(
-        "--metrics", nargs="+", help="of bleu, chrf, chrf++, ter (default: all but chrf++; with --compare, bleu)"
+        "--metrics", nargs="+", help="bleu, chrf, chrf++, ter (default: bleu chrf ter; with --compare only bleu)"
     )
-    parser.add_argument("--output_file", type=Path, help="a JSON record of what was found, and what it was made from")
-    for part in _PARTS:
-        part.add_options(parser)
+    parser.add_argument("--output_file", type=Path, help="write a record of the results in JSON")
+
+    model = parser.add_argument_group("model", "translates --input_file, or aligns words with --aligner attention")
+    decoding.add_options(model, required=False)
+    model.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
+    model.add_argument("--translations_file", type=Path, help="keep the translations of --input_file here")
+
+    test = parser.add_argument_group("significance", "with --compare: is the difference from the baseline chance?")
+    test.add_argument(
+        "--test",
+        choices=TESTS,
+        default="bootstrap",
+        help="significance test: bootstrap (default; Koehn 2004), randomization, or sign (only BLEU; Collins 2005)",
+    )
+    test.add_argument(
+        "--num_samples", type=at_least(1), help="default: 1000 for bootstrap, 10000 for randomization, none for sign"
+    )
+    test.add_argument(
+        "--seed",
+        type=at_least(1),
+        default=12345,
+        help="random seed of the significance test (default: 12345, as sacreBLEU)",
+    )
+
+    group = parser.add_argument_group("length", "BLEU and length of translations by words of the source (--sources)")
+    lengths = group.add_mutually_exclusive_group()
+    lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="N buckets of about as many sentences")
+    lengths.add_argument(
+        "--length_edges", type=int, nargs="+", metavar="WORDS", help="the longest of each bucket, as 10 20 30 40 50"
+    )
+    group.add_argument("--length_figure", type=Path, help="draw the buckets: .png, .svg or .pdf; needs matplotlib")
+
+    group = parser.add_argument_group("adequacy", "under- and over-translated source words (--sources)")
+    group.add_argument(
+        "--adequacy", action="store_true", help="measure the coverage difference ratio (Kong et al. 2019)"
+    )
+    group.add_argument(
+        "--aligner",
+        choices=list(ALIGNERS),
+        help="how to align words (default: eflomal if it is installed, otherwise the attention of --model)",
+    )
+    group.add_argument(
+        "--alignment_data",
+        type=Path,
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="more parallel text for eflomal to learn from; a test set is too small for good alignments",
+    )
     return parser
 
 
 @report_user_errors()
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the table of each measurement as soon as it is made; write the record if asked."""
+    """Print each table as soon as it is made, and write the record if there is an --output_file."""
     args = build_parser().parse_args(argv)
-    warn_if_alone("hf_capsule_mt.cli.evaluate")
     _check_arguments(args)
     texts = _read(args)
     if texts is not None:
-        _judge(args, texts)
+        settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
+        record: dict[str, Any] = {}
+        for name, found, table in _measure(args, texts, settings):
+            print(f"\n{table}" if record else table, flush=True)
+            record[name] = found
+        if args.output_file is not None:
+            record = {"kind": "evaluation", "version": 2, **record, "settings": settings, **_provenance(args)}
+            if "scores" in record and "bleu" in args.metrics:
+                record["bleu_statistics"] = _bleu_statistics(args, texts)
+            write_json(args.output_file, record)
     leave_group_at_exit()
 
 
-def _judge(args: argparse.Namespace, texts: AlignedTexts) -> None:
-    settings = {name: getattr(args, name) for name in ("tokenize", "lowercase", "metrics")}
-    record: dict[str, Any] = {}
-    for name, found, table in _measure(args, texts, settings):
-        print(f"\n{table}" if record else table, flush=True)
-        record[name] = found
-    if args.output_file is not None:
-        if "scores" in record and "bleu" in args.metrics:
-            record["bleu_statistics"] = _bleu_statistics(args, texts)
-        record = {"kind": "evaluation", "version": 2, **record, "settings": settings, **_provenance(args)}
-        write_json(args.output_file, record)
-
-
-def _bleu_statistics(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, str]:
-    [hypotheses] = texts.systems.values()
-    metric = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
-    return pack_statistics(sentence_statistics(metric, hypotheses, texts.references))
-
-
 def _check_arguments(args: argparse.Namespace) -> None:
-    check_output_file(args.output_file)
+    """Complete the options, and find mistakes before any work is done."""
     args.metrics = args.metrics or (["bleu", "chrf", "ter"] if args.compare is None else ["bleu"])
     args.source_tokenize = args.source_tokenize or args.tokenize
     for tokenize in (args.tokenize, args.source_tokenize):
         make_metrics(args.metrics, tokenize)
-    for part in _PARTS:
-        part.check_options(args)
-    single = {"--hypotheses": args.hypotheses, "--sources": args.sources}
-    several = {"--compare": args.compare, "--references": args.references}
-    given = [*single.items(), *((option, path) for option, paths in several.items() for path in paths or ())]
-    for option, path in given:
-        if path is not None:
-            check_input_file(option, path, pipe=True)
-    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "length_figure", "translations_file")]
-    check_distinct(outputs, [args.input_file, *(args.alignment_data or ()), *(path for _, path in given)])
+    if args.compare is not None:
+        if len(args.compare) < 2:
+            raise ValueError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
+        check_test(args.test, args.metrics, args.num_samples, args.seed)
+        args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.test)
+    if args.length_edges is not None:
+        check_edges(args.length_edges)
+    if args.length_figure is not None:
+        check_figure_file(args.length_figure)
     if args.input_file is not None:
-        return
-    wanted = evaluate_length.is_wanted(args) or args.adequacy
-    if wanted != (args.sources is not None):
-        use = "--length_buckets, --length_edges and --adequacy"
-        raise ValueError(f"{use} need --sources" if wanted else f"--sources needs {use}")
+        if args.model is None:
+            raise ValueError("--input_file needs --model, which translates it.")
+        check_text_file("--input_file", args.input_file)
+        for file in args.references:
+            check_two_files(args.input_file, file, "--input_file and --references")
+        args.sources = args.input_file
+    if args.model is not None:
+        decoding.check_options(args)
+    if args.sources is None and (args.adequacy or args.length_buckets or args.length_edges):
+        raise ValueError("--adequacy, --length_buckets and --length_edges need --sources.")
+    if args.adequacy:
+        _check_adequacy(args)
+    inputs = [args.hypotheses, args.sources, *args.references, *(args.compare or ()), *(args.alignment_data or ())]
+    for path in filter(None, inputs):
+        check_input_file(str(path), path, pipe=True)
+    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "length_figure", "translations_file")]
+    for _, path in outputs:
+        check_output_file(path)
+    check_distinct(outputs, inputs)
+
+
+def _check_adequacy(args: argparse.Namespace) -> None:
+    if len(args.references) > 1:
+        raise ValueError(f"--adequacy compares with one reference, and --references names {len(args.references)}.")
+    if args.aligner is None:
+        # A model that translates nothing is there for its attention.
+        only_aligns = args.model is not None and args.input_file is None
+        args.aligner = "eflomal" if alignment.has_eflomal() and not only_aligns else "attention"
+    if args.aligner == "eflomal" and not alignment.has_eflomal():
+        raise ValueError(alignment.NO_EFLOMAL)
+    if args.aligner == "attention":
+        if args.model is None:
+            raise ValueError(f"--adequacy needs --model, whose attention aligns words. {alignment.NO_EFLOMAL}")
+        if decoding.pin_revision(args).model_type == "caps_nmt":
+            raise ValueError("CapsNMT has no attention to align words by. Use --aligner eflomal, or another model.")
+
+
+def _read(args: argparse.Namespace) -> AlignedTexts | None:
+    """Read the texts, or translate; None in processes that only help with translating."""
+    references = [read_lines(file) for file in args.references]
+    sources = None if args.sources is None else read_lines(args.sources)
+    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
+    if sources is not None and args.length_buckets is not None:
+        quantile_edges(count_words(sources, args.source_tokenize), args.length_buckets)
+    if args.input_file is not None:
+        check_line_counts({f"--input_file {args.input_file}": sources, **others})
+        translations = _translate(args)
+        return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
+    files = args.compare or [args.hypotheses]
+    short = {file.name for file in files}
+    names = [file.name if len(short) == len(files) else str(file) for file in files]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--compare names a file twice: {' '.join(names)}.")
+    systems = {name: read_lines(file) for name, file in zip(names, files)}
+    if sources is not None:
+        others[f"--sources {args.sources}"] = sources
+    check_line_counts({str(file): lines for file, lines in zip(files, systems.values())} | others)
+    return AlignedTexts(systems, references, sources)
+
+
+def _translate(args: argparse.Namespace) -> list[str] | None:
+    windows = translate_windows(args, args.translations_file, reading=Reading(target_lang=args.target_lang))
+    found = [line for window in windows for line in window]
+    if not PartialState().is_main_process:
+        return None
+    return found if args.translations_file is None else read_lines(args.translations_file)
 
 
 def _measure(
@@ -126,55 +247,92 @@ def _measure(
         scores = score_translations(hypotheses, texts.references, **settings)
         yield "scores", scores, score_report(scores)
     else:
-        found = evaluate_comparison.measure(args, texts)
+        found = _compare(args, texts, settings)
         yield "comparison", found, comparison_report(found)
-    if evaluate_length.is_wanted(args):
-        found = evaluate_length.measure(args, texts)
+    if args.length_buckets or args.length_edges:
+        found = _by_length(args, texts)
         yield "by_length", found, length_report(found)
     if args.adequacy:
-        found = evaluate_adequacy.measure(args, texts)
+        found = _adequacy(args, texts)
         yield "adequacy", found, adequacy_report(found)
 
 
-def _read(args: argparse.Namespace) -> AlignedTexts | None:
-    """Read the texts, or translate; None in processes that only help with translating."""
-    references = [read_lines(file) for file in args.references]
-    sources = None if args.sources is None else read_lines(args.sources)
-    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
-    if args.input_file is not None:
-        # What is wrong with them would be seen too late.
-        check_line_counts({f"--input_file {args.input_file}": sources, **others})
-        evaluate_length.check_sources(args, sources)
-        translations = evaluate_translation.translate_input(args)
-        return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
-    files = args.compare or [args.hypotheses]
-    short = {file.name for file in files}
-    names = [file.name if len(short) == len(files) else str(file) for file in files]
-    if len(set(names)) < len(names):
-        raise ValueError(f"--compare names a file twice: {' '.join(names)}")
-    systems = {name: read_lines(file) for name, file in zip(names, files)}
-    option = "--hypotheses" if args.compare is None else "--compare"
-    if sources is not None:
-        others[f"--sources {args.sources}"] = sources
-    check_line_counts({f"{option} {file}": lines for file, lines in zip(files, systems.values())} | others)
-    return AlignedTexts(systems, references, sources)
+def _compare(args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]) -> dict[str, Any]:
+    (baseline, translations), *systems = texts.systems.items()
+    options = {name: getattr(args, name) for name in ("test", "num_samples", "seed")}
+    found = {}
+    # One system takes seconds, and needs no progress bar.
+    for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
+        comparisons = compare_systems(translations, other, texts.references, **settings, **options)
+        found[name] = {metric: asdict(comparison) for metric, comparison in comparisons.items()}
+    return {"baseline": baseline, "settings": options, "systems": found}
+
+
+def _by_length(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
+    lengths = count_words(texts.sources, args.source_tokenize)
+    edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
+    buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
+    record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
+    if args.length_figure is not None:
+        save_figure(draw_lengths(record), args.length_figure)
+    return record
+
+
+def _adequacy(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
+    align = {"eflomal": _align_words, "attention": _align_by_attention}[args.aligner]
+    reference, *systems = align(args, texts)
+    found = {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)}
+    names = ("aligner", "source_tokenize", "alignment_data", "model", "revision")
+    return {
+        "settings": {name: getattr(args, name) for name in names},
+        "systems": {name: {"cdr": one.cdr, **asdict(one)} for name, one in found.items()},
+    }
+
+
+def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
+    more = {}
+    if args.alignment_data is not None:
+        text = read_parallel_text(args.alignment_data, name="--alignment_data")
+        more = {
+            "more_sources": split_words(text.sources, args.source_tokenize),
+            "more_targets": split_words(text.targets, args.tokenize),
+        }
+    targets = [split_words(side, args.tokenize) for side in (*texts.references, *texts.systems.values())]
+    print("eflomal aligns words. This takes minutes for many sentences.", file=sys.stderr)
+    return alignment.align_words(split_words(texts.sources, args.source_tokenize), targets, **more)
+
+
+def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
+    state = decoding.process_state(args.device)
+    # The engine gives no attention. Its own precisions are only used for translating.
+    model, tokenizer = decoding.load(args, state, decodes=args.input_file is not None)
+    targets = [*texts.references, *texts.systems.values()]
+    codes = LanguageCodes(tokenizer)
+    sources = codes.sources(texts.sources, codes.of(args.target_lang, "target_lang"))
+    with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
+        options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}
+        return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
+
+
+def _bleu_statistics(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, str]:
+    [hypotheses] = texts.systems.values()
+    metric = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
+    return pack_statistics(sentence_statistics(metric, hypotheses, texts.references))
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a record that describe the texts and the environment."""
 
-    def describe(path: Path) -> dict[str, str | None]:
-        # What came through a pipe is gone: a second reading would find nothing, or wait for ever.
-        return {"file": str(path), "sha256": None if path.is_fifo() else hash_file(path)}
+    def describe(path: Path | None) -> dict[str, str | None] | None:
+        # A pipe can be read only once.
+        return path and {"file": str(path), "sha256": None if path.is_fifo() else hash_file(path)}
 
-    hypotheses = args.hypotheses or args.translations_file
     return {
-        "hypotheses": None if hypotheses is None else describe(hypotheses),
-        "translation": None if args.input_file is None else evaluate_translation.settings(args),
-        "systems": None if args.compare is None else [describe(path) for path in args.compare],
-        "sources": None if args.sources is None else describe(args.sources),
-        "references": [describe(path) for path in args.references],
-        # Without a model, the CPU does all the work.
+        "hypotheses": describe(args.hypotheses or args.translations_file),
+        "translation": args.input_file and {name: getattr(args, name) for name in _TRANSLATION},
+        "systems": args.compare and list(map(describe, args.compare)),
+        "sources": describe(args.sources),
+        "references": list(map(describe, args.references)),
         "environment": environment("cpu" if args.model is None else args.device),
     }
 

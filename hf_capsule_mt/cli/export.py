@@ -16,14 +16,13 @@ from pathlib import Path
 from hf_capsule_mt.hub.exporting import SUFFIXES, export_checkpoint
 
 from . import decoding
-from .common import CommandParser, check_output_folder, check_replaceable, report_user_errors
+from .common import CommandParser, check_new_folder, report_user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.add_argument("--model", required=True, help="a checkpoint's folder, or a model's name on the Hub")
-    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main); pin a commit")
+    decoding.add_model(parser)
     parser.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="of the files (default: %(default)s)")
     parser.add_argument("--output_dir", type=Path, required=True, help="the folder to make; it must not hold files")
     parser.add_argument(
@@ -37,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Export, and say what was found."""
     args = build_parser().parse_args(argv)
     decoding.check_model(args.model, args.revision)
-    check_output_folder(args.output_dir)
-    check_replaceable(args.output_dir)
+    check_new_folder(args.output_dir)
     exported = export_checkpoint(args.model, args.output_dir, args.format, args.text, args.revision or "main")
     print(f"{args.output_dir}: {', '.join(exported.files)}")
     print(f"largest difference from the model: {exported.difference:.1e}")

@@ -1,4 +1,4 @@
-"""Write a checkpoint's model card, and send the checkpoint to the Hub in one commit.
+"""Write a model card, and send the checkpoint to the Hub in one commit.
 
     hf auth login
     hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 \\

@@ -47,8 +47,11 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.loading import commit_of, load_tokenizer
 
-from .common import check_output_folder, report_user_errors
-from .processes import leave_group_at_exit, warn_if_alone
+from .common import (
+    check_output_folder,
+    leave_group_at_exit,
+    report_user_errors,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -107,7 +110,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if any(word.startswith("--model_name_or_path") or word.startswith("--model-name-or-path") for word in words):
         parser.set_defaults(**_FINE_TUNING)
     model_args, data_args, args = parser.parse_args_into_dataclasses(words)
-    warn_if_alone("hf_capsule_mt.cli.train", "--use_cpu")
     args.check_with(data_args)
     if model_args.lora_rank is not None and args.push_to_hub:
         raise ValueError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")

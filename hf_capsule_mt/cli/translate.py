@@ -70,10 +70,9 @@ from .common import (
     check_distinct,
     check_output_file,
     check_text_file,
-    refuse_options,
+    leave_group_at_exit,
     report_user_errors,
 )
-from .processes import leave_group_at_exit, warn_if_alone
 
 logger = logging.getLogger(__name__)
 
@@ -314,7 +313,6 @@ class Worker:
 def main(argv: Sequence[str] | None = None) -> None:
     """Translate; each process takes a share of the batches."""
     args = build_parser().parse_args(argv)
-    warn_if_alone("hf_capsule_mt.cli.translate")
     _check_arguments(args)
     if args.interactive:
         _answer(args)
@@ -395,8 +393,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
     check_output_file(args.report)
     outputs = (("--output_file", args.output_file), ("--report", args.report))
     check_distinct(outputs, [args.input_file or _STANDARD_INPUT])
-    if args.documents is None:
-        refuse_options(args, ["source_lang"], "--documents")
     for language in filter(None, (_language(args), args.sentences)):
         check_language(language)
     if args.keep is not None:

@@ -6,8 +6,7 @@ import pytest
 from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_capsule_mt import preset_config
-from hf_capsule_mt.cli import evaluate_comparison
+from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
@@ -184,7 +183,7 @@ def test_impossible_buckets_are_refused_before_systems_are_compared(files, capsy
     def fail(*_, **__):
         raise AssertionError("systems were compared")
 
-    monkeypatch.setattr(evaluate_comparison, "compare_systems", fail)
+    monkeypatch.setattr(evaluate, "compare_systems", fail)
     message = refuse(capsys, "--compare", "base", "good", "--sources", "source", "--length_edges", "2", "1")
     assert "they must rise" in message
 
@@ -203,47 +202,15 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--compare", "base"], "--compare names one file; give a baseline and at least one system"),
-        (["--compare", "base", "base"], "--compare names a file twice: base base"),
-        (["--compare", "base", "absent"], "--compare names absent, which is not a file"),
-        (["--compare", "base", "SHORT"], "--compare base has 6 lines, and --compare SHORT has 1"),
-        (["--compare", "base", "good", "--tokenize", "moses"], "unknown tokenizer 'moses'"),
-        (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "the sign test is of bleu alone"),
-        (["--compare", "base", "good", "--test", "sign", "--num_samples", "9"], "--num_samples is of no use with"),
-        (["--compare", "base", "good", "--seed", "0"], "seed is 0; it must be at least 1"),
-        (["--hypotheses", "base", "--test", "sign"], "--test needs --compare"),
-        (["--hypotheses", "base", "--sources", "source"], "--sources needs --length_buckets"),
-        (["--hypotheses", "base", "--length_buckets", "2"], "--adequacy need --sources"),
-        (["--hypotheses", "base", "--length_figure", "a.svg"], "--length_figure needs --length_buckets or"),
+        (["--compare", "base"], "--compare needs a baseline"),
+        (["--compare", "base", "base"], "--compare names a file twice"),
+        (["--compare", "base", "SHORT"], "base has 6 lines, and SHORT has 1"),
+        (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "sign test"),
+        (["--hypotheses", "base", "--length_buckets", "2"], "need --sources"),
         ([*LENGTHS, "--length_figure", "a.txt"], "a.txt is no figure"),
-        ([*LENGTHS, "--source_tokenize", "moses"], "unknown tokenizer 'moses'"),
-        ([*LENGTHS[:-1], "1"], "--length_buckets: 1 is too small; it must be at least 2"),
-        (
-            ["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"],
-            "--hypotheses base has 6 lines, and --sources SHORT has 1",
-        ),
-        (
-            ["--hypotheses", "base", "--sources", "source", "--length_edges", "3", "3"],
-            "buckets are 3 3; they must rise",
-        ),
-        ([*ADEQUACY, "--aligner", "attention"], "--aligner attention needs --model"),
-        ([*ADEQUACY, "--aligner", "attention", "--model", "./absent"], "./absent is not a folder"),
-        (
-            [*ADEQUACY, "--aligner", "attention", "--model", "./absent", "--dtype", "int8"],
-            "--dtype int8 is the engine's, which gives no attention",
-        ),
-        (
-            [*ADEQUACY, "--model", "a/b", "--alignment_data", "a", "b"],
-            "--alignment_data needs --aligner eflomal",
-        ),
+        (["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"], "--sources SHORT has 1"),
+        ([*ADEQUACY, "--aligner", "attention"], "needs --model"),
         ([*ADEQUACY, "--model", "a/b", "--references", "reference", "good"], "--references names 2"),
-        (
-            [*ADEQUACY, "--aligner", "eflomal", "--alignment_data", "source", "absent"],
-            "--alignment_data names absent, which is not a",
-        ),
-        (["--hypotheses", "base", "--model", "model"], "--model needs --input_file or --adequacy"),
-        (["--hypotheses", "base", "--dtype", "int8"], "--dtype needs --input_file or --adequacy"),
-        (["--compare", "base", "good", "--max_tokens_per_batch", "9"], "--max_tokens_per_batch needs --i"),
     ],
 )
 def test_mistakes(files, capsys, monkeypatch, options, message):
@@ -255,12 +222,4 @@ def test_mistakes(files, capsys, monkeypatch, options, message):
 @pytest.mark.parametrize("options", [[], ["--aligner", "eflomal"]])
 def test_no_aligner(files, capsys, monkeypatch, options):
     monkeypatch.setattr(alignment, "has_eflomal", lambda: False)
-    assert 'eflomal is not installed; pip install -e ".[align]"' in refuse(capsys, *ADEQUACY, *options)
-
-
-def test_a_model_without_attention(files, capsys):
-    save_tiny_marian(files / "model")
-    tokens = {"vocab_size": 29, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
-    config = preset_config("capsnmt", "tiny", d_model=16, **tokens)
-    AutoModelForSeq2SeqLM.from_config(config).save_pretrained(files / "model")
-    assert "CapsNMT has no attention" in refuse(capsys, *ADEQUACY, "--model", "model", "--device", "cpu")
+    assert alignment.NO_EFLOMAL in refuse(capsys, *ADEQUACY, *options)

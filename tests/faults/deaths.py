@@ -10,7 +10,7 @@ import transformers.modeling_utils
 from forked_commands import kill
 from transformers import TrainerState
 
-from hf_capsule_mt.cli import processes
+from hf_capsule_mt.cli import common
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 
@@ -53,13 +53,13 @@ def in_a_file(name, checkpoint):
 
 def nobody_comes(seconds):
     """No death of its own: the others did not start, and it waits for them only so long."""
-    processes.MEETING = processes.timedelta(seconds=seconds)
+    common.MEETING = common.timedelta(seconds=seconds)
 
 
 def late_to_work(meeting, seconds):
     """No death: it meets the others within `meeting` seconds, and the second keeps them waiting longer than that."""
     nobody_comes(meeting)
-    state = processes.meet(cpu=True)
+    state = common.meet(cpu=True)
     time.sleep(seconds * state.process_index)
     state.wait_for_everyone()
     raise SystemExit(0)
