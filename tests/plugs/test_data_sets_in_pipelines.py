@@ -42,5 +42,5 @@ def test_a_stream_is_read_as_it_is_translated():
 
 @pytest.mark.parametrize("rows", [DATA, STREAM])
 def test_rows_are_refused(rows):
-    with pytest.raises(ValueError, match=r"is a dict; .* takes strings, as in a column: data\['en'\]"):
+    with pytest.raises(ValueError, match="is not a text"):
         next(iter(translator("CapsNMT")(rows)))

@@ -4,7 +4,6 @@ import contextlib
 import random
 import re
 import time
-from html.parser import HTMLParser
 from itertools import count
 
 import pytest
@@ -107,17 +106,6 @@ def test_what_is_kept_is_neither_lost_nor_doubled(words, seed, translate, cut):
     assert sorted(re.findall(r"\{\w\}", found)) == sorted(re.findall(r"\{\w\}", source))
 
 
-def test_tags_in_a_title(monkeypatch):
-    """Newer Pythons read none there, nor in frames, as of HTML; XML may have them."""
-    names = ("textarea", "title", "iframe", "noembed", "noframes", "xmp", "plaintext")
-    sources = [f"<book><{name}>A <emphasis>dog</emphasis> runs</{name}></book>" for name in names]
-    before = [marked_segments(source, True, None, None) for source in sources]
-    monkeypatch.setattr(HTMLParser, "CDATA_CONTENT_ELEMENTS", ("script", "style", *names))
-    assert [marked_segments(source, True, None, None) for source in sources] == before
-    assert "A dog runs" in [segment.text for segment in before[1]]
-    assert translated(PAGE) == PAGE
-
-
 def test_a_page_in_order_is_the_page():
     assert translated(PAGE) == PAGE
     assert "".join(part if isinstance(part, str) else part.raw for part in read_markup(PAGE)) == PAGE
@@ -139,6 +127,9 @@ def test_a_page_in_order_is_the_page():
         ("a <span translate='no'>b</span> d", "d <span translate='no'>b</span> a"),
         ("<source>a</source> b", "b <source>a</source>"),
         ("a <![CDATA[<b>]]> b", "<![CDATA[<b>]]> b a"),
+        ("a <?php 1 > 2 ?> b", "<?php 1 > 2 ?> b a"),
+        ("a <B c='>' d=\">\">b</B>", "<B c='>' d=\">\">b</B> a"),
+        ("<title>a <b>c</b></title>", "<title><b>c</b> a</title>"),
         # References that begin as those of HTML that need no semicolon.
         ("a &notice; b", "b &notice; a"),
         ("C&# a <b>c</b>", "<b>c</b> a C&amp;#"),
@@ -163,36 +154,25 @@ def test_elements_across_segments():
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "place"),
     [
-        ("a\n <b>x", r"<b> \(line 2, column 2\) is not closed"),
-        ("x</b>", r"</b> \(line 1, column 2\) closes a tag that is not open"),
-        ("<b><i>x</b></i>", r"</b> \(line 1, column 8\) stands where <i> \(line 1, column 4\) is still open"),
-        ("x <b", r"'<b' \(line 1, column 3\) is a tag that does not end"),
-        ("x <!-- b", r"'<!-- b' \(line 1, column 3\) is a tag that does not end"),
-        ("</>x", r"'</>x' \(line 1, column 1\) is a tag that does not end"),
-        ("x <b<i>y</i>", r"<b<i> \(line 1, column 3\) is no tag"),
-        (
-            "<div><code>x</div>",
-            r"<code> \(line 1, column 6\) is left alone .* has none; write </code>",
-        ),
-        # HTML's parser would end them, or begin them, elsewhere.
-        (
-            '<p translate="no">x<p>y',
-            r"<p> \(line 1, column 1\) is left alone .* has none; write </p>",
-        ),
-        ('<ul><li translate="no">x<li>y</ul>', r"<li> \(line 1, column 5\) is left alone up to its end tag"),
-        ("a <0>b</0>", r"'</0>' \(line 1, column 7\) is the end of no tag"),
-        ("a\nb <![x]> c", r"'<!\[x\]> c' \(line 2, column 3\) is a tag that does not end"),
-        ("a <![0]> b", r"\(line 1, column 3\) is a tag that does not end"),
-        ("a <![ b", r"\(line 1, column 3\) is a tag that does not end"),
-        ("a <?php 1 > 2 ?> b", r"'<\?php 1 > 2 \?> b' \(line 1, column 3\) is a tag that does not end"),
-        ("<![CDATA[a ]] > x]]>b", r"\(line 1, column 1\) is a tag that does not end"),
-        ('<!DOCTYPE x [<!ENTITY a "b">]><x>a</x>', r"<!DOCTYPE x .* \(line 1, column 1\) holds declarations"),
+        ("a\n <b>x", "line 2, column 2"),
+        ("x</b>", "line 1, column 2"),
+        ("<b><i>x</b></i>", "line 1, column 8"),
+        ("x <b", "line 1, column 3"),
+        ("x <!-- b", "line 1, column 3"),
+        ("</>x", "line 1, column 1"),
+        ("x <b<i>y</i>", "line 1, column 3"),
+        ('x <b c="d>', "line 1, column 3"),
+        ("<div><code>x</div>", "line 1, column 6"),
+        ("a <0>b</0>", "line 1, column 7"),
+        ("a\nb <![x]> c", "line 2, column 3"),
+        ("<script>x", "line 1, column 1"),
+        ('<!DOCTYPE x [<!ENTITY a "b">]><x>a</x>', "line 1, column 1"),
     ],
 )
-def test_broken_markup(source, message):
-    with pytest.raises(ValueError, match=message):
+def test_broken_markup(source, place):
+    with pytest.raises(ValueError, match=rf"\({place}\)"):
         read_markup(source)
 
 
