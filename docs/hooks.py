@@ -25,7 +25,8 @@ _BENCHMARKS = ("*.md", "*.png", _OF_STUDIES)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put a page for every command into the navigation."""
     groups = [{group: [f"commands/{name}.md" for name in names]} for group, names in GROUPS.items()]
-    for entry in config.nav:
+    [reference] = [entry["Reference"] for entry in config.nav if "Reference" in entry]
+    for entry in reference:
         if "Commands" in entry:
             entry["Commands"] = ["commands/index.md", *groups]
     return config

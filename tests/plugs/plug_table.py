@@ -1,4 +1,4 @@
-"""The table of docs/plugs.md: what is promised of each plug for each family."""
+"""The table of docs/integrations.md: what is promised of each plug for each family."""
 
 import importlib
 import os
@@ -9,7 +9,7 @@ import pytest
 from aggregated_models import aggregated, marian
 from recurrent_models import recurrent
 
-PAGE = (Path(__file__).parents[2] / "docs" / "plugs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 FAMILIES = {
     "`MarianMTModel`": marian,
     "layer aggregation": lambda: aggregated("em_routing"),
@@ -42,7 +42,7 @@ def promised(plug, *, short=FAMILIES):
 
     Families that are not in `short` are exhaustive.
     """
-    fails = pytest.mark.xfail(strict=True, reason="docs/plugs.md says so")
+    fails = pytest.mark.xfail(strict=True, reason="docs/integrations.md says so")
     cases = []
     for name, cell in TABLE[plug].items():
         marks = [] if cell == "works" else [fails]

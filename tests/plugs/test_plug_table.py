@@ -1,4 +1,4 @@
-"""The table of docs/plugs.md is well-formed, and every row of it has a test."""
+"""The table of docs/integrations.md is well-formed, and every row of it has a test."""
 
 import re
 from pathlib import Path
