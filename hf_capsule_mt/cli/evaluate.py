@@ -163,7 +163,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.compare is not None:
         if len(args.compare) < 2:
             raise ValueError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
-        check_test(args.test, args.metrics, args.num_samples, args.seed)
+        check_test(args.test, args.metrics, args.seed)
         args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.test)
     if args.length_edges is not None:
         check_edges(args.length_edges)

@@ -60,13 +60,10 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
         translations: that with its translation, by the same aligner.
 
     Raises:
-        ValueError: if they differ in number, or no reference is aligned with anything.
+        ValueError: if no reference is aligned with anything.
     """
-    if len(references) != len(translations):
-        raise ValueError(f"{len(references)} alignments of references but {len(translations)} of translations")
-    pairs = list(zip(references, translations))
     counts = Counter()
-    for reference, translation in pairs:
+    for reference, translation in zip(references, translations, strict=True):
         by_reference, by_translation = _covered(reference), _covered(translation)
         counts["source_words"] += reference.source_words
         counts["covered_by_reference"] += len(by_reference)
@@ -74,7 +71,7 @@ def measure_adequacy(references: Sequence[Alignment], translations: Sequence[Ali
         counts["under_translated"] += len(by_reference - by_translation)
         counts["over_translated"] += len(_over_translated(reference, translation))
     if not counts["covered_by_reference"]:
-        raise ValueError("no word of the references is aligned with a source word; are they of these sources?")
+        raise ValueError("No word of the references is aligned with a source word. Are they of these sources?")
     return Adequacy(**counts)
 
 

@@ -65,14 +65,11 @@ def align_words(
     """
     if not has_eflomal():
         raise ValueError(NO_EFLOMAL)
-    for stream in streams:
-        if len(stream) != len(sources):
-            raise ValueError(f"{len(sources)} sources to align but {len(stream)} translations; align them by line")
     left = [_join(words) for words in sources]
     right = [[_join(words) for words in stream] for stream in streams]
     more = zip(map(_join, more_sources), map(_join, more_targets), strict=True)
     # Each pair once: whoever wrote a translation, it has the same alignment.
-    pairs = list(dict.fromkeys([*(pair for stream in right for pair in zip(left, stream)), *more]))
+    pairs = list(dict.fromkeys([*(pair for stream in right for pair in zip(left, stream, strict=True)), *more]))
     links = dict(zip(pairs, _run_eflomal(pairs), strict=True))
     return [
         [

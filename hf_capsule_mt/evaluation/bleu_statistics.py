@@ -1,4 +1,4 @@
-"""What BLEU is computed from, of every sentence: kept with a score, it lets any two systems be compared later."""
+"""The counts of every sentence that BLEU is computed from. With them any two scored systems can be compared later."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,8 +12,8 @@ _COLUMNS = (*(f"matches of {order}" for order in range(1, ORDERS + 1)), "words",
 def sentence_statistics(
     metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> list[list[int]]:
-    """Return of every sentence its matches of 1 to 4 words, its n-grams, its length and its reference's."""
-    # Of a corpus of one sentence, for `sentence_score` is of another BLEU.
+    """Return for every sentence its matches of 1 to 4 words, its n-grams, its length and its reference's."""
+    # `sentence_score` would be another BLEU.
     scores = (
         metric.corpus_score([text], [[other] for other in group]) for text, *group in zip(hypotheses, *references)
     )
@@ -48,17 +48,7 @@ def pack_statistics(statistics: Sequence[Sequence[int]]) -> dict[str, str]:
 
 
 def unpack_statistics(packed: Mapping[str, str]) -> np.ndarray:
-    """Return the statistics that [`pack_statistics`] packed, `[sentences, 10]`, in float64.
-
-    Raises:
-        ValueError: if they are damaged.
-    """
-    try:
-        columns = np.array([[int(number) for number in packed[name].split()] for name in _COLUMNS], dtype=np.float64)
-    except (KeyError, ValueError, OverflowError) as error:
-        raise ValueError(f"the statistics of BLEU are damaged: {error}") from error
-    *matches, words, reference = columns
+    """Return the statistics that [`pack_statistics`] packed, `[sentences, 10]`, in float64."""
+    *matches, words, reference = np.array([packed[name].split() for name in _COLUMNS], dtype=np.float64)
     totals = [np.maximum(words - order, 0) for order in range(ORDERS)]
-    if not columns.size or (columns < 0).any() or any((few > most).any() for few, most in zip(matches, totals)):
-        raise ValueError("the statistics of BLEU are damaged: more words match than there are, or none is there")
     return np.stack([*matches, *totals, words, reference], axis=-1)

@@ -47,34 +47,28 @@ class Bucket:
 
 
 def count_words(sentences: Sequence[str], tokenize: str = "13a") -> list[int]:
-    """The number of words of each sentence, as sacreBLEU's tokenizer of this name has them."""
+    """Return the number of words of each sentence, as sacreBLEU's tokenizer of this name has them."""
     return [len(words) for words in split_words(sentences, tokenize)]
 
 
 def split_words(sentences: Sequence[str], tokenize: str = "13a") -> list[list[str]]:
-    """The words of each sentence, as sacreBLEU's tokenizer of this name has them.
-
-    Raises:
-        ValueError: if it is unknown.
-    """
+    """Return the words of each sentence, as sacreBLEU's tokenizer of this name has them."""
     tokenizer = make_metrics(["bleu"], tokenize)["bleu"].tokenizer
     return [tokenizer(sentence.rstrip()).split() for sentence in sentences]
 
 
 def quantile_edges(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """The longest length of every bucket but the last, so that buckets have as many sentences as ties allow.
+    """Return the longest length of every bucket but the last, so that buckets have as many sentences as ties allow.
 
     Raises:
-        ValueError: if `num_buckets` is below 2, or all sentences that are not blank are as long.
+        ValueError: if most sentences are as long as the longest.
     """
-    if num_buckets < 2:
-        raise ValueError(f"{num_buckets} buckets cannot be compared; ask for 2 or more")
     # Blank sources, which may be many, are in the first bucket.
     lengths = [length for length in lengths if length > 0] or [0]
     quantiles = np.quantile(lengths, [index / num_buckets for index in range(1, num_buckets)], method="inverted_cdf")
     edges = sorted({int(edge) for edge in quantiles} - {max(lengths)})
     if not edges:
-        raise ValueError(f"most sources have {max(lengths)} words, the most there are; name the edges of the buckets")
+        raise ValueError(f"most sources have {max(lengths)} words, the most there are. Use --length_edges.")
     return edges
 
 
@@ -89,9 +83,6 @@ def score_by_length(
         edges: the longest length of every bucket but the last, in rising order.
         tokenize: BLEU's tokenizer, which cuts the words that are counted too.
         lowercase: BLEU of lower-cased text.
-
-    Raises:
-        ValueError: if the edges do not rise or the tokenizer is unknown.
     """
     check_edges(edges)
     members: list[list[int]] = [[] for _ in range(len(edges) + 1)]
@@ -107,7 +98,7 @@ def score_by_length(
 def check_edges(edges: Sequence[int]) -> None:
     """Raise a ValueError unless the edges of buckets rise from at least 1."""
     if not edges or any(after <= before for before, after in zip([0, *edges], edges)):
-        raise ValueError(f"the edges of buckets are {' '.join(map(str, edges))}; they must rise, from at least 1")
+        raise ValueError(f"The edges of buckets are {' '.join(map(str, edges))}. They must rise, from at least 1.")
 
 
 def _score(metric: BLEU, texts: AlignedTexts, indices: Sequence[int]) -> dict[str, SystemInBucket]:

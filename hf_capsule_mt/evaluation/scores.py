@@ -34,10 +34,6 @@ def score_translations(
 
     Returns:
         For every metric its `score` (0 to 100; lower is better for `ter`) and sacreBLEU `signature`.
-
-    Raises:
-        ValueError: if a reference stream differs in length from the hypotheses, a metric or the tokenizer is
-            unknown, or there is nothing to score.
     """
     check_aligned(hypotheses, references)
     scores = {}
@@ -48,19 +44,16 @@ def score_translations(
 
 
 def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> dict[str, Metric]:
-    """sacreBLEU's metrics by name; see [`score_translations`].
+    """Return sacreBLEU's metrics by name; see [`score_translations`].
 
     Raises:
-        ValueError: if a metric or the tokenizer is unknown, or this needs a package that is not there.
+        ValueError: if sacreBLEU has no such metric or tokenizer, or this needs a package that is not installed.
     """
-    for name in names:
-        if name not in METRICS:
-            raise ValueError(f"unknown metric {name!r}; there are {', '.join(METRICS)}")
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ValueError(f"unknown tokenizer {tokenize!r}; sacreBLEU has {', '.join(BLEU.TOKENIZERS)}")
+    for name, known in ((tokenize, BLEU.TOKENIZERS), *((name, METRICS) for name in names)):
+        if name not in known:
+            raise ValueError(f"{name!r} is unknown. sacreBLEU has {', '.join(known)}.")
     try:
         return {name: METRICS[name](tokenize, lowercase) for name in names}
-    # What sacreBLEU raises where a tokenizer needs another package.
     except (RuntimeError, ImportError) as error:
         raise ValueError(f"tokenize is {tokenize!r}: {' '.join(str(error).split())}") from error
 
@@ -68,16 +61,10 @@ def make_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = 
 def check_aligned(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Raise a ValueError unless every reference stream has one segment for every hypothesis, and there are some."""
     if not hypotheses or not references:
-        raise ValueError(f"nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams")
+        raise ValueError(f"Nothing to score: {len(hypotheses)} hypotheses, {len(references)} reference streams.")
     for number, stream in enumerate(references, start=1):
-        if isinstance(stream, str):
-            raise ValueError(
-                f"reference {number} is text, {stream[:40]!r}, and no list of segments; give a list for each reference"
-            )
         if len(stream) != len(hypotheses):
-            raise ValueError(
-                f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}; align them by line"
-            )
+            raise ValueError(f"{len(hypotheses)} hypotheses but {len(stream)} segments in reference {number}.")
 
 
 def score_report(scores: Mapping[str, Mapping[str, float | str]]) -> str:
@@ -92,11 +79,8 @@ class AlignedTexts:
 
     Attributes:
         systems: translations by the name of the system.
-        references: one or more translations that are right.
+        references: one or more correct translations.
         sources: the sentences that were translated, where they are needed.
-
-    Raises:
-        ValueError: if they differ in length, or there are none.
     """
 
     systems: Mapping[str, Sequence[str]]
@@ -104,24 +88,20 @@ class AlignedTexts:
     sources: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        first, *others = self.systems
-        check_aligned(self.systems[first], self.references)
-        named = [(name, self.systems[name]) for name in others]
-        if self.sources is not None:
-            named.append(("the sources", self.sources))
-        for name, text in named:
-            if len(text) != len(self.systems[first]):
-                raise ValueError(
-                    f"{len(self.systems[first])} segments in {first} but {len(text)} in {name}; align them by line"
-                )
+        for name, translations in {**self.systems, "sources": self.sources}.items():
+            if translations is not None:
+                try:
+                    check_aligned(translations, self.references)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from error
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table whose second row is its alignment."""
+    """Return the lines of a table in Markdown whose second row is its alignment."""
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def table_in_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose first row names the columns, and whose first column names the rows."""
+    """Return a table in Markdown whose first row names the columns, and whose first column names the rows."""
     columns, *others = rows
     return "\n".join(markdown_table([columns, ["---", *["---:"] * (len(columns) - 1)], *others]))

@@ -1,4 +1,4 @@
-"""Tests of the difference between a system and a baseline, those behind the marks in the papers' tables.
+"""Significance tests of the difference between a system and a baseline, as in the papers' tables.
 
 Li et al. 2019 use paired bootstrap resampling (Koehn 2004), Dou et al. 2019 the sign test of Collins et al. 2005.
 Bootstrap and paired approximate randomization (Riezler and Maxwell 2005) are sacreBLEU's.
@@ -41,18 +41,17 @@ class Tested(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system beside a baseline, by one metric.
+    """A system compared with a baseline, by one metric.
 
     Attributes:
-        baseline: the baseline's score, 0 to 100.
-        score: the system's.
-        p_value: how likely a difference as large is if the two are equally good; of either sign, but for bootstrap:
-            as Koehn's and Moses', sacreBLEU's is of one sign, about half of what randomization finds. sacreBLEU counts
-            shuffles that differ more; to its share that of the two is added that differ as much for certain, which is
-            much where few sentences differ.
-        signature: sacreBLEU's, which names test, samples and seed as well, if it is sacreBLEU's test.
-        better: the number of sentences by which the system is better than the baseline; of the sign test alone.
-        worse: likewise.
+        baseline: score of the baseline, 0 to 100.
+        score: score of the system.
+        p_value: how likely a difference as large is if the two are equally good. It is two-sided, except for bootstrap:
+            sacreBLEU's is one-sided, as Koehn's, and about half as large. For randomization, the two shuffles that
+            exchange all or nothing are added, which matters if few sentences differ.
+        signature: sacreBLEU's.
+        better: number of sentences in which the system is better. Only for the sign test.
+        worse: number of sentences in which the system is worse. Only for the sign test.
     """
 
     baseline: float
@@ -82,27 +81,19 @@ def compare_systems(
         system: the translations of the same segments by the system.
         references: one or more reference streams.
         test: one of `TESTS`. "bootstrap" is `sacrebleu --paired-bs`, "randomization" `sacrebleu --paired-ar`. "sign"
-            asks of each sentence whether the BLEU of the baseline's corpus rises or falls when the system's
-            translation takes the place of the baseline's, and leaves those out that change nothing.
-        metrics: names among `METRICS`; the sign test is of "bleu" alone.
-        tokenize: see [`score_translations`], as are the other two.
-        lowercase: of BLEU and chrF.
-        num_samples: resamplings or shuffles, by default those of `DEFAULT_SAMPLES`. Bootstrap holds a few numbers
-            (BLEU's are ten) for each of them and each sentence in memory.
-        seed: of the resamplings; the default is sacreBLEU's.
+            counts the sentences whose translation raises or lowers the BLEU of the baseline's corpus.
+        metrics: names among `METRICS`. The sign test is only for "bleu".
+        tokenize: BLEU's tokenizer; see [`score_translations`].
+        lowercase: BLEU and chrF of lower-cased text.
+        num_samples: number of resamplings or shuffles. Default: `DEFAULT_SAMPLES`.
+        seed: random seed, at least 1. The default is sacreBLEU's.
 
     Returns:
-        What was found, by metric.
-
-    Raises:
-        ValueError: if streams differ in length, or test, metric, tokenizer or a number is not allowed.
+        A comparison by metric.
     """
-    check_test(test, metrics, num_samples, seed)
-    if len(system) != len(baseline):
-        raise ValueError(
-            f"{len(baseline)} segments of the baseline but {len(system)} of the system; align them by line"
-        )
-    check_aligned(baseline, references)
+    check_test(test, metrics, seed)
+    for translations in (baseline, system):
+        check_aligned(translations, references)
     made = make_metrics(metrics, tokenize, lowercase)
     if test == "sign":
         return {"bleu": _sign_test(made["bleu"], baseline, system, references)}
@@ -119,17 +110,15 @@ def compare_systems(
     }
 
 
-def check_test(test: str, metrics: Sequence[str], num_samples: int | None, seed: int) -> None:
+def check_test(test: str, metrics: Sequence[str], seed: int) -> None:
     """Raise a ValueError unless [`compare_systems`] can test as it is told."""
     if test not in TESTS:
-        raise ValueError(f"unknown test {test!r}; there are {', '.join(TESTS)}")
+        raise ValueError(f"There is no test {test!r}. Use one of {', '.join(TESTS)}.")
     if test == "sign" and list(metrics) != ["bleu"]:
-        raise ValueError(f"the sign test is of bleu alone, not of {', '.join(metrics)}; bootstrap is of any metric")
-    if num_samples is not None and num_samples < 1:
-        raise ValueError(f"num_samples is {num_samples}; it must be at least 1")
-    # sacreBLEU takes 0 for no seed at all.
+        raise ValueError(f"The sign test is only for bleu, not for {', '.join(metrics)}. Use bootstrap.")
     if seed < 1:
-        raise ValueError(f"seed is {seed}; it must be at least 1")
+        # sacreBLEU takes 0 for no seed at all.
+        raise ValueError(f"seed is {seed}. It must be at least 1.")
 
 
 def _sign_test(

@@ -52,15 +52,3 @@ def test_what_else_there_is_to_learn_from(monkeypatch):
     found = align_words([["a"]], [[["B"]], [["B"]]], more_sources=[["c", "d"], ["a"]], more_targets=[["E"], ["b"]])
     assert seen == [("a", "b"), ("c d", "e")]
     assert [len(stream) for stream in found] == [1, 1]
-
-
-def test_uneven_streams(monkeypatch):
-    monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
-    with pytest.raises(ValueError, match="2 sources to align but 1 translations"):
-        align_words([["a"], ["b"]], [[["A"]]])
-
-
-def test_without_eflomal(monkeypatch):
-    monkeypatch.setattr(alignment, "has_eflomal", lambda: False)
-    with pytest.raises(ValueError, match=r'eflomal is not installed; pip install "hf-capsule-mt\[align\]"'):
-        align_words([["a"]], [[["A"]]])
