@@ -171,7 +171,7 @@ def generate_batches(
     dtype: str = "float32",
     **generate_options: Any,
 ) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
-    """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and what was written by them.
+    """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and their words and ends.
 
     Args:
         model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
@@ -182,19 +182,20 @@ def generate_batches(
         engine: "fast": [`hf_capsule_mt.decoding`], where it can do what is asked, to the same tokens; "transformers".
         dtype: precision of the engine "fast", which makes it from weights in float32: "float32", "bfloat16" or "int8";
             "transformers" decodes in that of the weights.
-        **generate_options: of `generate()`; the generation config's where not given.
+        **generate_options: of `generate()`; the generation config's where not given. A line has one translation.
 
     Raises:
-        ValueError: if `max_new_tokens` is below 1 or exceeds the model's positions, there is no such engine or it has
-            no such `dtype`, a word is not in the model's vocabulary, its scores of words are not finite, or an option
-            names another end or padding than the model's generation config, or asks for other than one translation a
-            line.
+        ValueError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
+            is not in the model's vocabulary, scores are not finite, or an option names another end or padding than the
+            model's generation config.
     """
-    _check_engine(engine, dtype)
+    if engine not in ENGINES:
+        raise ValueError(f"engine is {engine!r:.80}; it is one of {', '.join(ENGINES)}")
+    if engine != "fast" and dtype != "float32":
+        raise ValueError(f"dtype {dtype} is only for engine fast; engine {engine} decodes in that of the weights")
     limit = _new_tokens_limit(model, max_new_tokens, generate_options.get("generation_config"))
     _check_ends(model, generate_options)
-    _check_one_translation(generate_options)
-    options = {**_EVERY_LINE, **generate_options}
+    options = {**generate_options, **_EVERY_LINE}
     fast = {"custom_generate": partial(generate, dtype=dtype)} if _is_fast(model, engine, dtype, options) else {}
     with evaluating(model):
         for batch in batches:
@@ -257,25 +258,15 @@ def check_words(largest: int, model: PreTrainedModel, remedy: str) -> None:
 def check_precision(engine: str | None, dtype: str) -> None:
     """Raise a ValueError if `dtype`, of weights or of the engine "fast", is none in which `engine` decodes."""
     if engine == "transformers" and dtype == "int8":
-        raise ValueError("dtype int8 is for engine fast alone; engine transformers has float32, bfloat16, float16")
-
-
-def _check_engine(engine: str, dtype: str) -> None:
-    if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r:.80}; it is one of {', '.join(ENGINES)}")
-    if engine != "fast" and dtype != "float32":
-        raise ValueError(
-            f"dtype {dtype} is for engine fast alone; engine {engine} decodes in that of the weights: load them in it"
-        )
+        raise ValueError("dtype int8 is only for engine fast; engine transformers has float32, bfloat16, float16")
 
 
 def _is_fast(model: PreTrainedModel, engine: str, dtype: str, options: Mapping[str, Any]) -> bool:
-    """Return whether the engine decodes; warn who asked for a precision that is its alone, if it does not."""
+    """Return whether the engine decodes. Warn if it does not, and a precision was asked for that only it has."""
     is_fast = engine == "fast" and engine_takes(model, options)
     if dtype != "float32" and not is_fast:
         logger.warning_once(
-            f"dtype is {dtype}, of which engine fast makes use alone; with these options Transformers decodes, in that "
-            "of the weights"
+            f"dtype {dtype} is only for engine fast; with these options Transformers decodes, in that of the weights"
         )
     return is_fast
 
@@ -286,20 +277,7 @@ def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:
         own = getattr(model.generation_config, name)
         for value in (options.get(name), getattr(options.get("generation_config"), name, None)):
             if value not in (None, own):
-                raise ValueError(
-                    f"{name} is {value}, but translations are read with that of the model's generation config, {own}; "
-                    f"set model.generation_config.{name} instead"
-                )
-
-
-def _check_one_translation(options: Mapping[str, Any]) -> None:
-    for name in ("max_length", "stopping_criteria"):
-        if options.get(name) is not None:
-            raise ValueError(f"{name} is given, but each line has a limit of its own; give max_new_tokens")
-    for name, only in (("num_return_sequences", 1), ("return_dict_in_generate", False)):
-        for value in (options.get(name), getattr(options.get("generation_config"), name, None)):
-            if value not in (None, only):
-                raise ValueError(f"{name} is {value}, but a line has one translation, as text; leave it out")
+                raise ValueError(f"{name} is {value}; set model.generation_config.{name} instead, which is {own}")
 
 
 def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:

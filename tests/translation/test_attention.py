@@ -27,19 +27,6 @@ def test_frozen_parts_stay_frozen():
     assert [module.training for module in model.modules()] == before
 
 
-def test_training_mode_in_the_middle():
-    """The next user switches dropout off again, and the last one gives the mode back."""
-    model = tiny_model().eval()
-    with evaluating(model):
-        model.train()
-        with evaluating(model):
-            assert not model.training
-            source = torch.tensor([[5, 6, 2]])
-            logits = [model(input_ids=source, decoder_input_ids=source).logits for _ in range(2)]
-            assert torch.equal(*logits)
-    assert model.training
-
-
 def test_the_copy_that_tells_its_attention_is_made_once():
     model = tiny_model().eval()
     model.set_attn_implementation("sdpa")

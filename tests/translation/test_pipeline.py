@@ -9,16 +9,12 @@ import pytest
 import tiny_multilingual
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, MarianConfig, MarianMTModel, pipeline
-from transformers.generation import BaseStreamer
-from transformers.pipelines import PIPELINE_REGISTRY
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
 from hf_capsule_mt.data.encoding import TOKENIZING
-from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
-from hf_capsule_mt.registration import register_translation
 from hf_capsule_mt.translation import pipeline_translation
 from hf_capsule_mt.translation.translator import translate_lines
 
@@ -51,11 +47,8 @@ def test_a_string_and_a_list(translator):
     assert translator(SENTENCES) == [result[0] for result in one_by_one]
     assert translator(tuple(SENTENCES)) == [result[0] for result in one_by_one]
     assert translator([]) == []
-
-
-@pytest.mark.parametrize("batch_size", [2, 3, 8])
-def test_batches_change_nothing(translator, batch_size):
-    assert translator(SENTENCES, batch_size=batch_size) == translator(SENTENCES)
+    for batch_size in (2, 8):
+        assert translator(SENTENCES, batch_size=batch_size) == translator(SENTENCES)
 
 
 def test_generation_arguments(marian, translator):
@@ -95,70 +88,10 @@ def test_the_engine_decodes_what_it_can(translator, monkeypatch, arguments, used
     assert found == [expected(translator.model, translator.tokenizer, text, **options) for text in SENTENCES]
 
 
-def test_streamers_are_heard(translator):
-    heard = []
-    streamer = type(
-        "Streamer", (BaseStreamer,), {"put": lambda self, words: heard.append(words), "end": lambda _: None}
-    )
-    translator("a b c", streamer=streamer())
-    assert len(heard) > 1
-
-
-@pytest.mark.parametrize("saved", [False, True])
-def test_stop_strings(saved):
-    tokenizer = train_joint_bpe(SENTENCES, 300)
-    torch.manual_seed(0)
-    model = MarianMTModel(MarianConfig(**{**tiny_model().config.to_dict(), "vocab_size": len(tokenizer)})).eval()
-    translator = pipeline("translation", model=model, tokenizer=tokenizer, device="cpu", max_new_tokens=8)
-    [free] = translator(SENTENCES[0])
-    stop = free["translation_text"][1]
-    options = {} if saved else {"stop_strings": [stop]}
-    model.generation_config.stop_strings = [stop] if saved else None
-    given = {**tokenizer(SENTENCES[0], return_tensors="pt"), **options, "max_new_tokens": 8}
-    [by_hand] = tokenizer.batch_decode(model.generate(**given, tokenizer=tokenizer), skip_special_tokens=True)
-    assert translator(SENTENCES[0], **options) == [{"translation_text": by_hand}]
-    assert len(by_hand) < len(free["translation_text"])
-
-
-def test_streams_of_sentences(translator):
-    pulled = []
-
-    def stream():
-        for text in SENTENCES:
-            pulled.append(text)
-            yield text
-
-    results = iter(translator(stream()))
-    assert next(results) == translator(SENTENCES[0])
-    assert len(pulled) < len(SENTENCES), "the stream is read as it is translated"
-    assert list(results) == [translator(text) for text in SENTENCES[1:]]
-
-
-def test_data_sets_of_sentences_have_a_length_for_progress_bars(translator):
-    class Sentences(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(SENTENCES)
-
-        def __getitem__(self, index):
-            return SENTENCES[index]
-
-    results = translator(Sentences())
-    assert len(results) == len(SENTENCES)
-    assert list(results) == [translator(text) for text in SENTENCES]
-    assert list(translator(Sentences(), batch_size=3)) == list(results)
-
-
-def test_word_ids_and_spaces(translator):
+def test_token_ids(translator):
     [result] = translator(SENTENCES[0], return_tensors=True)
-    assert list(result) == ["translation_token_ids"]
     text = translator.tokenizer.decode(result["translation_token_ids"], skip_special_tokens=True)
     assert [{"translation_text": text}] == translator(SENTENCES[0])
-    translator.tokenizer.decode, decode = lambda *_, **options: str(options), translator.tokenizer.decode
-    try:
-        assert "'clean_up_tokenization_spaces': True" in str(translator("a", clean_up_tokenization_spaces=True))
-        assert "'clean_up_tokenization_spaces': False" in str(translator("a"))
-    finally:
-        translator.tokenizer.decode = decode
 
 
 def test_truncation(translator):
@@ -178,20 +111,10 @@ def test_task_names(marian, translator, task):
     assert named(SENTENCES) == translator(SENTENCES)
 
 
-@pytest.mark.parametrize("task", ["translation_en", "translation_en_de", "summarization", "translations"])
+@pytest.mark.parametrize("task", ["translation_en", "summarization"])
 def test_other_tasks_are_as_unknown_as_before(marian, task):
     with pytest.raises(KeyError):
         pipeline(task, model=str(marian))
-
-
-def test_registering_changes_nothing_else():
-    assert PIPELINE_REGISTRY.check_task("ner")[0] == "token-classification"
-    with pytest.raises(KeyError):
-        PIPELINE_REGISTRY.task_aliases["translation_en"]
-    before = dict(PIPELINE_REGISTRY.supported_tasks)
-    register_translation()
-    assert before == PIPELINE_REGISTRY.supported_tasks
-    assert "translation" in PIPELINE_REGISTRY.get_supported_tasks()
 
 
 def test_our_models(tmp_path):
@@ -304,16 +227,6 @@ def test_languages_in_threads(multilingual):
         assert list(threads.map(encoded, both)) == expected
 
 
-def test_a_model_straight_from_training(marian):
-    """It is translated with without dropout, and goes on with it."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(marian)
-    translator = pipeline("translation", model=model, tokenizer=tiny_tokenizer(), device="cpu")
-    expected = translator(SENTENCES)
-    model.train()
-    assert translator(SENTENCES) == expected
-    assert model.training
-
-
 def test_languages_in_the_name_of_the_task(tmp_path):
     model, tokenizer = tiny_multilingual.m2m100(tmp_path)
     named = pipeline("translation_en_to_de", model=model, tokenizer=tokenizer, device="cpu")
@@ -378,15 +291,6 @@ def test_one_rule_of_length(engine):
     assert len(translator("a b", max_new_tokens=40)[0]["translation_text"].split()) == 39
 
 
-def test_two_limits_give_no_warning(translator, caplog, monkeypatch):
-    monkeypatch.setattr(translator.model.generation_config, "max_length", 60)
-    monkeypatch.setattr(translator.model.generation_config, "max_new_tokens", None)
-    logging.enable_propagation()
-    translator("a b c", max_new_tokens=5)
-    logging.disable_propagation()
-    assert "seem to have been set" not in caplog.text
-
-
 def test_weights_of_16_bits_on_a_cpu(tmp_path):
     save_tiny_marian(tmp_path)
     AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float16).save_pretrained(tmp_path)
@@ -398,8 +302,9 @@ def test_weights_of_16_bits_on_a_cpu(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        (3, {}),
         (["a", 5], {}),
+        ("<b>a", {"tags": True}),
+        ("a", {"keep": "["}),
         ("a", {"engine": "slow"}),
         (DOCUMENT, {"documents": True}),
         (DOCUMENT, {"documents": "cz"}),
@@ -410,16 +315,6 @@ def test_weights_of_16_bits_on_a_cpu(tmp_path):
 def test_what_is_refused(translator, text, options):
     with pytest.raises(ValueError, match=r"."):
         translator(text, **options)
-
-
-def test_models_and_tokenizers_that_are_refused(marian):
-    model = AutoModelForSeq2SeqLM.from_pretrained(marian)
-    for tokenizer in (None, AutoTokenizer.from_pretrained(marian, padding_side="left")):
-        with pytest.raises(ValueError, match="tokenizer"):
-            TranslationPipeline(model=model, tokenizer=tokenizer, task="translation", device="cpu")("a")
-    model, tokenizer = tiny_multilingual.mbart()
-    with pytest.raises(ValueError, match="src_lang is 'xx'"):
-        pipeline("translation", model=model, tokenizer=tokenizer, device="cpu")("a", src_lang="xx", tgt_lang="de_DE")
 
 
 def test_what_travels_translates_as_what_stays(translator):

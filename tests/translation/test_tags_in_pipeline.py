@@ -13,7 +13,6 @@ from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pip
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.translation.attention import AttentionAligner, cross_attention, source_spans, target_spans
-from hf_capsule_mt.translation.marked_segments import marked_segments
 
 TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
 
@@ -95,16 +94,6 @@ def test_a_page_as_a_document(translator):
             assert part in found
 
 
-def test_mistakes(translator):
-    for text, options, message in (
-        ("<b>a", {"tags": True}, r"<b> \(line 1, column 1\) is not closed"),
-        ("a", {"keep": "["}, r"keep is '\[', which is no regular expression"),
-        ("<b>a</b> " * 80, {"tags": True}, "a text has 81 tokens"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            translator(text, **options)
-
-
 FAMILIES = {
     "gdr": {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "guided_capsule_dim": 4},
     "em-routing": {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29},
@@ -182,13 +171,6 @@ def test_attention_is_that_of_the_step_that_writes_the_word():
     model.set_attn_implementation("eager")
     output = model(input_ids=source, decoder_input_ids=words[:, :-1], output_attentions=True)
     torch.testing.assert_close(found, output.cross_attentions[-1].mean(1))
-
-
-def test_a_tag_goes_where_attention_goes():
-    """As a model that copies and looks at what it copies."""
-    [segment] = marked_segments("a <b>c</b> d", True, None, None)
-    align = AttentionAligner(torch.eye(3).flip(0), [(0, 1), (2, 3), (4, 5)], [(0, 1), (2, 3), (4, 5)])
-    assert segment.put_back("d c a", align) == "d <b>c</b> a"
 
 
 def test_separate_vocabularies(tmp_path):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 from interrupted_translation import interrupt_after
-from test_markup import PAGE
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
 from hf_capsule_mt.cli.translate import Job, Reading, main
@@ -48,16 +47,6 @@ def test_lines_with_tags(checkpoint, source, tmp_path):
     assert (found[1], found[4]) == ("", translate_lines(tiny_model(), tiny_tokenizer(), ["q"], num_beams=2)[0])
 
 
-def test_a_page(checkpoint, tmp_path):
-    pytest.importorskip("sentencex")
-    source, page = tmp_path / "in.html", PAGE.replace("<li>", '<li n="1">')
-    source.write_text(page)
-    found = translate(checkpoint, source, tmp_path / "out", "--tags", "--documents", "--source_lang", "en_XX")
-    assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", page))
-    assert found.startswith("<!doctype html>\n<html><head><title>")
-    assert found.endswith("</ul></body></html>\n")
-
-
 def test_a_report_without_an_output_is_written_in_the_end(checkpoint, source, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     interrupt_after(monkeypatch, batches=1)
@@ -90,17 +79,6 @@ def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monke
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "whole", "out", "a", "b.jsonl"}
 
 
-def test_a_report_of_plain_lines(checkpoint, source, tmp_path, capfdbinary):
-    source.write_text("a b\n\nc\n")
-    main(["--model", checkpoint, "--input_file", str(source), "--report", str(tmp_path / "r")])
-    assert capfdbinary.readouterr().out.count(b"\n") == 3
-    assert [(entry["line"], entry["score"] is None) for entry in records(tmp_path / "r")] == [
-        (1, False),
-        (2, True),
-        (3, False),
-    ]
-
-
 @pytest.mark.parametrize("marked", [[], ["--keep", "x"], ["--tags"]])
 def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
     pytest.importorskip("sentencex")
@@ -118,18 +96,6 @@ def test_tags_around_what_the_tokenizer_makes_nothing_of():
     segments = Reading(tags=True).segments(["<td><b>&lt;s&gt;</b></td>", "a"], lambda text: True, 1)
     job = Job([], [[], [5]], [[1]], [1, 2], None, segments)
     assert job.output({1: {"text": "b"}}) == ["<td><b></b></td>", "b"]
-
-
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [("a\n<b>c\n", ["--tags"]), ("a\n", ["--keep", "("]), ("a\n", ["--report", "absent/r.jsonl"])],
-)
-def test_mistakes(checkpoint, tmp_path, capsys, text, options):
-    source, target = tmp_path / "in", tmp_path / "out"
-    source.write_text(text)
-    with pytest.raises(SystemExit):
-        translate(checkpoint, source, target, *options)
-    assert not list(tmp_path.glob("out*"))
 
 
 def test_a_report_tells_of_sources_that_were_cut(checkpoint, source, tmp_path, caplog):
