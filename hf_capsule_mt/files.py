@@ -2,17 +2,15 @@
 
 import gzip
 import hashlib
-import io
 import json
 import logging
 import os
 import platform
+import secrets
 import subprocess
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, is_dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -26,147 +24,77 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Windows has none.
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # The Trainer sends no file whose name begins so to the Hub.
 LOCK = "_lock"
-"""Name of the file in a folder that the process which works there holds locked."""
+"""Name of the lock file in a folder."""
 GRACE = 5
-"""Seconds that a process which was killed may need to die, and its lock with it."""
-
-_held: ContextVar[frozenset[Path]] = ContextVar("_held", default=frozenset())
+"""Seconds to wait for a lock, because a killed process may need some to die."""
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write `text` to `path` in UTF-8; an interruption leaves the old file, or none."""
-    replace_bytes(path, text.encode())
-
-
-def replace_bytes(path: Path, data: bytes) -> None:
-    """Write `data` to `path`; an interruption leaves the old file, or none.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
-    with _replaced([path]) as [file]:
-        file.write(data)
+    """Write `text` to `path` in UTF-8. An interruption leaves the old file."""
+    with replaced_file(path) as file:
+        file.write(text.encode())
 
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield the file of [`replaced_files`] for one path; an interruption leaves the old file, or none."""
+    """Yield a file that becomes `path` when the block ends, as [`replaced_files`] does."""
     with replaced_files([path]) as [file]:
         yield file
 
 
 @contextmanager
 def replaced_files(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
-    """Yield files that become `paths`, in their order, when the block ends, compressed if their names end in .gz.
+    """Yield files that become `paths` when the block ends. They are compressed if their names end in .gz.
 
     An interruption leaves the old files, or the last of them is missing.
-
-    Raises:
-        OSError: if a file cannot be written; what the block itself raises stays as it is.
     """
-    with _replaced(paths) as files, ExitStack() as stack:
-        yield [
-            stack.enter_context(_compressed(file) if path.suffix == ".gz" else file) for path, file in zip(paths, files)
-        ]
-
-
-def _compressed(file: BinaryIO) -> gzip.GzipFile:
-    # No name and no time in it, so that the same bytes are the same file.
-    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+    unfinished = [path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp") for path in paths]
+    try:
+        with ExitStack() as stack:
+            yield [stack.enter_context(_written(*both)) for both in zip(unfinished, paths)]
+        # A new file next to an old one would look like a pair.
+        for path in paths[1:]:
+            path.unlink(missing_ok=True)
+        for new, path in zip(unfinished, paths):
+            os.replace(new, path)
+    finally:
+        for new in unfinished:
+            new.unlink(missing_ok=True)
 
 
 @contextmanager
-def _replaced(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
-    temporaries = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
-    try:
-        with ExitStack() as stack:
-            files = (io.BufferedWriter(_temporary(*both)) for both in zip(temporaries, paths))
-            yield [stack.enter_context(file) for file in files]
-        # A new file beside an old one would look like a pair.
-        for path in paths[1:]:
-            path.unlink(missing_ok=True)
-        for temporary, path in zip(temporaries, paths):
-            with naming(path):
-                os.replace(temporary, path)
-    finally:
-        for temporary in temporaries:
-            with suppress(OSError):
-                temporary.unlink()
-
-
-def _temporary(temporary: Path, path: Path) -> "_NamedFile":
-    """Return a new file at `temporary`, whose errors name `path`."""
-    # A link that somebody laid here would lead the bytes to another file.
-    with naming(path):
-        temporary.unlink(missing_ok=True)
-    return _NamedFile(path, temporary, "xb")
-
-
-class _NamedFile(io.FileIO):
-    """A file at `place` to write, whose errors name `path`; a symbolic link is not followed."""
-
-    def __init__(self, path: Path, place: Path, mode: str) -> None:
-        self._path = path
-        with naming(path):
-            super().__init__(place, mode, opener=lambda file, flags: os.open(file, flags | _NOFOLLOW, 0o666))
-
-    def write(self, data: bytes) -> int:
-        with naming(self._path):
-            return super().write(data)
-
-    def truncate(self, size: int | None = None) -> int:
-        with naming(self._path):
-            return super().truncate(size)
-
-    def close(self) -> None:
-        with naming(self._path):
-            super().close()
+def _written(unfinished: Path, path: Path) -> Iterator[BinaryIO]:
+    with naming(path), open(unfinished, "xb") as file:
+        if path.suffix != ".gz":
+            yield file
+            return
+        # Without a name and a time, so that the same bytes make the same file.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as compressed:
+            yield compressed
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors of the system name `path`, which is being written.
-
-    Raises:
-        OSError: in the place of one that the block raises.
-    """
+    """Let errors of the system that name no file, such as that of a full disk, name `path`."""
     try:
         yield
     except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
-
-
-def open_to_append(path: Path) -> BinaryIO:
-    """Open a file to append to, made if it is not there; the file's errors name it.
-
-    Raises:
-        OSError: if it cannot be opened, or is a symbolic link, which would lead what is written elsewhere.
-    """
-    try:
-        return io.BufferedWriter(_NamedFile(path, path, "ab"))
-    except OSError as error:
-        if path.is_symlink():
-            raise OSError(f"{path} is a symbolic link, which is not followed here; remove it") from error
-        raise
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def check_empty(path: Path) -> None:
     """Raise a FileExistsError if there is a file at `path`, or a folder with files in it."""
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise FileExistsError(f"{path} is there and not empty; name another folder")
+        raise FileExistsError(f"{path} is there and not empty. Name another folder.")
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes `path` when the block ends, and disappears if it is interrupted.
-
-    Raises:
-        FileExistsError: if somebody else has put files there meanwhile.
-    """
+    """Yield an empty folder that becomes `path` when the block ends, and disappears if it is interrupted."""
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as temporary:
         folder = Path(temporary, "new")
@@ -181,18 +109,17 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if need be; the lock ends with the block, and with the process.
+    """Hold the lock of a folder. The folder is made if it is missing, and removed if it is empty at the end.
 
-    A block within another of the same folder and thread adds nothing. A folder that is made here, and empty at the
-    end, is removed.
+    The same thread may take the lock again inside the block.
 
     Raises:
-        BlockingIOError: if another process, or thread, holds the lock, and does so for [`GRACE`] more.
+        BlockingIOError: if another process or thread holds the lock.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _locked_by(folder / LOCK, f"another process works in {folder}; wait for it, or name another folder"):
+        with _locked(folder / LOCK, f"Another process works in {folder}. Wait for it, or name another folder."):
             yield
     finally:
         if is_new:
@@ -202,37 +129,29 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Hold the lock of a file that is to be written, `path` with `.lock` behind it, likewise."""
-    with _locked_by(Path(f"{path}.lock"), f"another process writes {path}; wait for it, or name another file"):
+    """Hold the lock of a file that will be written, as [`locked`] does for a folder."""
+    with _locked(Path(f"{path}.lock"), f"Another process writes {path}. Wait for it, or name another file."):
         yield
 
 
 @contextmanager
-def _locked_by(path: Path, refusal: str) -> Iterator[None]:
-    place = path.resolve()
-    if place in _held.get():
-        yield
-        return
-    lock = FileLock(path)
+def _locked(path: Path, refusal: str) -> Iterator[None]:
+    # A soft lock would outlive a killed process, and refuse a new one on another machine for ever.
+    lock = FileLock(path.resolve(), is_singleton=True, fallback_to_soft=False)
     try:
         lock.acquire(timeout=GRACE)
     except Timeout as error:
         raise BlockingIOError(refusal) from error
-    except OSError as error:
-        # Some network file systems have no locks.
-        logger.warning("%s cannot be locked (%s); see that no other process writes there", path, error)
-        with suppress(OSError):
-            path.unlink()
+    except (OSError, NotImplementedError) as error:
+        logger.warning("%s cannot be locked (%s). Make sure that no other process writes there.", path, error)
+        path.unlink(missing_ok=True)
         yield
         return
-    outer = _held.set(_held.get() | {place})
     try:
         yield
     finally:
-        _held.reset(outer)
-        # While it is held: who opened the file before looks whether it is still there.
-        with suppress(OSError):
-            path.unlink()
+        if lock.lock_counter == 1:
+            path.unlink(missing_ok=True)
         lock.release()
 
 
@@ -246,20 +165,13 @@ def _plain(value: Any) -> Any:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file of one JSON object.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it holds no JSON object.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file")
+    """Read a file of one JSON object. Raise a ValueError, which names the file, if it holds none."""
     try:
-        record = parse_json(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(record, dict):
-        raise ValueError(f"{path} is not valid JSON: it is no object")
+        raise ValueError(f"{path} holds no JSON object.")
     return record
 
 
@@ -269,23 +181,16 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def parse_json(text: str) -> Any:
-    """Return the value that `text` spells; raise a ValueError, and no other error, if it cannot be read as JSON."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("brackets are nested too deeply in it") from error
-
-
 def hash_text(lines: Iterable[str]) -> str:
     """Return the SHA-256 of lines, each ended by a newline."""
     digest = hashlib.sha256()
-    deque(each_hashed(lines, digest), maxlen=0)
+    for _ in each_hashed(lines, digest):
+        pass
     return digest.hexdigest()
 
 
 def each_hashed(lines: Iterable[str], digest: "hashlib._Hash") -> Iterator[str]:
-    """Yield lines, and take them into the digest of [`hash_text`]."""
+    """Yield lines, and add them to the digest of [`hash_text`]."""
     for line in lines:
         digest.update(line.encode() + b"\n")
         yield line

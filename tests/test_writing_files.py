@@ -1,34 +1,17 @@
-"""Hashes are those of the files, and a folder has one lock."""
+"""Files are written whole or not at all, and a folder has one lock."""
 
-import hashlib
-import json
+import errno
+import fcntl
 import os
 import resource
-from contextlib import contextmanager
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from threading import Timer
 
 import pytest
-import torch
 from filelock import FileLock
 
-from hf_capsule_mt.files import (
-    LOCK,
-    environment,
-    hash_file,
-    hash_text,
-    locked,
-    locked_file,
-    open_to_append,
-    replaced_file,
-    write_json,
-)
-
-
-def test_hashes(tmp_path):
-    (tmp_path / "text").write_text("grün\n\n漢字\n", encoding="utf-8")
-    digest = hashlib.sha256("grün\n\n漢字\n".encode()).hexdigest()
-    assert hash_text(["grün", "", "漢字"]) == hash_file(tmp_path / "text") == digest
+from hf_capsule_mt.files import LOCK, locked, locked_file, replace_text, replaced_file
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
@@ -55,34 +38,24 @@ def limited_size():
 @pytest.mark.parametrize("size", [5_000, 1_000_000])
 @pytest.mark.parametrize("name", ["text", "text.gz"])
 def test_a_file_that_cannot_be_written_is_named(tmp_path, name, size):
-    with (
-        limited_size(),
-        pytest.raises(OSError, match=f"^{tmp_path / name} cannot be written: File too large$"),
-        replaced_file(tmp_path / name) as file,
-    ):
+    with limited_size(), pytest.raises(OSError, match=f"^{tmp_path / name} "), replaced_file(tmp_path / name) as file:
         file.write(os.urandom(size))
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("act", [lambda file: file.write(bytes(5_000)), lambda file: file.truncate(5_000)])
-def test_a_file_that_cannot_be_appended_to_is_named(tmp_path, act):
-    with (
-        limited_size(),
-        pytest.raises(OSError, match=f"^{tmp_path / 'text'} cannot be written: File too large$"),
-        open_to_append(tmp_path / "text") as file,
-    ):
-        act(file)
+def test_threads_that_write_one_file(tmp_path):
+    """Each writes all of it, and what was written last stays."""
+    texts = [str(number) * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: replace_text(tmp_path / "text", text), texts * 4))
+    assert (tmp_path / "text").read_text() in texts
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-def test_a_file_that_cannot_be_made_is_named(tmp_path):
-    for path, reason in ((tmp_path / "absent" / "text", "No such file"), (tmp_path / "text" / "text", "Not a direc")):
-        (tmp_path / "text").touch()
-        with pytest.raises(OSError, match=f"^{path} cannot be written: {reason}"), replaced_file(path):
-            pass
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder cannot be written: Is a directory"), replaced_file(tmp_path / "folder"):
-        pass
-    assert {path.name for path in tmp_path.iterdir()} == {"text", "folder"}
+def test_a_new_file_may_be_read_by_others(tmp_path):
+    (tmp_path / "plain").touch()
+    replace_text(tmp_path / "text", "a")
+    assert (tmp_path / "text").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_folder_has_one_lock(tmp_path):
@@ -94,8 +67,9 @@ def test_a_folder_has_one_lock(tmp_path):
             FileLock(folder / LOCK).acquire(timeout=0)
         assert [file.name for file in folder.iterdir()] == [LOCK]
     assert not folder.exists()
-    with locked(folder):
+    with suppress(RuntimeError), locked(folder):
         (folder / "result").touch()
+        raise RuntimeError
     assert [file.name for file in folder.iterdir()] == ["result"]
 
 
@@ -104,7 +78,7 @@ def test_the_lock_of_another(tmp_path, monkeypatch):
     other = FileLock(tmp_path / LOCK, thread_local=False)
     with other:
         monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
-        with pytest.raises(BlockingIOError, match=f"another process works in {tmp_path}; wait"), locked(tmp_path):
+        with pytest.raises(BlockingIOError), locked(tmp_path):
             pass
         monkeypatch.setattr("hf_capsule_mt.files.GRACE", 60)
         Timer(0.2, other.release).start()
@@ -116,7 +90,7 @@ def test_a_file_has_one_lock(tmp_path, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
     path = tmp_path / "out.de"
     with FileLock(f"{path}.lock"):
-        with pytest.raises(BlockingIOError, match=f"another process writes {path}; wait"), locked_file(path):
+        with pytest.raises(BlockingIOError), locked_file(path):
             pass
         with locked_file(tmp_path / "other.de"):
             pass
@@ -125,43 +99,15 @@ def test_a_file_has_one_lock(tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
-def test_an_error_ends_the_lock(tmp_path):
-    with pytest.raises(RuntimeError, match="work"), locked(tmp_path):
-        raise RuntimeError("work")
+def test_a_lock_that_is_left_on_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
+    """It may be that of a killed process on another machine, and stops nobody."""
+
+    def flock(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / LOCK).write_text("1234\nanother-machine\n")
     with locked(tmp_path):
-        pass
-    assert tmp_path.exists()
-
-
-def test_the_lock_of_a_killed_process_is_none(tmp_path):
-    (tmp_path / LOCK).touch()
-    with locked(tmp_path):
-        pass
-
-
-def test_environment(monkeypatch):
-    found = environment("cpu")
-    assert found["packages"]["torch"] == torch.__version__
-    assert {"hf-capsule-mt", "transformers", "sacrebleu"} <= found["packages"].keys()
-    assert found["cpu_threads"] == torch.get_num_threads()
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
-    assert environment("cuda:1")["device"] == "GPU 1"
-
-
-def test_write_json(tmp_path):
-    write_json(tmp_path / "record.json", {"path": tmp_path, "text": "grün"})
-    written = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
-    assert written == {"path": str(tmp_path), "text": "grün"}
-
-
-def test_a_record_is_not_replaced_by_half_of_another(tmp_path, monkeypatch):
-    write_json(tmp_path / "record.json", {"first": 1})
-
-    def fail(written, path):
-        assert json.loads(Path(written).read_text()) == {"second": 2}
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr("hf_capsule_mt.files.os.replace", fail)
-    with pytest.raises(OSError, match="no space"):
-        write_json(tmp_path / "record.json", {"second": 2})
-    assert json.loads((tmp_path / "record.json").read_text()) == {"first": 1}
+        (tmp_path / "result").touch()
+    assert "cannot be locked" in caplog.text
+    assert [file.name for file in tmp_path.iterdir()] == ["result"]

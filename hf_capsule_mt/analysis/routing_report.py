@@ -11,7 +11,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.scores import table_in_markdown
-from hf_capsule_mt.files import replace_bytes, replace_text
+from hf_capsule_mt.files import replace_text, replaced_file
 
 from .figures import save_for_page
 from .pages import Section, report_page, sentences_page
@@ -246,7 +246,8 @@ def _save_means(path: Path, statistics: RoutingStatistics) -> None:
     buffer = io.BytesIO()
     kept = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
     np.savez_compressed(buffer, **{name: means.float().numpy() for name, means in kept.items()})
-    replace_bytes(path, buffer.getvalue())
+    with replaced_file(path) as file:
+        file.write(buffer.getvalue())
 
 
 def report(record: Mapping[str, Any]) -> list[str]:

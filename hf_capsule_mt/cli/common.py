@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from safetensors import SafetensorError
 from torch.distributed import distributed_c10d
 from tqdm import tqdm
 
@@ -245,7 +246,9 @@ def _explain(error: Exception) -> tuple[str | None, int]:
         first = text.partition("\n")[0]
         return f"Another process of this command died or does not answer: {first} Start all processes again.", 1
     # huggingface_hub finds wrong values of a configuration.
-    if not isinstance(error, ValueError | OSError) and not type(error).__name__.startswith("StrictDataclass"):
+    if not isinstance(error, ValueError | OSError | SafetensorError) and not type(error).__name__.startswith(
+        "StrictDataclass"
+    ):
         return None, 1
     if text.startswith("Caught ") and "Original Traceback" in text:
         # PyTorch raises errors of a loader's process again, with their traceback as text.

@@ -22,7 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hf_capsule_mt.files import parse_json, replaced_files
+from hf_capsule_mt.files import replaced_files
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -415,7 +415,7 @@ def _load_file(kind: str, path: Path) -> "IterableDataset":
 
 def _json(line: str, where: str) -> Any:
     try:
-        return parse_json(line)
+        return json.loads(line)
     except ValueError as error:
         raise ValueError(f"{where}: not JSON: {error}") from error
 

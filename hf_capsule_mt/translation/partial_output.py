@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_capsule_mt.data.parallel_text import text_bytes
-from hf_capsule_mt.files import LOCK, naming, open_to_append, read_json, replace_text, replaced_file
+from hf_capsule_mt.files import LOCK, naming, read_json, replace_text, replaced_file
 
 
 def folder_beside(output: Path) -> Path:
@@ -86,13 +86,12 @@ class PartialOutput:
         """Keep the lines, and those of the report, that come of the next lines of the `source`."""
         for (name, (path, _)), new in zip(self._files.items(), (lines, report)):
             text = text_bytes(new)
-            with open_to_append(path) as kept:
+            with naming(path), open(path, "ab") as kept:
                 # A killed run may have written more than its state says.
                 kept.truncate(self._state[name])
                 kept.write(text)
                 kept.flush()
-                with naming(path):
-                    os.fsync(kept.fileno())
+                os.fsync(kept.fileno())
             self._state[name] += len(text)
         self._add(source)
         done = self._state["input_lines"] + len(source)
@@ -102,7 +101,7 @@ class PartialOutput:
     def finish(self) -> None:
         """Write the whole files, compressed if their names end in .gz, and delete the rest."""
         for name, (path, file) in self._files.items():
-            with open_to_append(path) as kept:
+            with open(path, "ab") as kept:
                 kept.truncate(self._state[name])
             with open(path, "rb") as text, replaced_file(file) as whole:
                 shutil.copyfileobj(text, whole)

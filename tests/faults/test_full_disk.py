@@ -95,8 +95,7 @@ def test_averaging_and_distilling(corpus, whole, disk, capsys):
     words = ["--run_dir", whole, "--last", 2, "--output_dir", room / "average"]
     message = error_of(capsys, average_checkpoints, words)
     assert message.count("\n") == 1
-    assert "average" in message
-    assert "No space left on device" in message or "cannot be saved" in message
+    assert "No space left on device" in message
     assert not [*room.iterdir()]
     (room / "filler").write_bytes(bytes(size - 4096))
     words = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", 1, "--train_file", *files(corpus, "train")]
