@@ -12,17 +12,10 @@ from hf_capsule_mt.translation.translator import generate_batches
 
 @dataclass(frozen=True)
 class Corpus:
-    """Line i has the token ids `sources[i]` and `targets[i]`, ends of sentences included.
-
-    Attributes:
-        sources: none of a blank line.
-        targets: what the model is made to write, none of a blank line.
-        generated: whether `targets` are the model's own translations.
-    """
+    """Line i has the token ids `sources[i]`, and the model is made to write `targets[i]`; a blank line has none."""
 
     sources: list[list[int]]
     targets: list[list[int]]
-    generated: bool = False
 
     @property
     def lines(self) -> list[int]:
@@ -46,7 +39,7 @@ def encode_references(
         ValueError: if they are not equally many, or no line has both sides.
     """
     if len(sources) != len(references):
-        raise ValueError(f"there are {len(sources)} sources and {len(references)} translations; give as many of both")
+        raise ValueError(f"There are {len(sources)} sources and {len(references)} translations.")
     limit = source_limit(model.config, tokenizer)
     targets = tokenize_targets(tokenizer, references, limit)
     return _checked(Corpus(encode_lines(tokenizer, sources, limit), targets))
@@ -70,9 +63,6 @@ def translate_corpus(
         max_tokens_per_batch: source tokens, padding included.
         on_batch: called after each batch with its number of lines.
         **generate_options: as in [`~hf_capsule_mt.translation.translator.generate_batches`].
-
-    Raises:
-        ValueError: if a line has more tokens than a batch may, or no line has both sides.
     """
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
@@ -82,10 +72,10 @@ def translate_corpus(
             targets[index] = each.ids
         if on_batch is not None:
             on_batch(len(batch))
-    return _checked(Corpus(encoded, targets, generated=True))
+    return _checked(Corpus(encoded, targets))
 
 
 def _checked(corpus: Corpus) -> Corpus:
     if not corpus.lines:
-        raise ValueError("no line has a source and a translation; give a file with text")
+        raise ValueError("No line has both a source and a translation.")
     return corpus

@@ -1,9 +1,8 @@
 """Answers of the demo: a sentence's translation by a checkpoint, and the pictures of its routing."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -12,16 +11,16 @@ from hf_capsule_mt.hub.model_card import describe_architecture
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.loading import count_parameters
 
+from .routing_figures import sentence_pictures
 from .sentence import SentenceRouting, read_sentence
-from .sentence_figures import sentence_pictures
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 LONGEST_INPUT = 1000
-"""In characters: some models have no limit of their own, and a page must answer in time."""
+"""Characters. Some models have no limit of their own, and a page must answer in time."""
 Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
-"""From a checkpoint's folder or name to its model and tokenizer; raises ValueError or OSError if there is none."""
+"""From a checkpoint's folder or name to its model and tokenizer."""
 
 _ITERATIONS = "after every routing iteration"
 _READING = {
@@ -39,8 +38,7 @@ _READING = {
 }
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The routing and translation of a sentence, a description of the model, and what the visitor should change."""
 
     routing: SentenceRouting | None = None
@@ -67,13 +65,10 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
         codes = LanguageCodes(tokenizer)
         missing = codes.are_missing([text])
         problem = f"The model was not told which language to write: {codes.missing()}." if missing else ""
-        return Answer(read_sentence(model, tokenizer, text), _describe(model), problem)
+        architecture = f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
+        return Answer(read_sentence(model, tokenizer, text), architecture, problem)
     except (ValueError, OSError) as error:
         return Answer(problem=str(error))
-
-
-def _describe(model: PreTrainedModel) -> str:
-    return f"{describe_architecture(model.config)} {count_parameters(model):,} parameters."
 
 
 def picture_titles(routing: SentenceRouting) -> list[str]:

@@ -2,24 +2,22 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
 from .demo_answer import LONGEST_INPUT, Load, answer, draw_picture, how_to_read, picture_titles
+from .routing_figures import follows_step
 from .sentence import SentenceRouting
-from .sentence_figures import follows_step
 
 TITLE = "Capsule-routing translation"
 _INTRODUCTION = f"""# {TITLE}
 Type a sentence, and see what a checkpoint makes of it and where routing sends its layers, heads and words."""
 _NO_PICTURE = "This model has no routing, so there is no picture of it."
-_STYLE = Path(__file__).with_name("demo_page.css")
 # Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
 _KEPT = 3600
 # More are not remembered at a time: what was routed for a long sentence is tens of megabytes.
@@ -33,8 +31,7 @@ _ROUTES = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Panel:
+class _Panel(NamedTuple):
     """Components that show a checkpoint's answer, from top to bottom."""
 
     problem: gr.HTML
@@ -45,10 +42,6 @@ class _Panel:
     picture: gr.Image
     architecture: gr.Markdown
     routing: gr.State
-
-    @property
-    def components(self) -> list[Any]:
-        return [getattr(self, field.name) for field in fields(self)]
 
 
 def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.Blocks:
@@ -68,7 +61,14 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
         with gr.Row(equal_height=False):
             for number in range(2):
                 with gr.Column(visible=number == 0 or len(models) > 1) as column:
-                    name = _choice(models, number, fixed)
+                    name = gr.Dropdown(
+                        list(models),
+                        value=models[min(number, len(models) - 1)] if models else None,
+                        label=("Checkpoint", "Second checkpoint")[number],
+                        info=None if fixed else "a folder, or a name on the Hub: choose one, or type it and press Tab",
+                        allow_custom_value=not fixed,
+                        elem_id=f"checkpoint-{number + 1}",
+                    )
                     panel = _panel(number)
                 shown = gr.State(True) if number == 0 else compare
                 _connect(load, [button.click, sentence.submit], [name, sentence, shown], panel)
@@ -85,17 +85,14 @@ class Door:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request that is refused, and pass on all others."""
-        refusal = _refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self._app)(scope, receive, send)
-
-
-def _refusal(scope: Any) -> PlainTextResponse | None:
-    if not _ROUTES.fullmatch(scope["path"]):
-        return PlainTextResponse("this page has no such address", 403)
-    length = dict(scope["headers"]).get(b"content-length", b"" if scope["method"] == "POST" else b"0")
-    if not length.isdigit() or int(length) > _LONGEST_REQUEST:
-        return PlainTextResponse(f"a request has at most {_LONGEST_REQUEST} bytes", 413)
-    return None
+        answering = self._app
+        if scope["type"] == "http":
+            length = dict(scope["headers"]).get(b"content-length", b"" if scope["method"] == "POST" else b"0")
+            if not _ROUTES.fullmatch(scope["path"]):
+                answering = PlainTextResponse("this page has no such address", 403)
+            elif not length.isdigit() or int(length) > _LONGEST_REQUEST:
+                answering = PlainTextResponse(f"a request has at most {_LONGEST_REQUEST} bytes", 413)
+        await answering(scope, receive, send)
 
 
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
@@ -106,27 +103,12 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
         host: by default that of the environment variable GRADIO_SERVER_NAME, or 127.0.0.1.
         port: by default that of GRADIO_SERVER_PORT, or the first free one from 7860 on.
         **options: of `gr.Blocks.launch`.
-
-    Raises:
-        OSError: if the port is taken.
     """
-    fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
-    door = {"middleware": [Middleware(Door)]}
-    fixed |= {"theme": theme, "css_paths": _STYLE, "app_kwargs": door, "state_session_capacity": _VISITORS}
-    fixed |= {"max_file_size": 1}
+    fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
+    fixed |= {"theme": theme, "css_paths": Path(__file__).with_name("demo_page.css"), "max_file_size": 1}
+    fixed |= {"app_kwargs": {"middleware": [Middleware(Door)]}, "state_session_capacity": _VISITORS}
     page.launch(server_name=host, server_port=port, **fixed, **options)
-
-
-def _choice(models: Sequence[str], number: int, fixed: bool) -> gr.Dropdown:
-    return gr.Dropdown(
-        list(models),
-        value=models[min(number, len(models) - 1)] if models else None,
-        label=("Checkpoint", "Second checkpoint")[number],
-        info=None if fixed else "the path of a folder, or a name on the Hub: choose one, or type it and press Tab",
-        allow_custom_value=not fixed,
-        elem_id=f"checkpoint-{number + 1}",
-    )
 
 
 def _panel(number: int) -> _Panel:
@@ -158,10 +140,10 @@ def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) 
     }
 
     def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
-        return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel.components)
+        return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel)
 
     # Of both panels, one at a time: they share the processor.
-    asked = gr.on(triggers, respond, [*inputs, panel.title], panel.components, concurrency_id="model")
+    asked = gr.on(triggers, respond, [*inputs, panel.title], list(panel), concurrency_id="model")
     asked.then(**drawing)
     gr.on([panel.title.input, panel.step.input], **drawing, trigger_mode="always_last")
 

@@ -1,11 +1,11 @@
 """Styles, fonts and files of all figures. They need matplotlib, which `pip install -e ".[figures]"` brings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import east_asian_width
 
 import torch
 from torch import Tensor
@@ -16,52 +16,38 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Those of Okabe and Ito, which the colour-blind can tell apart."""
-MARKERS = ("o", "s", "^", "D", "v", "P")
-LINES = ("-", "--", "-.", ":")
 _OTHER_SCRIPTS = (
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Droid Sans Fallback",
-    "WenQuanYi Zen Hei",
-    "PingFang SC",
-    "Hiragino Sans",
-    "Microsoft YaHei",
-    "Noto Sans Arabic",
-    "Noto Sans Hebrew",
-    "Noto Sans Devanagari",
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "Droid Sans Fallback", "WenQuanYi Zen Hei", "PingFang SC"),
+    *("Hiragino Sans", "Microsoft YaHei", "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari"),
 )
 
 
 def line_style(number: int) -> dict[str, str]:
     """Colour, marker and dashes of a figure's line; the dashes tell apart those that share a colour."""
     place = number % len(COLOURS)
-    return {
-        "color": COLOURS[place],
-        "marker": MARKERS[place],
-        "linestyle": LINES[number // len(COLOURS) % len(LINES)],
-    }
+    dashes = ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
+    return {"color": COLOURS[place], "marker": "os^DvP"[place], "linestyle": dashes}
 
 
 def check_figure_file(path: Path) -> None:
     """Raise a ValueError unless a figure can be drawn to a file of this name."""
     if path.suffix not in FORMATS:
-        raise ValueError(f"{path} is no figure; its name must end in {', '.join(FORMATS)}")
+        raise ValueError(f"The name of a figure ends in {', '.join(FORMATS)}, not as {path}.")
     check_matplotlib()
 
 
 def check_matplotlib() -> None:
     """Raise a ValueError if there is no matplotlib."""
     if find_spec("matplotlib") is None:
-        raise ValueError('figures need matplotlib; pip install -e ".[figures]"')
+        raise ValueError('Figures need matplotlib: pip install -e ".[figures]"')
 
 
 def shades(colour: str) -> "Colormap":
-    """From white for the least to `colour` for the most: its lightness alone tells them apart."""
+    """Colours from white for 0 to `colour` for 1."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list(f"shades of {colour}", ["white", colour])
@@ -69,7 +55,7 @@ def shades(colour: str) -> "Colormap":
 
 @cache
 def word_fonts() -> tuple[str, ...]:
-    """Families for words of any language, in the order they are looked up: of those installed here."""
+    """The families installed here for words of any language, in the order they are looked up."""
     from matplotlib.font_manager import fontManager
 
     installed = set(fontManager.get_font_names())
@@ -77,23 +63,13 @@ def word_fonts() -> tuple[str, ...]:
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure, whole or not at all, without the time it was made.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Write a figure, whole or not at all, without the time it was made."""
     kind = path.suffix.removeprefix(".")
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with replaced_file(path) as file:
         figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=undated)
-    # The layout has been found, which takes longer than all else: the same figure in another format keeps it.
+    # The same figure in another format keeps the layout, which takes longest to find.
     figure.set_layout_engine("none")
-
-
-def save_for_page(figure: "Figure", path: Path) -> None:
-    """Write a figure in the formats that pages of reports show and link, to `path` with their endings."""
-    for ending in (".png", ".svg"):
-        save_figure(figure, path.with_name(f"{path.name}{ending}"))
 
 
 def draw_lengths(record: Mapping[str, Any]) -> "Figure":
@@ -117,7 +93,7 @@ def draw_lengths(record: Mapping[str, Any]) -> "Figure":
 
 
 def line_label(name: str) -> str:
-    """Return a name so that Matplotlib shows it: it reads dollars as formulas and hides names that begin with "_"."""
+    """Return a name so that Matplotlib shows it, with dollars that are no formula and "_" at its beginning."""
     return name.replace("$", r"\$") if not name.startswith("_") else line_label(f" {name}")
 
 
@@ -133,35 +109,20 @@ def new_panels(number: int, width: float) -> "tuple[Figure, Sequence[Axes]]":
 
 
 # In inches: a cell, a letter of a name, a panel whose columns are numbered, what is around a panel, and a colour bar.
-_CELL, _LETTER, _NUMBERED, _AROUND, _BAR = 0.26, 0.085, 7.5, 0.55, 0.9
+_CELL, _LETTER, _NUMBERED, _AROUND, _BAR = 0.26, 0.092, 7.5, 0.55, 0.9
 _MANY = 64  # columns
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """One panel.
-
-    Attributes:
-        title: over the panel.
-        values: `[rows, columns]`, at least 0.
-        colour: that of the largest value; white is 0.
-    """
+class HeatMap(NamedTuple):
+    """A panel of values `[rows, columns]`, from 0 (white) to the largest (`colour`)."""
 
     title: str
     values: Tensor
     colour: str = COLOURS[0]
 
 
-@dataclass(frozen=True)
-class HeatMapNames:
-    """Names of the rows and columns of all panels of a figure.
-
-    Attributes:
-        row_label: of the vertical axis.
-        rows: the name of each.
-        column_label: of the horizontal axis.
-        columns: the name of each; None for numbers from 1 on.
-    """
+class HeatMapNames(NamedTuple):
+    """Names of both axes, and of the rows and columns of all panels; by default columns are numbered from 1 on."""
 
     row_label: str
     rows: Sequence[str]
@@ -170,16 +131,10 @@ class HeatMapNames:
 
 
 def draw_heat_maps(maps: Sequence[HeatMap], names: HeatMapNames, title: str, *, side_by_side: bool = False) -> "Figure":
-    """Draw panels below each other, or side by side, with one scale of colours for all.
+    """Draw panels of one shape below each other, or side by side, with one scale of colours for all.
 
-    It goes from 0 to the largest value; where capsules are many, to what 1 value in 100 exceeds, for a few of them can
-    get so much that all others would look the same.
-
-    Args:
-        maps: the panels, all of one shape.
-        names: of their rows and columns.
-        title: over the figure.
-        side_by_side: whether panels share their rows rather than their columns.
+    It goes from 0 to the largest value. Where capsules are many, a few of them can get so much that all others would
+    look the same. So it goes to what 1 value in 100 exceeds.
     """
     from matplotlib.figure import Figure
 
@@ -190,15 +145,17 @@ def draw_heat_maps(maps: Sequence[HeatMap], names: HeatMapNames, title: str, *, 
     values = torch.stack([one.values for one in maps]).double()
     many = values.shape[-1] > _MANY
     largest = float(values.flatten().quantile(0.99) if many else values.max()) or 1.0
-    images = [_draw(panel, one, largest) for panel, one in zip(panels, maps)]
-    _name(panels, names, maps[0].values.shape[1])
-    extend = "max" if float(values.max()) > largest else "neither"
-    # One bar tells the scale of all panels of a colour.
-    for colour in dict.fromkeys(one.colour for one in maps):
-        where = [place for place, one in enumerate(maps) if one.colour == colour]
-        figure.colorbar(
-            images[where[0]], ax=[panels[place] for place in where], label="assignment", aspect=30, extend=extend
-        )
+    scale = {"vmin": 0, "vmax": largest, "aspect": "auto", "interpolation": "nearest"}
+    bar = {"label": "assignment", "aspect": 30, "extend": "max" if float(values.max()) > largest else "neither"}
+    of_colour: dict[str, list[Any]] = {}
+    for panel, one, shown in zip(panels, maps, values.numpy()):
+        panel.set_title(one.title, fontsize="medium", parse_math=False, family=word_fonts())
+        image = panel.imshow(shown, cmap=shades(one.colour), **scale)
+        of_colour.setdefault(one.colour, [image]).append(panel)
+    _name(panels, names, values.shape[-1])
+    # One bar shows the scale of all panels of a colour.
+    for image, *where in of_colour.values():
+        figure.colorbar(image, ax=where, **bar)
     return figure
 
 
@@ -211,12 +168,6 @@ def _size(one: HeatMap, names: HeatMapNames, shape: tuple[int, int], title: str)
     full_width = shape[1] * width + bars * _BAR + widest_row + _AROUND
     full_height = shape[0] * (max(3 * _CELL, _CELL * rows) + _AROUND) + tallest_column + 2 * _AROUND
     return max(full_width, 1.3 * _LETTER * len(title)), full_height
-
-
-def _draw(panel: "Axes", one: HeatMap, largest: float) -> "AxesImage":
-    panel.set_title(one.title, fontsize="medium", parse_math=False, family=word_fonts())
-    values = one.values.double().numpy()
-    return panel.imshow(values, cmap=shades(one.colour), vmin=0, vmax=largest, aspect="auto", interpolation="nearest")
 
 
 def _name(panels: Sequence["Axes"], names: HeatMapNames, columns: int) -> None:
@@ -237,13 +188,10 @@ def _name(panels: Sequence["Axes"], names: HeatMapNames, columns: int) -> None:
 DARKEST = 0.8
 """Largest opacity of the background of a word; black letters can be read on it."""
 _LETTERS_A_LINE = 84
-# In inches.
-_LETTER, _LINE = 0.092, 0.27
+_LINE = 0.27  # inches
 
 
-def draw_shaded_words(
-    words: Sequence[str], shares: Tensor, title: str = "Source words in sentence capsules"
-) -> "Figure":
+def draw_shaded_words(words: Sequence[str], shares: Tensor, title: str) -> "Figure":
     """Draw the sentence once for each capsule, its words the darker the more of them the capsule takes.
 
     Args:
@@ -252,62 +200,34 @@ def draw_shaded_words(
         title: over the figure.
     """
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
-    lines = _lines(words)
+    boxes = _boxes(words)
+    lines, widest = boxes[-1][0] + 1, max(left + width for _, left, width in boxes)
     capsules = shares.shape[1]
-    height = _LINE * len(lines)
-    widest = max(sum(_width(words[place]) for place in line) for line in lines)
-    size = (_LETTER * max(widest + 14, len(title)), capsules * (height + 0.12) + 0.5)
+    size = (_LETTER * max(widest + 14, len(title)), capsules * (_LINE * lines + 0.12) + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title, parse_math=False, family=word_fonts())
+    style = {"ha": "center", "va": "center", "fontsize": 9, "family": word_fonts(), "parse_math": False}
     for number, axes in enumerate(figure.subplots(capsules, 1, squeeze=False)[:, 0]):
-        axes.set_xlim(0, widest)
-        axes.set_ylim(len(lines), 0)
+        axes.set(xlim=(0, widest), ylim=(lines, 0))
         axes.set_axis_off()
-        axes.text(-1, len(lines) / 2, f"capsule {number + 1}", ha="right", va="center", fontsize=9)
-        _write(axes, words, lines, shares[:, number].tolist(), COLOURS[number % len(COLOURS)])
+        axes.text(-1, lines / 2, f"capsule {number + 1}", ha="right", va="center", fontsize=9)
+        shade = shades(COLOURS[number % len(COLOURS)])
+        for word, (row, left, width), share in zip(words, boxes, shares[:, number].tolist(), strict=True):
+            colour = shade(DARKEST * share)
+            axes.add_patch(Rectangle((left + 0.1, row + 0.05), width - 0.2, 0.9, facecolor=colour))
+            axes.text(left + width / 2, row + 0.5, word, **style)
     return figure
 
 
-def _width(word: str) -> float:
-    """In letters, with the space after it; those of some scripts are twice as wide."""
-    from unicodedata import east_asian_width
-
-    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in word) + 1.2
-
-
-def _lines(words: Sequence[str]) -> list[list[int]]:
-    """Places of the words, line by line."""
-    lines, filled = [[]], 0.0
-    for place, word in enumerate(words):
-        if lines[-1] and filled + _width(word) > _LETTERS_A_LINE:
-            lines.append([])
-            filled = 0.0
-        lines[-1].append(place)
-        filled += _width(word)
-    return lines
-
-
-def _write(axes: "Axes", words: Sequence[str], lines: list[list[int]], shares: list[float], colour: str) -> None:
-    from matplotlib.patches import Rectangle
-
-    shade = shades(colour)
-    for row, line in enumerate(lines):
-        left = 0.0
-        for place in line:
-            width = _width(words[place])
-            axes.add_patch(
-                Rectangle((left + 0.1, row + 0.05), width - 0.2, 0.9, facecolor=shade(DARKEST * shares[place]))
-            )
-            axes.text(
-                left + width / 2,
-                row + 0.5,
-                words[place],
-                ha="center",
-                va="center",
-                fontsize=9,
-                color="black",
-                family=word_fonts(),
-                parse_math=False,
-            )
-            left += width
+def _boxes(words: Sequence[str]) -> list[tuple[int, float, float]]:
+    """The line, the left edge and the width of every word, in letters; those of some scripts are twice as wide."""
+    boxes, line, left = [], 0, 0.0
+    for word in words:
+        width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in word) + 1.2
+        if left and left + width > _LETTERS_A_LINE:
+            line, left = line + 1, 0.0
+        boxes.append((line, left, width))
+        left += width
+    return boxes

@@ -1,16 +1,116 @@
-"""Pictures of routing over a corpus."""
+"""Pictures of routing, of one sentence and over a corpus."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .figures import HeatMap, HeatMapNames, draw_heat_maps, line_style
-from .sentence_figures import FUTURE_COLOUR, PAST_COLOUR, draw_iterations
+from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, draw_shaded_words, line_style, new_panels
+from .routing_kinds import guided_names
+from .sentence import SentenceRouting
 from .statistics import RoutingStatistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MOST_WORDS = 40
+"""Pieces of a sentence that a picture has room for; its title says how many it leaves out."""
+PAST_COLOUR, FUTURE_COLOUR = COLOURS[0], COLOURS[1]
+
+
+def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dict[str, Callable[[], Figure]]":
+    """Return functions that draw every routing that the model has.
+
+    Args:
+        routing: of [`read_sentence`].
+        step: a target position, from 0 on. Pictures show the routing as it was when the model wrote this word, instead
+            of the mean over all words.
+
+    Returns:
+        Pictures by title; none for a model without routing.
+
+        * "Encoder layers", "Decoder layers", "Heads: cross.1" and so on: layers or heads to output capsules, by
+          iteration (Dou et al. 2019, Fig. 4).
+        * "PAST and FUTURE": source words to PAST and to FUTURE while every target word is written (Zheng et al. 2019,
+          Fig. 4); at a step also "PAST and FUTURE by iteration", with every capsule.
+        * "Sentence capsules": source words shaded by the share that each capsule takes (Wang et al. 2019, Table 4);
+          "Sentence capsules by iteration".
+    """
+    assignments = {"Encoder layers": routing.encoder_layers, "Decoder layers": routing.decoder_layers}
+    assignments |= {f"Heads: {place}": assignment for place, assignment in routing.heads.items()}
+    pictures = {}
+    for title, assignment in assignments.items():
+        if assignment is not None:
+            if step is not None and follows_step(title):
+                values, where = assignment[step], f" {_at(routing, step)}"
+            else:
+                side = "translation" if follows_step(title) else "source"
+                values, where = assignment.mean(0), f", mean over the {side}"
+            pictures[title] = partial(draw_iterations, values, "head" if "Heads" in title else "layer", title + where)
+    if routing.guided is not None:
+        pictures["PAST and FUTURE"] = partial(_draw_past_and_future, routing)
+        if step is not None:
+            pictures["PAST and FUTURE by iteration"] = partial(_draw_guided_step, routing, step)
+    if routing.sentence is not None:
+        words = routing.source_words
+        title = "Source words in sentence capsules" + _what_is_cut(words)
+        shown = routing.sentence[:, :MOST_WORDS]
+        pictures["Sentence capsules"] = partial(draw_shaded_words, words[:MOST_WORDS], shown[-1], title)
+        names = HeatMapNames("capsule", _numbers(shown.shape[-1]), "source", words[:MOST_WORDS])
+        maps = _by_iteration(shown.transpose(1, 2))
+        pictures["Sentence capsules by iteration"] = partial(draw_heat_maps, maps, names, title)
+    return pictures
+
+
+def follows_step(title: str) -> bool:
+    """Return whether the picture of this title in [`sentence_pictures`] is another at every step."""
+    is_head = title.startswith("Heads: ") and not title.startswith("Heads: encoder")
+    return is_head or title in ("Decoder layers", "PAST and FUTURE by iteration")
+
+
+def draw_iterations(assignment: Tensor, kind: str, title: str) -> "Figure":
+    """Draw an assignment by iteration, `[iterations, inputs, N]`, a panel each; an input is a "layer" or a "head"."""
+    names = HeatMapNames(kind, _numbers(assignment.shape[1]), "output capsule")
+    return draw_heat_maps(_by_iteration(assignment), names, title)
+
+
+def _by_iteration(assignment: Tensor) -> list[HeatMap]:
+    return [HeatMap(f"iteration {number}", values) for number, values in enumerate(assignment, start=1)]
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(number + 1) for number in range(count)]
+
+
+def _at(routing: SentenceRouting, step: int) -> str:
+    return f"at step {step + 1}, which wrote “{routing.target_words[step]}”"
+
+
+def _draw_past_and_future(routing: SentenceRouting) -> "Figure":
+    starts = [routing.num_past, routing.num_past + routing.num_future]
+    past, future, _ = routing.guided[:MOST_WORDS, -1, :MOST_WORDS].tensor_split(starts, -1)
+    maps = [
+        HeatMap("PAST", past.sum(-1).t(), PAST_COLOUR),
+        HeatMap("FUTURE", future.sum(-1).t(), FUTURE_COLOUR),
+    ]
+    source, target = routing.source_words, routing.target_words
+    names = HeatMapNames("source", source[:MOST_WORDS], "while it writes", target[:MOST_WORDS])
+    title = "Source words in PAST and FUTURE" + _what_is_cut(source, target)
+    return draw_heat_maps(maps, names, title, side_by_side=True)
+
+
+def _draw_guided_step(routing: SentenceRouting, step: int) -> "Figure":
+    columns = guided_names(routing.num_past, routing.num_future, routing.guided.shape[-1])
+    names = HeatMapNames("source", routing.source_words[:MOST_WORDS], "", columns)
+    title = f"Guided routing {_at(routing, step)}" + _what_is_cut(routing.source_words)
+    return draw_heat_maps(_by_iteration(routing.guided[step, :, :MOST_WORDS]), names, title, side_by_side=True)
+
+
+def _what_is_cut(*sides: tuple[str, ...]) -> str:
+    """A note for the title, if the picture does not have all words."""
+    lengths = [str(len(words)) for words in sides if len(words) > MOST_WORDS]
+    return f" (the first {MOST_WORDS} of {' and '.join(lengths)} pieces)" if lengths else ""
 
 
 def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> dict[str, "Figure"]:
@@ -26,25 +126,18 @@ def draw_routing(statistics: RoutingStatistics, record: Mapping[str, Any]) -> di
     """
     figures = {}
     for name, sums in statistics.sums.items():
-        title = f"Mean assignment: {name}"
+        title, means = f"Mean assignment: {name}", sums.mean_assignment
         if sums.keep_inputs:
-            figures[title] = draw_iterations(sums.mean_assignment, "head" if "heads" in name else "layer", title)
+            figures[title] = draw_iterations(means, "head" if "heads" in name else "layer", title)
         else:
-            names = statistics.guided_names if name == "guided capsules" else None
-            figures[title] = _draw_words(sums.mean_assignment.squeeze(1), names, title)
+            columns = statistics.guided_names if name == "guided capsules" else _numbers(means.shape[-1])
+            names = HeatMapNames("iteration", _numbers(len(means)), "capsule", columns)
+            figures[title] = draw_heat_maps([HeatMap("mean over source words", means.squeeze(1))], names, title)
     if record["routing"]:
         figures["Entropy and diversity"] = _draw_curves(record["routing"])
     if record["past_and_future"] is not None and record["past_and_future"]["around"]:
-        title = "PAST and FUTURE around a word's translation"
-        figures[title] = _draw_around(record["past_and_future"]["around"], title)
+        figures["PAST and FUTURE around a word's translation"] = _draw_around(record["past_and_future"]["around"])
     return figures
-
-
-def _draw_words(means: Tensor, columns: list[str] | None, title: str) -> "Figure":
-    """Of `[iterations, capsules]`, the mean over words."""
-    columns = columns or [str(number + 1) for number in range(means.shape[1])]
-    names = HeatMapNames("iteration", [str(number + 1) for number in range(len(means))], "capsule", columns)
-    return draw_heat_maps([HeatMap("mean over source words", means)], names, title)
 
 
 def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
@@ -69,17 +162,14 @@ def _draw_curves(routing: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_around(around: list[Mapping[str, Any]], title: str) -> "Figure":
-    from matplotlib.figure import Figure
-
+def _draw_around(around: Sequence[Mapping[str, Any]]) -> "Figure":
     steps = [one["step"] for one in around]
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, [axes] = new_panels(1, 6)
     for side, colour, marker in (("past", PAST_COLOUR, "o"), ("future", FUTURE_COLOUR, "s")):
         axes.plot(steps, [one[side] for one in around], color=colour, marker=marker, label=side.upper())
     axes.axvline(0.5, color="black", linewidth=0.8, linestyle="--")
-    axes.set(title=title, xlabel="steps since its translation was written", ylabel="mean assignment", ylim=(0, None))
+    axes.set(title="PAST and FUTURE around a word's translation", ylim=(0, None))
+    axes.set(xlabel="steps since its translation was written", ylabel="mean assignment")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(alpha=0.3)
     axes.legend()
     return figure

@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
     """Return what a model of this configuration routes: of "layers", "heads", "guided" and "sentence".
 
-    It is empty for a model without routing, of this package or another.
+    It is empty for a model without routing.
     """
     kinds = {
         "layers": getattr(config, "routes_layers", False),
@@ -23,13 +23,11 @@ def side_of(name: str) -> str:
 
 
 def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:
-    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns after these; (0, 0) without any.
-
-    The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
-    """
+    """Return the number of PAST columns of `guided_routing`, and of FUTURE columns after these; (0, 0) without any."""
     kind = getattr(config, "guided_routing", None)
     if kind is None:
         return 0, 0
+    # The baselines of guided dynamic routing assign words to PAST and FUTURE as a whole.
     return (config.num_past_capsules, config.num_future_capsules) if kind == "gdr" else (1, 1)
 
 

@@ -1,28 +1,23 @@
 """The report of `hf-capsule-mt analyze`: a folder with tables, figures and pages."""
 
-import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from jinja2 import Template
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.evaluation.scores import table_in_markdown
 from hf_capsule_mt.files import replace_text, replaced_file
 
-from .figures import save_for_page
-from .pages import Section, report_page, sentences_page
-from .routing_figures import draw_routing
+from .figures import save_figure
+from .routing_figures import draw_routing, sentence_pictures
 from .sentence import SentenceRouting
-from .sentence_figures import draw_sentence
-from .statistics import ALIKE, LEAST_COUNT, RoutingStatistics
+from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics
 from .word_alignment import source_subwords
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Table(NamedTuple):
@@ -50,16 +45,14 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
         * "top_5_overlap": {"past": ..., "future": ...}; None without.
     """
     overlaps = statistics.overlaps
+
+    def described(word: int, share: float, count: int) -> dict[str, Any]:
+        return {"piece": source_subwords(tokenizer, [word])[0], "share": share, "count": count}
+
     return {
         "routing": {name: _record_sums(sums) for name, sums in statistics.sums.items()},
         "words": {
-            name: [
-                [
-                    {"piece": source_subwords(tokenizer, [word])[0], "share": share, "count": count}
-                    for word, share, count in one
-                ]
-                for one in shares.largest()
-            ]
+            name: [[described(*word) for word in words] for words in shares.largest()]
             for name, shares in statistics.word_shares.items()
         },
         "guided_names": statistics.guided_names,
@@ -68,7 +61,7 @@ def record_routing(statistics: RoutingStatistics, tokenizer: PreTrainedTokenizer
     }
 
 
-def _record_sums(sums: Any) -> dict[str, Any]:
+def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
     mean = sums.mean_assignment
     record = {
         "entropy": sums.entropy,
@@ -87,14 +80,20 @@ def _record_sums(sums: Any) -> dict[str, Any]:
 
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of [`record_routing`]'s record, with "gates" of [`record_gates`] and a [`Worth`], "worth"."""
-    tables = [_gates(record["gates"])] if record["gates"] else []
-    tables += [_worth(record["worth"])] if record["worth"]["added"] else []
-    tables += [_by_iteration(record["routing"])] if record["routing"] else []
-    tables += _led(record["routing"])
+    routing, tables = record["routing"], []
+    led = {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}
+    if record["gates"]:
+        tables.append(_gates(record["gates"]))
+    if record["worth"]["added"]:
+        tables.append(_worth(record["worth"]))
+    if routing:
+        tables.append(_by_iteration(routing))
+    if led:
+        tables.append(_led(led))
     for name, capsules in record["words"].items():
         numbers = [str(number + 1) for number in range(len(capsules))]
         names = record["guided_names"] if name == "guided capsules" else numbers
-        tables.append(_shares(name, names, record["routing"][name]["mean_assignment"]))
+        tables.append(_shares(name, names, routing[name]["mean_assignment"]))
         if any(capsules):
             tables.append(_words_of_capsules(name, names, capsules))
     if record["past_and_future"] is not None:
@@ -108,8 +107,8 @@ def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
     rows = [["place", "mean", "largest"]]
     rows += [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in gates.items()]
     note = (
-        "Magnitude of gamma, 0 at the start, by which aggregated layers, of unit size, and routed heads are multiplied "
-        "before they are added to what the plain model has."
+        "The magnitude of gamma, 0 at the start. Aggregated layers and routed heads are multiplied by it before "
+        "they are added to the plain model's."
     )
     return Table("How far what was added is switched on", rows, note)
 
@@ -118,9 +117,8 @@ def _worth(worth: Mapping[str, Any]) -> Table:
     # Never "-0.000".
     rows = [[place, f"{worth['loss']:.3f}", f"{round(added, 3) + 0.0:.3f}"] for place, added in worth["added"].items()]
     note = (
-        "The loss of what the model was made to write, in nats a token, and what is added to it when what capsules "
-        "bring to a position or sentence is replaced by its mean over all other lines: what this model makes of its "
-        "capsules, not how one trained without them would do."
+        "Loss in nats a token, and what is added when the mean over all lines replaces what the capsules bring to a "
+        "position or sentence. It says what this model makes of its capsules, not how a model without them would do."
     )
     return Table("What the capsules are worth", [["capsules", "loss", "added without them"], *rows], note)
 
@@ -134,35 +132,25 @@ def _by_iteration(routing: Mapping[str, Any]) -> Table:
         cells = [f"{value:.3f}" for value in one["entropy"]] + empty + [f"{value:.3f}" for value in one["diversity"]]
         rows.append([name, str(one["capsules"]), *cells, *empty])
     note = (
-        "By iteration. Entropy in nats, of how an input is dealt to the output capsules: the lower, the surer (Dou et "
-        "al. 2019, Eq. 17, as the paper's figures are: its print lacks the minus and divides by the capsules too). "
-        "Diversity is 1 - the mean cosine between what two output capsules get: the higher, the more they differ (Eq. "
-        "18, whose print lacks the 1 -)."
+        "By iteration. Entropy is that of an input's assignment to output capsules, in nats: the lower, the surer (Dou "
+        "et al. 2019, Eq. 17). Diversity is 1 - the mean cosine between what two output capsules get: the higher, the "
+        "more they differ (Eq. 18)."
     )
     return Table("Entropy and diversity", rows, note)
 
 
-def _led(routing: Mapping[str, Any]) -> list[Table]:
-    found = {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}
-    if not found:
-        return []
+def _led(found: Mapping[str, Sequence[int]]) -> Table:
     most = max(map(len, found.values()))
     rows = [["routing", *(str(number) for number in range(1, most + 1))]]
     rows += [[name, *map(str, led), *[""] * (most - len(led))] for name, led in found.items()]
-    note = (
-        "To how many output capsules each layer, or head, is assigned more than any other, in the mean over all "
-        "positions; what EM routing makes of it, the activations of layers weigh too."
-    )
-    return [Table("Capsules led by each layer or head", rows, note)]
+    note = "The number of output capsules that get more of this layer or head than of any other, in the mean."
+    return Table("Capsules led by each layer or head", rows, note)
 
 
 def _shares(name: str, names: Sequence[str], means: Sequence[Sequence[float]]) -> Table:
     rows = [["iteration", *names]]
     rows += [[str(number), *(f"{share:.3f}" for share in shares)] for number, shares in enumerate(means, start=1)]
-    return Table(f"Shares of {name}", rows, f"Mean assignment of a source word{_WHILE.get(name, '')}.")
-
-
-_WHILE = {"guided capsules": ", over all target words that are written"}
+    return Table(f"Shares of {name}", rows, "Mean assignment of a source word.")
 
 
 def _words_of_capsules(name: str, names: Sequence[str], capsules: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
@@ -171,10 +159,7 @@ def _words_of_capsules(name: str, names: Sequence[str], capsules: Sequence[Seque
         [one, ", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words)]
         for one, words in zip(names, capsules, strict=True)
     ]
-    note = (
-        "Those that a capsule gets the largest share of, in the mean over their occurrences, of pieces that occur "
-        f"{LEAST_COUNT} times or more."
-    )
+    note = f"Pieces that a capsule gets the largest mean share of, if they occur {LEAST_COUNT} times or more."
     return Table(f"Words that feed {name}", rows, note)
 
 
@@ -188,7 +173,7 @@ def _past_and_future(found: Mapping[str, Any]) -> Table:
 
 def _overlap(found: Mapping[str, float | None]) -> Table:
     note = (
-        "The fraction of n target words in the bag that are among the 5 n which its capsules find most likely "
+        "The fraction of n target words in the bag that are among the 5 n words that its capsules find most likely "
         "(r_OL of Zheng et al. 2019)."
     )
     return Table("Top-5 overlap", [["PAST", "FUTURE"], _sides(found)], note)
@@ -212,42 +197,27 @@ def write_report(
         record: of [`record_routing`], with what it was measured on.
         sentences: those to draw, by what they are called.
     """
-    figures = draw_routing(statistics, record)
+    drawn = draw_routing(statistics, record)
     for name, routing in sentences.items():
-        figures |= {f"{name}: {title}": figure for title, figure in draw_sentence(routing).items()}
-    files = _save_figures(folder / "figures", figures)
-    title = f"Routing of {record['settings']['model']}"
-    links = [("report.md", "the tables in Markdown"), ("routing.json", "the numbers")]
-    if any(sums.keep_inputs for sums in statistics.sums.values()):
-        _save_means(folder / "mean_assignment.npz", statistics)
-        links.append(("mean_assignment.npz", "the mean assignment of layers and heads, arrays of NumPy"))
-    if any(routing.sentence is not None or routing.guided is not None for routing in sentences.values()):
-        replace_text(folder / "sentences.html", sentences_page(title, sentences))
-        links.append(("sentences.html", "sentences, shaded by the capsules that take their words"))
+        drawn |= {f"{name}: {title}": draw() for title, draw in sentence_pictures(routing).items()}
+    (folder / "figures").mkdir()
+    figures = {}
+    for title, figure in tqdm(drawn.items(), unit=" figures", desc="drawing"):
+        file = "figures/" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        figures[file] = title
+        for ending in (".png", ".svg"):
+            save_figure(figure, folder / f"{file}{ending}")
+    links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}
+    means = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
+    if means:
+        with replaced_file(folder / "mean_assignment.npz") as file:
+            np.savez_compressed(file, **{name: each.float().numpy() for name, each in means.items()})
+        links["mean_assignment.npz"] = "mean assignment [iterations, layers or heads, capsules], arrays of NumPy"
+    title, about = f"Routing of {record['settings']['model']}", describe(record)
     replace_text(folder / "report.md", "\n".join([f"# {title}", "", *report(record)]) + "\n")
-    tables = [Section(table.title, table.note, [table.rows]) for table in routing_tables(record)]
-    sections = [Section("Files", links=links), *tables, Section("Figures", figures=files)]
-    replace_text(folder / "index.html", report_page(title, describe(record), sections))
-
-
-def _save_figures(folder: Path, figures: "Mapping[str, Figure]") -> list[tuple[str, str]]:
-    """Save each as .png and .svg; return the files, without ending and seen from the folder above, and titles."""
-    folder.mkdir()
-    files = []
-    for title, figure in tqdm(figures.items(), unit=" figures", desc="drawing"):
-        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-        save_for_page(figure, folder / name)
-        files.append((f"{folder.name}/{name}", title))
-    return files
-
-
-def _save_means(path: Path, statistics: RoutingStatistics) -> None:
-    """Write `[iterations, layers or heads, capsules]`, float32, of every place."""
-    buffer = io.BytesIO()
-    kept = {name: sums.mean_assignment for name, sums in statistics.sums.items() if sums.keep_inputs}
-    np.savez_compressed(buffer, **{name: means.float().numpy() for name, means in kept.items()})
-    with replaced_file(path) as file:
-        file.write(buffer.getvalue())
+    values = {"title": title, "about": about, "links": links, "tables": routing_tables(record), "figures": figures}
+    page = Template(Path(__file__).with_name("report.html").read_text(encoding="utf-8"), autoescape=True)
+    replace_text(folder / "index.html", page.render(**values))
 
 
 def report(record: Mapping[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ class SentenceRouting:
     step that wrote `target_words[t]`. What a model does not have is None, or empty.
 
     Attributes:
-        source_words: the S pieces that the model read, `</s>` included; those that begin a word begin with "▁".
+        source_words: the S pieces that the model read, with `</s>`; those that begin a word begin with "▁".
         target_words: the T pieces that it wrote, likewise.
         translation: as text.
         encoder_layers: assignment of encoder layers to output capsules, `[S, I, L, N]`.
@@ -58,20 +58,17 @@ def read_sentence(
     Args:
         model: any encoder-decoder; one without routing has only the words and the translation.
         tokenizer: the model's.
-        source: one segment; more than the model's positions are cut off, with a warning.
+        source: one segment; what exceeds the model's positions is cut off, with a warning.
         translation: what the model is made to write, instead of its own translation; cut in the same way.
         **generate_options: of `generate()`, such as `num_beams=4`, and `max_new_tokens`.
 
     Raises:
-        ValueError: if the source is blank, or nothing to the tokenizer, a text holds half a character, or
-            `max_new_tokens` exceeds the model's positions.
+        ValueError: if the source is blank, or nothing to the tokenizer.
     """
-    if not source.strip():
-        raise ValueError("the source is blank; give a sentence")
     limit = source_limit(model.config, tokenizer)
     source_ids = encode_lines(tokenizer, [source], limit)[0]
     if not source_ids:
-        raise ValueError("the tokenizer makes nothing of the source; give a sentence")
+        raise ValueError("The source has no tokens. Give a sentence.")
     if translation is None:
         _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
         target_ids = written.ids

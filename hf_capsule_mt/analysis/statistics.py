@@ -1,7 +1,11 @@
-"""Statistics of routing over a corpus, added up batch by batch, by teacher forcing."""
+"""Statistics of routing over a corpus, added up batch by batch, by teacher forcing.
+
+An assignment is `[R, iterations, inputs, N]`: R routings of input capsules to N output capsules. Its mask is
+`[R, inputs]` bool, True where the input capsule exists. Sums are in float64.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -11,10 +15,77 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
-from .assignment import AssignmentSums
 from .corpus import Corpus
 from .routing_kinds import guided_groups, guided_names
 from .word_alignment import attended_words
+
+
+def entropies(assignment: Tensor) -> Tensor:
+    """-sum_n C_n log C_n of every input capsule, `[R, iterations, inputs]` (Dou et al. 2019, Eq. 17).
+
+    The paper prints a factor 1 / N and no minus. Its figures are without the factor: 6.24 = log 512 where C is uniform.
+    """
+    return torch.special.entr(assignment.double()).sum(-1)
+
+
+def diversities(assignment: Tensor, mask: Tensor | None = None) -> Tensor:
+    """1 minus the mean cosine of every two output capsules' assignments, `[R, iterations]`.
+
+    It is Eq. 18 of Dou et al. (2019), which is printed without the 1 -. The cosine with a capsule that gets nothing is
+    0. A single output capsule has the diversity 0.
+    """
+    capsules = assignment.shape[-1]
+    if capsules == 1:
+        return assignment.new_zeros(assignment.shape[:2], dtype=torch.float64)
+    assignment = assignment.double()
+    if mask is not None:
+        assignment = assignment.masked_fill(~mask[:, None, :, None], 0.0)
+    units = torch.nn.functional.normalize(assignment, dim=-2, eps=1e-300)
+    # The sum over pairs, from the square of the sum.
+    cosines = (units.sum(-1).square().sum(-1) - units.square().sum((-1, -2))) / 2
+    # Rounding alone makes it negative.
+    return (1 - cosines / (capsules * (capsules - 1) / 2)).clamp(min=0)
+
+
+class AssignmentSums:
+    """The means over many routings.
+
+    Args:
+        keep_inputs: whether each input capsule has a mean of its own, as layers and heads do. Words share one.
+    """
+
+    def __init__(self, keep_inputs: bool) -> None:
+        self.keep_inputs = keep_inputs
+        self.routings = self.inputs = 0
+        self._entropy = self._diversity = self._assignment = 0
+
+    def add(self, assignment: Tensor, mask: Tensor | None = None) -> None:
+        """Add routings `[R, iterations, inputs, N]`; those without any input capsule count for nothing."""
+        if mask is None:
+            mask = torch.ones(assignment.shape[0], assignment.shape[2], dtype=torch.bool, device=assignment.device)
+        there = mask.any(-1)
+        assignment, mask = assignment[there].double(), mask[there]
+        self.routings += len(assignment)
+        self.inputs += int(mask.sum())
+        self._entropy += entropies(assignment).masked_fill(~mask[:, None], 0.0).sum((0, 2)).cpu()
+        self._diversity += diversities(assignment, mask).sum(0).cpu()
+        summed = assignment.masked_fill(~mask[:, None, :, None], 0.0).sum(0)
+        self._assignment += (summed if self.keep_inputs else summed.sum(1, keepdim=True)).cpu()
+
+    @property
+    def entropy(self) -> list[float]:
+        """The mean over input capsules, in nats, by iteration."""
+        return (self._entropy / self.inputs).tolist()
+
+    @property
+    def diversity(self) -> list[float]:
+        """The mean over routings, by iteration."""
+        return (self._diversity / self.routings).tolist()
+
+    @property
+    def mean_assignment(self) -> Tensor:
+        """`[iterations, inputs, N]`, float64; `[iterations, 1, N]`, the mean over all words, without `keep_inputs`."""
+        return self._assignment / (self.routings if self.keep_inputs else self.inputs)
 
 
 @torch.no_grad()
@@ -23,17 +94,17 @@ def bag_overlaps(
 ) -> Tensor:
     """The rates r_OL^P and r_OL^F of every sentence, `[batch, 2]` float64; NaN where every bag is empty.
 
-    At a step with n words in the bag, it is the fraction of the bag's words that are among the 5 n which the capsules
-    find most likely; the mean is over the steps whose bag is not empty. A word that is in a bag twice counts once. As
-    in training, the bag of PAST is of the words before the one that is written, that of FUTURE of this one and those
-    after, the end of the sentence included. (In the paper's formula the word that is written is PAST.)
+    The rate of a step with n words in the bag is the fraction of them among the 5 n words that the capsules find most
+    likely. The mean is over the steps whose bag is not empty. A word that is in a bag twice counts once. As in
+    training, the bag of PAST holds the words before the one that is written. (In the paper's formula it holds this one
+    too.) FUTURE has all others, with the end of the sentence.
 
     Args:
-        losses: the [`GuidedLosses`] of the model, with a weight for the bag-of-words loss.
+        losses: the [`GuidedLosses`] of the model, with the bag-of-words loss.
         capsules: PAST, then FUTURE, `[batch, target, capsules, width]`.
         embedding: of the output words, `[vocabulary, d]`.
-        targets: ids of the words written, `[batch, target]`.
-        target_mask: `[batch, target]` bool, True where a word is written.
+        targets: token ids that are written, `[batch, target]`.
+        target_mask: `[batch, target]` bool.
     """
     past, future = (part.flatten(-2) for part in capsules.tensor_split([losses.num_past], dim=2))
     queries = torch.stack([losses.past_bow(past), losses.future_bow(future)], dim=1)
@@ -63,14 +134,13 @@ def _rate(logits: Tensor, words: Tensor, bags: Tensor, distinct: Tensor) -> Tens
 
 
 LEAST_COUNT = 5
-"""Words that occur less often are not ranked: a mean over so few says little."""
-
+"""Words that occur less often are not ranked."""
 ALIKE = 1e-6
 """Mean assignments that differ by no more are not ranked: they differ by rounding."""
 
 
 class WordShare(NamedTuple):
-    """A word (a piece of one) and how much of it a capsule gets, in the mean over `count` occurrences."""
+    """How much of a token id a capsule gets, in the mean over `count` occurrences."""
 
     word: int
     share: float
@@ -78,15 +148,10 @@ class WordShare(NamedTuple):
 
 
 class WordShares:
-    """Added up batch by batch.
-
-    Args:
-        vocab_size: of the source.
-        capsules: M.
-    """
+    """How much of every token id the capsules get."""
 
     def __init__(self, vocab_size: int, capsules: int) -> None:
-        # By word: occurrences, and the sums of their assignments.
+        # By token id: occurrences, and the sums of their assignments.
         self._sums = torch.zeros(vocab_size, 1 + capsules, dtype=torch.float64)
 
     def add(self, sources: Tensor, shares: Tensor, mask: Tensor) -> None:
@@ -95,12 +160,7 @@ class WordShares:
         self._sums.index_add_(0, sources[mask].cpu(), values.double().cpu())
 
     def largest(self, most: int = 10, least_count: int = LEAST_COUNT) -> list[list[WordShare]]:
-        """For every capsule the words that it gets most of, the first first; none if it gets as much of all.
-
-        Args:
-            most: words for each capsule.
-            least_count: words that occur less often are left out.
-        """
+        """For every capsule the words that it gets most of, best first; none if it gets as much of all."""
         counts = self._sums[:, 0]
         words = (counts >= max(least_count, 1)).nonzero().squeeze(-1)
         means = self._sums[words, 1:] / counts[words, None]
@@ -113,14 +173,14 @@ class WordShares:
 
 
 FARTHEST = 10
-"""Steps before and after a word is written, of which the means are told one by one."""
+"""Steps before and after a word's translation that have means of their own."""
 
 
 class PastAndFutureSums:
-    """Sums of the assignment to PAST and FUTURE before and after a source word is translated, batch by batch.
+    """Sums of the assignment to PAST and FUTURE before and after a source word is translated.
 
-    A source word is translated when all target words that are aligned with it are written: its steps before are those
-    up to the first of these, and its steps after follow the last. Source words that none is aligned with do not count.
+    The steps before end with the first target word that is aligned with it. The steps after follow the last one. Source
+    words without an aligned word do not count.
     """
 
     def __init__(self) -> None:
@@ -155,37 +215,30 @@ class PastAndFutureSums:
         self._sums.index_add_(0, distances[near].cpu() + FARTHEST, values[near].cpu())
 
     def result(self) -> dict[str, object]:
-        """Means to PAST and FUTURE, None where there is nothing to take one of.
+        """Means to PAST and FUTURE "before" and "after" the translation, None of nothing.
 
-        "before" and "after" translation; and "around" it: by steps from the one that writes the (first or last) word
-        that translates it, which is step 0 and before.
+        Those "around" it are by step. Step 0 writes the word's translation, and is before.
         """
-        around = {step - FARTHEST: _means(sums) for step, sums in enumerate(self._sums) if sums[0]}
-        return {
-            "words": self.words,
-            "aligned_words": self.aligned_words,
-            "before": _means(self._before),
-            "after": _means(self._after),
-            "around": [{"step": step, **means} for step, means in around.items()],
-        }
+        around = [{"step": step - FARTHEST, **_means(sums)} for step, sums in enumerate(self._sums) if sums[0]]
+        counts = {"words": self.words, "aligned_words": self.aligned_words}
+        return {**counts, "before": _means(self._before), "after": _means(self._after), "around": around}
 
 
 def _means(sums: Tensor) -> dict[str, float | int | None]:
-    count, past, future = sums.tolist()
-    mean = (lambda total: total / count) if count else (lambda total: None)
-    return {"past": mean(past), "future": mean(future), "assignments": int(count)}
+    count, *sides = sums.tolist()
+    past, future = (total / count if count else None for total in sides)
+    return {"past": past, "future": future, "assignments": int(count)}
 
 
 class RoutingStatistics:
     """Everything that is measured.
 
     Attributes:
-        sums: of every kind of routing that there is, by name: "encoder layers", "decoder layers", "heads cross.1" and
-            so on, "guided capsules", "sentence capsules". The baseline of guided routing that attends has none: what it
-            assigns of a word are no shares.
+        sums: by name: "encoder layers", "decoder layers", "heads cross.1" and so on, "guided capsules", "sentence
+            capsules". The attention baseline of guided routing has none, since it assigns no shares.
         word_shares: of source words in "guided capsules" (the mean over target words) and "sentence capsules".
-        guided_names: of guided capsules, if there are any.
-        past_and_future: of guided routing, if words were aligned; else None.
+        guided_names: names of the guided capsules.
+        past_and_future: of guided routing, if words were aligned.
     """
 
     def __init__(self) -> None:
@@ -197,28 +250,21 @@ class RoutingStatistics:
 
     @property
     def overlaps(self) -> tuple[float | None, float | None] | None:
-        """The rates r_OL^P and r_OL^F, means over sentences, None where no bag has words; None of a model without the
-        bag-of-words loss.
-        """
+        """The mean rates of [`bag_overlaps`], None where no bag has words; None without the bag-of-words loss."""
         if not self._overlaps:
             return None
         past, future = (None if math.isnan(rate) else rate for rate in torch.cat(self._overlaps).nanmean(0).tolist())
         return past, future
 
     def add(self, model: PreTrainedModel, forced: TeacherForcedPass, aligned: Tensor | None = None) -> None:
-        """Add a batch.
-
-        Args:
-            model: what it went through.
-            forced: the pass, with the assignment of every iteration.
-            aligned: `[batch, target, source]` bool, which target word translates which source word; None for unknown.
-        """
+        """Add a batch, with the assignment of every iteration; `aligned` is that of [`PastAndFutureSums.add`]."""
         output = forced.output
-        self._add_positions("encoder layers", output.encoder_layer_routing, forced.source_mask)
-        self._add_positions("decoder layers", output.decoder_layer_routing, forced.target_mask)
-        for place, assignment in (output.head_routing or {}).items():
-            mask = forced.source_mask if place.startswith("encoder") else forced.target_mask
-            self._add_positions(f"heads {place}", assignment, mask)
+        layers = {"encoder layers": output.encoder_layer_routing, "decoder layers": output.decoder_layer_routing}
+        heads = {f"heads {place}": assignment for place, assignment in (output.head_routing or {}).items()}
+        for name, assignment in {**layers, **heads}.items():
+            if assignment is not None:
+                mask = forced.source_mask if "encoder" in name else forced.target_mask
+                self._sums_of(name, keep_inputs=True).add(assignment[mask])
         if output.sentence_routing is not None:
             self._sums_of("sentence capsules", keep_inputs=False).add(output.sentence_routing, forced.source_mask)
             self._add_words("sentence capsules", model, forced, output.sentence_routing[:, -1])
@@ -227,10 +273,6 @@ class RoutingStatistics:
 
     def _sums_of(self, name: str, keep_inputs: bool) -> AssignmentSums:
         return self.sums.setdefault(name, AssignmentSums(keep_inputs))
-
-    def _add_positions(self, name: str, assignment: Tensor | None, mask: Tensor) -> None:
-        if assignment is not None:
-            self._sums_of(name, keep_inputs=True).add(assignment[mask])
 
     def _add_words(self, name: str, model: PreTrainedModel, forced: TeacherForcedPass, shares: Tensor) -> None:
         shares_of_all = self.word_shares.setdefault(name, WordShares(model.config.vocab_size, shares.shape[-1]))
@@ -270,12 +312,11 @@ def measure_routing(
     """Measure the routing of a model that has some. Padding counts for nothing.
 
     Args:
-        model: a translation model of this package; put into evaluation mode while this runs.
+        model: a translation model of this package.
         corpus: what it reads and is made to write.
-        max_tokens_per_batch: as in [`Corpus.batches`], padding included. (Every position of a big model has some 100 KB
-            of assignments.)
-        alignments: by the index of a line, `[target, source]` bool: which target piece translates which source piece.
-            By default words are aligned by cross attention, in a model with guided routing.
+        max_tokens_per_batch: as in [`Corpus.batches`], padding included.
+        alignments: of each line, `[target, source]` bool: which target piece translates which source piece. By default
+            cross attention aligns, in a model with guided routing.
         alignment_layer: see [`attended_words`].
         on_batch: called after each batch with its number of lines.
     """
@@ -288,21 +329,15 @@ def measure_routing(
         for batch in corpus.batches(max_tokens_per_batch):
             sources, targets = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
             forced = teacher_force(reader, sources, targets, output_routing="all", output_attentions=attend, **options)
-            aligned = None
-            if guided:
-                given = None if attend else [alignments[index] for index in batch]
-                aligned = _align(forced, given, alignment_layer)
+            aligned, masks = None, (forced.source_mask, forced.target_mask)
+            if attend:
+                aligned = attended_words(forced.output.cross_attentions, *masks, alignment_layer)
+            elif guided:
+                aligned = masks[1].new_zeros(*masks[1].shape, masks[0].shape[1])
+                for row, index in enumerate(batch):
+                    target, source = alignments[index].shape
+                    aligned[row, :target, :source] = alignments[index]
             statistics.add(model, forced, aligned)
             if on_batch is not None:
                 on_batch(len(batch))
     return statistics
-
-
-def _align(forced: TeacherForcedPass, given: Sequence[Tensor] | None, layer: int | None) -> Tensor:
-    """The alignments that are given, filled up to the longest sides of the batch, or those of attention."""
-    if given is None:
-        return attended_words(forced.output.cross_attentions, forced.source_mask, forced.target_mask, layer)
-    aligned = forced.target_mask.new_zeros(*forced.target_mask.shape, forced.source_mask.shape[1])
-    for row, alignment in enumerate(given):
-        aligned[row, : alignment.shape[0], : alignment.shape[1]] = alignment
-    return aligned

@@ -1,11 +1,12 @@
-"""What its capsules are worth to a trained model: the loss that is added when they tell one line from another no more.
+"""What the capsules of a trained model are worth: the loss that is added when they say the same about every line.
 
-What they bring to the model is replaced by its mean over all positions, or sentences, of the other lines; all else
-stays as it is. That says what this model makes of its capsules, not how it would do had it been trained without.
+Their mean over the corpus replaces what they bring to each position or sentence. That says what this model makes of its
+capsules. It does not say how a model that was trained without them would do.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,6 @@ from transformers import PreTrainedModel
 from hf_capsule_mt.modeling.aggregation import LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
 from hf_capsule_mt.modeling.guided_routing import GuidedRouting
 from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
-from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import behind_start, evaluating, pad_rows
 
 from .corpus import Corpus
@@ -28,9 +28,8 @@ class Worth(NamedTuple):
 
     Attributes:
         loss: of the model as it is.
-        added: what is added to it without the capsules of a place, by its name: "encoder layers", "decoder layers",
-            "heads" (all that are routed, at once), "guided capsules" or "sentence capsules". Empty for a corpus of one
-            line, which has no others.
+        added: what is added without the capsules of a place: "encoder layers", "decoder layers", "heads" (all at once),
+            "guided capsules" or "sentence capsules". Empty for a corpus of one line.
     """
 
     loss: float
@@ -47,7 +46,7 @@ def measure_worth(
     """Measure what its capsules are worth to a model that routes.
 
     Args:
-        model: a translation model of this package; put into evaluation mode while this runs.
+        model: a translation model of this package.
         corpus: what it reads and is made to write.
         max_tokens_per_batch: as in [`Corpus.batches`], padding included.
         on_batch: called after each batch with its number of lines; every line comes twice.
@@ -56,20 +55,20 @@ def measure_worth(
     means = {site: _Mean() for sites in places.values() for site in sites}
     own, others = 0.0, dict.fromkeys(places, 0.0)
     with evaluating(model):
-        for batch in _batches(model, corpus, max_tokens_per_batch):
-            with _changed({site: mean.adder(batch.mask_of(site)) for site, mean in means.items()}):
-                teacher_force(model, batch.sources, batch.targets)
-            if on_batch is not None:
-                on_batch(batch.lines)
-        for batch in _batches(model, corpus, max_tokens_per_batch):
-            # Of the model as it is, for what is replaced below may change what follows.
-            with _changed({site: mean.leaver_out(batch.mask_of(site)) for site, mean in means.items()}):
-                own += batch.loss(model)
-            for place, sites in places.items():
-                with _changed({site: means[site].instead_of for site in sites}):
-                    others[place] += batch.loss(model)
-            if on_batch is not None:
-                on_batch(batch.lines)
+        for means_are_known in (False, True):
+            for indices in corpus.batches(max_tokens_per_batch):
+                sides = ([side[index] for index in indices] for side in (corpus.sources, corpus.targets))
+                batch = _Batch(model, *sides)
+                if not means_are_known:
+                    adders = {site: partial(mean.add, batch.masks[site.positions]) for site, mean in means.items()}
+                    with _changed(adders):
+                        own += batch.loss()
+                else:
+                    for place, sites in places.items():
+                        with _changed({site: means[site].instead_of for site in sites}):
+                            others[place] += batch.loss()
+                if on_batch is not None:
+                    on_batch(len(indices))
     words = sum(len(corpus.targets[index]) for index in corpus.lines)
     return Worth(own / words, {place: (loss - own) / words for place, loss in others.items()})
 
@@ -106,77 +105,36 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
     return found
 
 
-class _Batch(NamedTuple):
-    sources: list[list[int]]
-    targets: list[list[int]]
-    source_ids: Tensor
-    source_mask: Tensor
-    target_ids: Tensor
-    target_mask: Tensor
+class _Batch:
+    def __init__(self, model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]) -> None:
+        self._model = model
+        ids, read = pad_rows(sources, model.config.pad_token_id, model.device)
+        self._targets, written = pad_rows(targets, model.config.pad_token_id, model.device)
+        self._inputs = {"input_ids": ids, "attention_mask": read.long()}
+        self.masks = {"source": read, "target": written, "sentence": read.any(-1)}
 
-    @property
-    def lines(self) -> int:
-        return len(self.sources)
-
-    def mask_of(self, site: _Site) -> Tensor:
-        """Return where there are capsules: `[batch]` of a sentence, else `[batch, positions]`."""
-        masks = {"source": self.source_mask, "target": self.target_mask, "sentence": self.source_mask.any(-1)}
-        return masks[site.positions]
-
-    def loss(self, model: PreTrainedModel) -> float:
+    def loss(self) -> float:
         """Return the sum over the target tokens."""
-        source = {"input_ids": self.source_ids, "attention_mask": self.source_mask.long()}
-        logits = model.force_decode(behind_start(model, self.target_ids), False, **source).logits[self.target_mask]
-        return F.cross_entropy(logits.float(), self.target_ids[self.target_mask], reduction="sum").item()
-
-
-def _batches(model: PreTrainedModel, corpus: Corpus, max_tokens: int) -> Iterator[_Batch]:
-    for batch in corpus.batches(max_tokens):
-        sides = [[side[index] for index in batch] for side in (corpus.sources, corpus.targets)]
-        padded = (pad_rows(side, model.config.pad_token_id, model.device) for side in sides)
-        yield _Batch(*sides, *(tensor for side in padded for tensor in side))
+        written = self.masks["target"]
+        output = self._model.force_decode(behind_start(self._model, self._targets), False, **self._inputs)
+        return F.cross_entropy(output.logits[written].float(), self._targets[written], reduction="sum").item()
 
 
 class _Mean:
-    """The mean of what capsules bring, `[d]`, over the positions or sentences that there are."""
+    """The mean of what capsules bring, `[d]`."""
 
     def __init__(self) -> None:
-        self.sum: Tensor | float = 0.0
-        self.count: Tensor | int = 0
-        self.of_others: Tensor | None = None  # [batch, d]
+        self._sum, self._count = 0.0, 0
 
-    def adder(self, mask: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return what adds capsules `[*mask.shape, d]` where `mask` is True, and leaves them as they are."""
-
-        def add(capsules: Tensor) -> Tensor:
-            sums, counts = _over_lines(capsules, mask)
-            self.sum, self.count = self.sum + sums.sum(0), self.count + counts.sum()
-            return capsules
-
-        return add
-
-    def leaver_out(self, mask: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return what finds, for every line of a batch, the mean of all others; the capsules stay as they are."""
-
-        def leave_out(capsules: Tensor) -> Tensor:
-            sums, counts = _over_lines(capsules, mask)
-            self.of_others = (self.sum - sums) / (self.count - counts).unsqueeze(-1)
-            return capsules
-
-        return leave_out
+    def add(self, mask: Tensor, capsules: Tensor) -> Tensor:
+        """Add capsules `[*mask.shape, d]` where `mask` is True; return them as they are."""
+        kept = capsules.double()[mask.to(capsules.device)]
+        self._sum, self._count = self._sum + kept.sum(0), self._count + len(kept)
+        return capsules
 
     def instead_of(self, capsules: Tensor) -> Tensor:
-        """Return the mean of the other lines, in the shape of `capsules`."""
-        mean = self.of_others.to(capsules.dtype)
-        return mean if capsules.dim() == 2 else mean.unsqueeze(1).expand_as(capsules)
-
-
-def _over_lines(capsules: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum `[batch, d]` and the number `[batch]` of the capsules of every line."""
-    mask = mask.to(capsules.device)
-    kept = capsules.double().masked_fill(~mask.unsqueeze(-1), 0.0)
-    counts = mask.long()
-    return (kept, counts) if mask.dim() == 1 else (kept.sum(1), counts.sum(1))
+        """Return the mean in the shape of `capsules`."""
+        return (self._sum / self._count).to(capsules.dtype).expand_as(capsules)
 
 
 @contextmanager
@@ -201,16 +159,11 @@ def _hook(site: _Site, change: Callable[[Tensor], Tensor]) -> torch.utils.hooks.
 
 def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
     """Return the mean and the largest magnitude of gamma, by the place of the layers or heads that are added."""
-    found = {}
-    for place, gamma in _gates(model):
-        size = gamma.detach().float().abs()
-        found[place] = {"mean": size.mean().item(), "largest": size.max().item()}
-    return found
-
-
-def _gates(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    gates = {}
     for name, module in model.named_modules():
         if isinstance(module, LayerAggregation) and module.gamma is not None:
-            yield f"{side_of(name)} layers", module.gamma
+            gates[f"{side_of(name)} layers"] = module.gamma
         elif isinstance(module, ResidualRoutedHeads):
-            yield f"heads {module.routed.routing.place}", module.gamma
+            gates[f"heads {module.routed.routing.place}"] = module.gamma
+    sizes = {place: gamma.detach().float().abs() for place, gamma in gates.items()}
+    return {place: {"mean": size.mean().item(), "largest": size.max().item()} for place, size in sizes.items()}

@@ -6,12 +6,11 @@
     hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --alignments test.links \\
         --output_dir report
 
-It tells how far training has switched on what a model began without (gamma), what its capsules are worth (the loss that
-is added with the mean of other lines in their place), and how sure and how diverse its routing is.
+It shows how far training has switched on what a model began without (gamma), what its capsules are worth (the loss that
+is added with their mean in their place), and how sure and how diverse its routing is.
 
-The report begins at index.html; report.md has its tables, routing.json the numbers, mean_assignment.npz what every
-layer or head gives to every output capsule (where these are routed), sentences.html the words that guided or sentence
-capsules take, and figures/ the pictures. The folder is written whole or not at all.
+The report begins at index.html. report.md has its tables, routing.json the numbers, and figures/ the pictures.
+mean_assignment.npz has what layers and heads give to output capsules. The folder is written whole or not at all.
 Needs matplotlib: pip install -e ".[figures]".
 """
 

@@ -1,8 +1,6 @@
-"""Constraints of generation options: limits to the new tokens, and Transformers' own logits processors, run only where
-they act.
-"""
+"""Limits to the new tokens, and Transformers' own logits processors, which run only where they act."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,13 +11,12 @@ from transformers.generation import logits_process as hf
 _NEVER_IDLE = (
     hf.RepetitionPenaltyLogitsProcessor,
     hf.NoRepeatNGramLogitsProcessor,
+    hf.NoBadWordsLogitsProcessor,
     hf.SequenceBiasLogitsProcessor,
     hf.ExponentialDecayLengthPenalty,
     hf.InfNanRemoveLogitsProcessor,
     hf.LogitNormalization,
 )
-# They read the tokens so far in Python.
-_ON_THE_HOST = (hf.NoRepeatNGramLogitsProcessor,)
 # At which lengths, the start token included, tokens are forced.
 _FORCING: dict[type, Callable[[LogitsProcessor, int], bool]] = {
     hf.ForcedBOSTokenLogitsProcessor: lambda processor, length: length == 1,
@@ -52,24 +49,12 @@ class NewTokenLimits(StoppingCriteria):
         self.limits, self.prefix_length = limits, prefix_length
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Tensor:
-        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit.
-
-        Raises:
-            ValueError: if the candidates are not those of as many sentences as there are limits.
-        """
+        """Return which candidates `[sentences * n, length]`, prefix included, are at the limit."""
         limits = self.limits.to(input_ids.device)
-        if not len(limits) or len(input_ids) % len(limits):
-            raise ValueError(f"{len(limits)} limits do not fit {len(input_ids)} candidates. Give one for a sentence.")
         return input_ids.shape[1] - self.prefix_length >= limits.repeat_interleave(len(input_ids) // len(limits))
 
     def of(self, sentences: int) -> list[int]:
-        """Return the limit of each of so many sentences, counted from the start token of each.
-
-        Raises:
-            ValueError: unless there is one for each, or one for all.
-        """
-        if self.limits.numel() not in (1, sentences):
-            raise ValueError(f"There are {self.limits.numel()} limits for {sentences} sentences. Give one for each.")
+        """Return the limit of each of so many sentences, counted from its start token."""
         return (self.limits + self.prefix_length - 1).expand(sentences).tolist()
 
 
@@ -82,8 +67,7 @@ class Constraints:
         device: where they are scored.
 
     Raises:
-        ValueError: if one is of a class whose behaviour is not known here, or makes another device than a CPU wait at
-            every word; the message is its name.
+        ValueError: if one is not known here, or would make a device wait at every token. The message is its name.
     """
 
     def __init__(self, processors: Sequence[LogitsProcessor], vocabulary: int, device: torch.device) -> None:
@@ -117,7 +101,8 @@ class Constraints:
 
     def _sort(self, processor: LogitsProcessor) -> None:
         kind = type(processor)
-        if kind in _ON_THE_HOST and self._device.type != "cpu":
+        # It reads the tokens so far in Python.
+        if kind is hf.NoRepeatNGramLogitsProcessor and self._device.type != "cpu":
             raise ValueError(f"the logits processor {kind.__name__} on {self._device}")
         if kind in _SUPPRESSING:
             name, acts = _SUPPRESSING[kind]
@@ -125,17 +110,12 @@ class Constraints:
             self._suppressing.append((words, lambda length: acts(processor, length)))
         elif kind in _FORCING:
             self._acting.append(lambda length: _FORCING[kind](processor, length))
-        elif kind is hf.NoBadWordsLogitsProcessor and self._are_words(processor.sequence_bias):
+        elif kind is hf.NoBadWordsLogitsProcessor and all(
+            len(words) == 1 and words[0] < self._vocabulary for words in processor.sequence_bias
+        ):
             words = torch.tensor([word for (word,) in processor.sequence_bias], dtype=torch.long)
             self._suppressing.append((words, lambda length: True))
-        elif kind in (*_NEVER_IDLE, hf.NoBadWordsLogitsProcessor) and not _depends_on_rows(processor):
+        elif kind in _NEVER_IDLE and not isinstance(getattr(processor, "prompt_ignore_length", None), Tensor):
             self._acting.append(lambda length: True)
         else:
             raise ValueError(f"the logits processor {kind.__name__}")
-
-    def _are_words(self, sequences: Iterable[tuple[int, ...]]) -> bool:
-        return all(len(words) == 1 and words[0] < self._vocabulary for words in sequences)
-
-
-def _depends_on_rows(processor: LogitsProcessor) -> bool:
-    return isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)

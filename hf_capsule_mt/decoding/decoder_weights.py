@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -14,16 +13,15 @@ from .precisions import Make, Map
 
 M = TypeVar("M", bound=nn.Module)
 _LINEAR = (nn.Linear, Linear, UnitGainLinear, GateLinear)
-_RECORDING_HOOKS = "transformers.utils.output_capturing"
 _ATTENTIONS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4", None)
 """Implementations of attention that differ only in their rounding."""
+# Where the classes of modules are defined that the engine knows.
 _KNOWN_MODULES = (
     "torch.nn.modules.",
     "transformers.activations",
     "transformers.models.marian.modeling_marian",
     f"{__package__.rpartition('.')[0]}.modeling.",
 )
-"""Where the classes of modules are defined that the engine knows."""
 
 
 class UnsupportedError(ValueError):
@@ -77,22 +75,10 @@ def with_shared_weights(module: M) -> M:
     return deepcopy(module, {id(each): each for each in shared})
 
 
-@dataclass(frozen=True)
-class Norm:
-    """A copy of a LayerNorm."""
-
-    weight: Tensor
-    bias: Tensor
-    epsilon: float
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Normalise `[..., d]`."""
-        return torch.layer_norm(inputs, self.weight.shape, self.weight, self.bias, self.epsilon)
-
-
-def norm(module: nn.LayerNorm) -> Norm:
-    """Return a copy of a LayerNorm."""
-    return Norm(module.weight.detach().clone(), module.bias.detach().clone(), module.eps)
+def norm(module: nn.LayerNorm) -> Map:
+    """Return a copy of a LayerNorm, which maps `[..., d]`."""
+    weight, bias, epsilon = module.weight.detach().clone(), module.bias.detach().clone(), module.eps
+    return lambda inputs: torch.layer_norm(inputs, weight.shape, weight, bias, epsilon)
 
 
 def check_plain(*modules: nn.Module) -> None:
@@ -142,7 +128,8 @@ def only_listens(hook: Callable) -> Callable:
 
 
 def _only_listens(hook: Callable) -> bool:
-    return getattr(hook, "__module__", None) == _RECORDING_HOOKS or getattr(hook, "only_listens", False)
+    recording = "transformers.utils.output_capturing"
+    return getattr(hook, "__module__", None) == recording or getattr(hook, "only_listens", False)
 
 
 def _added_hooks(module: nn.Module) -> list[Callable]:
@@ -151,8 +138,7 @@ def _added_hooks(module: nn.Module) -> list[Callable]:
 
 def _hooks_of(module: nn.Module) -> list[Callable]:
     """The functions that run with or instead of the forward of the module's class."""
-    own = [module.__dict__["forward"]] if "forward" in module.__dict__ else []
-    return [*_added_hooks(module), *own]
+    return _added_hooks(module) + [part for name, part in module.__dict__.items() if name == "forward"]
 
 
 def _attends_as_known(module: nn.Module) -> bool:

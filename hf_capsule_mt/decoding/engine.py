@@ -14,7 +14,7 @@ from .decoder_weights import Fingerprint, UnsupportedModelError, check_plain, wi
 from .marian_adapter import MarianAdapter
 from .precisions import PRECISIONS, check_precision, precisions_on
 from .recurrent_adapters import CapsNMTAdapter, RNMTAdapter
-from .search import Settings, Translation, begin_search, finish
+from .search import BeamSearch, GreedySearch, Settings, Translation
 
 ADAPTERS: dict[str, type[Adapter]] = {
     "marian": MarianAdapter,
@@ -126,7 +126,8 @@ class Engine:
                 if isinstance(tensor, Tensor) and tensor.is_floating_point():
                     vocabulary.seen.add(tensor)
             decoding = self._adapter.begin(encoded, attention_mask, settings.num_beams)
-            translations = finish(begin_search(decoding, vocabulary, settings, limits))
+            search = GreedySearch if settings.num_beams == 1 else BeamSearch
+            translations = search(decoding, vocabulary, settings, limits).finish()
         vocabulary.seen.check(self._name, self._dtype)
         # Copies, which autograd takes as any other tensor.
         return [Translation(*(part if part is None else part.clone() for part in each)) for each in translations]

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerationMode, MaxLengthCriteria
 from transformers.integrations import is_deepspeed_zero3_enabled, is_fsdp_managed_module
@@ -19,7 +20,7 @@ from .constraints import Constraints, NewTokenLimits
 from .decoder_weights import UnsupportedError, UnsupportedModelError
 from .engine import Engine
 from .precisions import check_precision
-from .search import Settings, stacked
+from .search import Settings
 from .vocabulary import FiniteScores
 
 logger = logging.getLogger(__name__)
@@ -65,8 +66,8 @@ def generate(
 
     Raises:
         ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation,
-            there is no such `dtype`, there are more or fewer limits in [`NewTokenLimits`] than sentences,
-            `encoder_outputs` is not what the encoder of the model returns, or the scores of tokens are not finite.
+            there is no such `dtype`, `encoder_outputs` is not what the encoder of the model returns, or the scores
+            of tokens are not finite.
     """
     check_precision(dtype)
     # Transformers has repeated each sentence as often.
@@ -90,8 +91,8 @@ def generate(
         tensors = {name: value for name, value in encoded.items() if isinstance(value, Tensor)}
         encoded = type(encoded)(**{name: value[:: settings.num_beams] for name, value in tensors.items()})
         mask = None if mask is None else mask[:: settings.num_beams]
-    translations = engine.translate(encoded, mask, settings, limits)
-    return stacked(translations, settings.filling).to(input_ids.device)
+    rows = [row for found in engine.translate(encoded, mask, settings, limits) for row in found.sequences]
+    return pad_sequence(rows, batch_first=True, padding_value=settings.filling).to(input_ids.device)
 
 
 def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:

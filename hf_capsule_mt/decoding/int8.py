@@ -1,8 +1,7 @@
 """Products in int8: weights with one scale a row, activations with one scale a call, sums in int32.
 
-PyTorch has two implementations, FBGEMM's ("x86") and oneDNN's. Which is the faster one depends on the machine and on
-the sizes: FBGEMM's is for few rows and small weights, as a rule, but on some machines it is ten times as slow as the
-other for many. So both are timed at the first use.
+PyTorch has two implementations, FBGEMM's ("x86") and oneDNN's. Which one is faster depends on the machine and the
+sizes: on some machines FBGEMM takes ten times as long for many rows. So both are timed at the first use.
 """
 
 import logging
@@ -21,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 LARGEST = 127
 """The largest number that a weight becomes; the smallest is -127."""
-_ENGINES = ("x86", "onednn")
 _FEW, _MANY, _LIMIT = 4, 128, 24
 """Rows that are timed, and where many begin."""
 _NARROW, _WIDE, _WIDTH = 512, 16384, 4096
@@ -45,7 +43,6 @@ def int8_map(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], T
         The map; None where the machine has no implementation, which is logged as a warning, once.
     """
     if not _implementations():
-        _warn()
         return None
     engines = [_fastest(weight.shape[1] >= _WIDTH, many) for many in (False, True)]
     packed = {engine: _pack(weight.t(), bias, engine) for engine in dict.fromkeys(engines)}
@@ -88,7 +85,10 @@ def _engine(name: str) -> Iterator[None]:
 @cache
 def _implementations() -> tuple[str, ...]:
     """The engines that work."""
-    return tuple(engine for engine in _ENGINES if _works(engine))
+    found = tuple(engine for engine in ("x86", "onednn") if _works(engine))
+    if not found:
+        logger.warning("This machine has no product in int8 that works. Products are computed in float32.")
+    return found
 
 
 def _works(engine: str) -> bool:
@@ -113,16 +113,8 @@ def _fastest(wide: bool, many: bool) -> str:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(_WIDE if wide else _NARROW, 512, dtype=torch.float32, generator=generator)
     inputs = torch.randn(_MANY if many else _FEW, 512, dtype=torch.float32, generator=generator)
-    seconds = {engine: _seconds(_pack(weight, None, engine), inputs) for engine in _implementations()}
-    best = min(seconds, key=seconds.__getitem__)
-    times = ", ".join(f"{engine} {1e6 * value:.0f} us" for engine, value in seconds.items())
-    logger.info(
-        "int8 products of %s rows with %s weights: %s (%s)",
-        "many" if many else "few",
-        "wide" if wide else "narrow",
-        best,
-        times,
-    )
+    best = min(_implementations(), key=lambda engine: _seconds(_pack(weight, None, engine), inputs))
+    logger.info("int8, %s rows, %s weights: %s", "many" if many else "few", "wide" if wide else "narrow", best)
     return best
 
 
@@ -134,8 +126,3 @@ def _seconds(packed: Any, inputs: Tensor) -> float:
         torch.ops.quantized.linear_dynamic(inputs, packed, _reduces_range())
         times.append(time.process_time() - start)
     return min(times)
-
-
-@cache
-def _warn() -> None:
-    logger.warning("this machine has no product in int8 that works; products are computed in float32")

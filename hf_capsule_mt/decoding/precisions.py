@@ -56,12 +56,12 @@ def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
     return lambda inputs: product(inputs.bfloat16().to(dtype)).bfloat16().float()
 
 
-def int8_or_float32_map(weight: Tensor, bias: Tensor | None = None) -> Map:
-    """Return a linear map of a weight `[in, out]` in int8, or in float32 where the machine has no product in int8."""
-    return int8_map(weight, bias) or Product(weight, bias)
-
-
-PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "int8": int8_or_float32_map}
+PRECISIONS: dict[str, Make] = {
+    "float32": Product,
+    "bfloat16": bfloat16_map,
+    # Float32 where the machine has no product in int8.
+    "int8": lambda weight, bias=None: int8_map(weight, bias) or Product(weight, bias),
+}
 """How products are made for an engine of a `dtype`."""
 
 

@@ -5,7 +5,7 @@ Other devices would have to be waited for, so there it is found out after severa
 operations on tensors of the same shapes, in the same memory.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ class Search:
     _ROWS: tuple[str, ...] = ("sentences", "words", "latest", "ends", "done")
     """What has a row for every sentence."""
     _RESULT: tuple[str, ...]
-    """What of it makes the translation of a sentence."""
+    """What of it makes a translation."""
 
     def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
@@ -110,8 +110,12 @@ class Search:
         self.needs_all_scores = False
         self.graph = StepGraph(self.device)
 
-    def __len__(self) -> int:
-        return len(self.sentences)
+    def finish(self) -> list[Translation]:
+        """Return the translations of all sentences, in their order."""
+        translations = {}
+        while len(self.sentences):
+            translations.update(self.advance())
+        return [translations[sentence] for sentence in sorted(translations)]
 
     def advance(self) -> list[tuple[int, Translation]]:
         """Write tokens up to the next look; return the indices of sentences that leave, and translations on a CPU."""
@@ -162,10 +166,13 @@ class Search:
 
     def _leave(self) -> list[tuple[int, Translation]]:
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
-        count, left = len(self.sentences), len(self.sentences) - len(finished)
+        count = len(self.sentences)
+        left = count - len(finished)
         if not finished or (left and len(finished) * (_DROPPED if self.looks else _DROPPED_FROM_GRAPH) < count):
             return []
-        translations = self._translations(finished)
+        places = torch.tensor(finished, device=self.device)
+        parts = [getattr(self, name)[places].cpu() for name in ("sentences", *self._RESULT)]
+        translations = [(int(sentence), self._translation(*rest)) for sentence, *rest in zip(*parts)]
         rows, moved = (torch.tensor(places, dtype=torch.long, device=self.device) for places in _fill(finished, count))
         for name in self._ROWS:
             setattr(self, name, getattr(self, name)[rows])
@@ -173,19 +180,12 @@ class Search:
             self.decoding.select(rows, moved)
         return translations
 
-    def _translations(self, rows: list[int]) -> list[tuple[int, Translation]]:
-        places = torch.tensor(rows, device=self.device)
-        parts = [getattr(self, name)[places].cpu() for name in ("sentences", *self._RESULT)]
-        return [(int(sentence), self._translation(*rest)) for sentence, *rest in zip(*parts)]
 
-
-def _fill(finished: Collection[int], count: int) -> tuple[list[int], list[int]]:
+def _fill(finished: list[int], count: int) -> tuple[list[int], list[int]]:
     """The rows that are left, the last ones in the places of those that are finished; and these places."""
-    finished = set(finished)
     left = count - len(finished)
-    last = [row for row in range(left, count) if row not in finished]
-    moved = [row for row in range(left) if row in finished]
-    into = dict(zip(moved, last))
+    moved = [row for row in finished if row < left]
+    into = dict(zip(moved, sorted({*range(left, count)} - {*finished})))
     return [into.get(row, row) for row in range(left)], moved
 
 
@@ -320,23 +320,3 @@ class BeamSearch(Search):
         # Nothing of a translation stands behind its end.
         sequences.masked_fill_(places >= ends.unsqueeze(-1), self.settings.filling)
         return Translation(sequences, scores[:number].clone())
-
-
-def begin_search(decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> Search:
-    """Return a search for translations; the arguments are those of [`Search`]."""
-    kind = GreedySearch if settings.num_beams == 1 else BeamSearch
-    return kind(decoding, vocabulary, settings, limits)
-
-
-def finish(search: Search) -> list[Translation]:
-    """Return the translations of all sentences, in their order."""
-    translations = {}
-    while len(search):
-        translations.update(search.advance())
-    return [translations[sentence] for sentence in sorted(translations)]
-
-
-def stacked(translations: list[Translation], filling: int) -> Tensor:
-    """Return the sequences of all translations as one tensor `[translations * sequences, longest]`."""
-    rows = [row for translation in translations for row in translation.sequences]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=filling)

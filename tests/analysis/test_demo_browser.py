@@ -144,21 +144,6 @@ def test_one_checkpoint(page):
     assert not page.visible("#picture-2")
 
 
-def test_an_empty_sentence(page):
-    page.find("#translate").click()
-    assert page.problem() == "There is nothing to translate. Type a sentence."
-    page.type("#sentence textarea", SENTENCE)
-    assert page.translation() == expected(MARIAN)
-    assert not page.visible("#problem-1 .problem")
-
-
-def test_a_very_long_sentence(page):
-    page.paste("a " * 500)
-    for number in (1, 2):
-        assert page.problem(number).startswith("The sentence has 501 tokens")
-    assert not page.visible("#picture-1")
-
-
 @pytest.mark.parametrize(
     ("path", "problem"),
     [

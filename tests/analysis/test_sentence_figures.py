@@ -1,17 +1,19 @@
 """Pictures show what was read: their images, the names on their axes, what they leave out."""
 
-import os
-
 import pytest
 import torch
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from routed_models import TOKENIZER, routed
 
-from hf_capsule_mt.analysis.figures import COLOURS, DARKEST, draw_shaded_words, save_figure, shades
+from hf_capsule_mt.analysis.figures import COLOURS, DARKEST, save_figure, shades
+from hf_capsule_mt.analysis.routing_figures import MOST_WORDS, draw_iterations, sentence_pictures
 from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
-from hf_capsule_mt.analysis.sentence_figures import MOST_WORDS, draw_iterations, draw_sentence
 
 CROSS, OWN = "Heads: cross.0", "Heads: encoder_self.0"
+
+
+def draw_sentence(routing, step=None):
+    return {title: draw() for title, draw in sentence_pictures(routing, step).items()}
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +96,6 @@ def test_past_and_future(routing, figures):
     assert len({axes.get_images()[0].get_clim() for axes in (past, future)}) == 1
 
 
-@pytest.mark.parametrize("step", [-1, 4])
-def test_no_such_step(routing, step):
-    with pytest.raises(ValueError, match=f"step is {step}; the 4 target words"):
-        draw_sentence(routing, step)
-
-
-def test_no_routing():
-    assert draw_sentence(SentenceRouting(("a", "</s>"), ("b", "</s>"), "b"), step=0) == {}
-
-
 def shades_of(figure):
     """The colours behind the words of every capsule."""
     return [[to_hex(patch.get_facecolor()) for patch in axes.patches] for axes in figure.axes]
@@ -119,13 +111,6 @@ def test_sentence_capsules():
         colours = shades(COLOURS[number])
         assert shades_of(shaded)[number] == [to_hex(colours(DARKEST * share)) for share in shares.tolist()]
         assert [text.get_text() for text in axes.texts] == [f"capsule {number + 1}", *routing.source_words]
-
-
-def test_the_darker_the_more():
-    figure = draw_shaded_words(["a", "b", "c"], torch.tensor([[0.0], [0.4], [1.0]]), "")
-    lightness = [sum(to_rgb(colour)) for colour in shades_of(figure)[0]]
-    assert lightness == sorted(lightness, reverse=True)
-    assert shades_of(figure)[0][0] == "#ffffff"
 
 
 def long_routing(words=100):
@@ -180,33 +165,3 @@ def test_files(kind, ending, tmp_path):
     for number, figure in enumerate(figures.values()):
         save_figure(figure, tmp_path / f"{number}{ending}")
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(f"{n}{ending}" for n in range(len(figures)))
-
-
-def test_an_interrupted_file(routing, tmp_path, monkeypatch):
-    figure = draw_sentence(routing)["PAST and FUTURE"]
-    save_figure(figure, tmp_path / "one.png")
-    before = (tmp_path / "one.png").read_bytes()
-
-    def interrupted(file, **options):
-        file.write(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(figure, "savefig", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        save_figure(figure, tmp_path / "one.png")
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"one.png": before}
-
-
-def test_no_link_leads_a_figure_elsewhere(routing, tmp_path):
-    """Not where a file is made before it gets its name, whatever that is, nor in its own place."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    folder = tmp_path / "figures"
-    folder.mkdir()
-    for name in ("one.png", ".one.tmp.png", f".one.png.{os.getpid()}.tmp"):
-        (elsewhere / name).write_bytes(b"kept")
-        (folder / name).symlink_to(elsewhere / name)
-    save_figure(draw_sentence(routing)["PAST and FUTURE"], folder / "one.png")
-    assert {file.read_bytes() for file in elsewhere.iterdir()} == {b"kept"}
-    assert not (folder / "one.png").is_symlink()
-    assert (folder / "one.png").read_bytes().startswith(b"\x89PNG")

@@ -42,7 +42,7 @@ _FACTORS = {
     "guided_attention": (1, 2),
     "guided_classifier": (1, 2),
 }
-STORED = Path(__file__).parents[1] / "checkpoints"
+STORED = Path(__file__).parents[2] / "checkpoints"
 ONE_OF_EACH_FAMILY = (
     "marian",
     "marian/everything",

@@ -1,5 +1,7 @@
 """The engine writes the tokens of `generate()`, for every kind of model and every option that it takes on."""
 
+from functools import cache
+
 import pytest
 import torch
 from aggregated_models import EOS, aggregated
@@ -68,8 +70,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def models():
-    made = {}
-    return lambda name: made.setdefault(name, None) or made.update({name: ending(name)}) or made[name]
+    return cache(ending)
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
@@ -78,7 +79,7 @@ def test_every_kind_of_model(name, num_beams, models, engine_calls):
     if name.endswith("own_words") and num_beams > 1:
         skip_beams_of_two_vocabularies()
     options = {"num_beams": num_beams, "early_stopping": True} if num_beams > 1 else {}
-    lengths = check_agreement(models(name), sources(40), engine_calls, max_new_tokens=LONGEST, **options)
+    lengths = check_agreement(models(name), sources(24), engine_calls, max_new_tokens=LONGEST, **options)
     assert num_beams == 1 or len(lengths) >= 3
 
 
@@ -89,21 +90,12 @@ def test_every_kind_of_model(name, num_beams, models, engine_calls):
 def test_every_option(name, option, models, engine_calls):
     options = {"max_new_tokens": 16, **OPTIONS[option]}
     if isinstance(options.get("eos_token_id"), list):
-        expected = models(name).generate(**sources(32, seed=1), **options)
-        found = models(name).generate(**sources(32, seed=1), **options, custom_generate=generate)
+        expected = models(name).generate(**sources(16, seed=1), **options)
+        found = models(name).generate(**sources(16, seed=1), **options, custom_generate=generate)
         assert engine_calls
         assert torch.equal(expected, found)
     else:
-        check_agreement(models(name), sources(32, seed=1), engine_calls, **options)
-
-
-@pytest.mark.parametrize("option", ["greedy_suppressed", "min_new_tokens"])
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
-def test_a_bias_of_the_head(name, option, engine_calls):
-    model = ending(name)
-    torch.manual_seed(0)
-    model.lm_head.bias = torch.nn.Parameter(3 * torch.randn(model.lm_head.out_features))
-    check_agreement(model, sources(8), engine_calls, **{"max_new_tokens": 8, **OPTIONS[option]})
+        check_agreement(models(name), sources(16, seed=1), engine_calls, **options)
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -115,19 +107,10 @@ def test_words_that_do_not_exist_are_not_suppressed(options, num_beams, engine_c
     assert (engine_calls[-1][0].sequences == 30).any()
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
-def test_hundreds_of_sentences(name, models, engine_calls):
-    lengths = set()
-    for batch in batches(sources(256, seed=2), 64):
-        lengths |= check_agreement(models(name), batch, engine_calls, num_beams=4, max_new_tokens=LONGEST)
-    assert len(lengths) >= 6
-
-
-@pytest.mark.parametrize("name", ["capsule_aggregated_marian", "caps_nmt", "rnmt"])
+@pytest.mark.parametrize("name", ["head-em-routing", "capsnmt-hybrid", "rnmt-gdr"])
 def test_trained_models(name, engine_calls):
-    model = stored(name)
-    for batch in batches(sources(256, seed=3, longest=8), 64):
-        check_agreement(model, batch, engine_calls, num_beams=4, max_new_tokens=12)
+    source = sources(32, seed=3, longest=8)
+    check_agreement(stored(f"multi30k-en-de-{name}"), source, engine_calls, num_beams=4, max_new_tokens=12)
 
 
 @pytest.mark.parametrize("early_stopping", [False, True, "never"])
@@ -167,21 +150,10 @@ def test_a_limit_for_every_sentence(name, options, models, engine_calls):
         assert translation.sequences.shape[1] <= limit + 1
 
 
-def test_as_many_limits_as_sentences(models):
-    model, source = models("marian"), sources(4)
-    for number in (0, 3, 5):
-        criteria = StoppingCriteriaList([NewTokenLimits(torch.full((number,), 3))])
-        for custom in ({}, {"custom_generate": generate}):
-            with pytest.raises(ValueError, match="limits"):
-                model.generate(**source, num_beams=2, max_new_tokens=9, stopping_criteria=criteria, **custom)
-
-
-@pytest.mark.parametrize(
-    ("name", "other"), [("recurrent/hybrid", "recurrent/rnmt"), ("recurrent/capsule", "recurrent/rnmt")]
-)
-def test_the_encoder_of_another_model(name, other, models):
+@pytest.mark.parametrize("name", ["recurrent/hybrid", "recurrent/capsule"])
+def test_the_encoder_of_another_model(name, models):
     source = sources(4)
-    encoded = models(other).get_encoder()(**source)
+    encoded = models("recurrent/rnmt").get_encoder()(**source)
     with pytest.raises(ValueError, match="sentence_state"):
         models(name).generate(
             encoder_outputs=encoded, attention_mask=source["attention_mask"], max_new_tokens=5, custom_generate=generate
@@ -207,14 +179,6 @@ def test_without_a_mask_and_with_the_encoders_output(models, engine_calls):
         assert torch.equal(found, expected)
         # Transformers itself repeats them for every beam, in place.
         assert num_beams > 1 or all(torch.equal(value, before[name]) for name, value in encoded.items())
-
-
-def test_an_encoders_output_that_is_a_tuple(models, engine_calls):
-    """Of which Transformers takes the states, for greedy search."""
-    model, source = models("marian"), sources(4)
-    given = {**source, "encoder_outputs": model.get_encoder()(**source, return_dict=False), "max_new_tokens": 5}
-    assert torch.equal(model.generate(**given, custom_generate=generate), model.generate(**given))
-    assert not engine_calls
 
 
 def test_processors_of_the_caller_that_are_known(models, engine_calls):

@@ -1,9 +1,7 @@
 """Products in bfloat16 and int8 against their definitions, and engines that are made of them."""
 
 import logging
-import sys
-import warnings
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 import torch
@@ -26,21 +24,6 @@ def _by_definition(inputs, weight, bias):
     levels = (inputs.double() / scale).round() + zero
     product = ((levels - zero) * scale) @ (integers.double() * scales.double().unsqueeze(1)).t()
     return product if bias is None else product + bias.double(), scale
-
-
-@needs_int8
-def test_threads_that_pack_at_once_leave_the_process_as_it_was():
-    def state():
-        return torch.backends.quantized.engine, list(warnings.filters)
-
-    before, interval = state(), sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(int8_map, [torch.ones(8, 8)] * 40))
-    finally:
-        sys.setswitchinterval(interval)
-    assert state() == before
 
 
 @needs_int8
@@ -73,16 +56,9 @@ def test_the_default_dtype_says_nothing_of_the_machine():
         torch.set_default_dtype(torch.float32)
 
 
-@needs_int8
-def test_the_stopwatch_draws_nothing_from_the_generator_of_a_run():
-    state = torch.get_rng_state()
-    int8._fastest.__wrapped__(wide=False, many=False)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_without_int8_products_are_float32(monkeypatch, caplog):
-    monkeypatch.setattr(int8, "_implementations", lambda: ())
-    int8._warn.cache_clear()
+    monkeypatch.setattr(int8, "_works", lambda engine: False)
+    monkeypatch.setattr(int8, "_implementations", cache(int8._implementations.__wrapped__))
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
     with caplog.at_level(logging.WARNING, logger=int8.__name__):
         maps = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
@@ -93,6 +69,8 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_bfloat16_products(fast, monkeypatch):
+    if fast and not precisions.multiplies_bfloat16(torch.device("cpu")):
+        pytest.skip("this machine has no product in bfloat16")
     monkeypatch.setattr(precisions, "multiplies_bfloat16", lambda device: fast)
     weight, bias, inputs = torch.randn(30, 50), torch.randn(50), torch.randn(9, 30)
     found = bfloat16_map(weight, bias)(inputs)

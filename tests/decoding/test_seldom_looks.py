@@ -14,7 +14,7 @@ from hf_capsule_mt.decoding import search as search_module
 from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.engine import adapter_for
 from hf_capsule_mt.decoding.precisions import PRECISIONS
-from hf_capsule_mt.decoding.search import Settings, begin_search
+from hf_capsule_mt.decoding.search import BeamSearch, GreedySearch, Settings
 
 KINDS = ("marian", "marian/em_routing", "marian/gdr", "recurrent/rnmt", "recurrent/capsule", "recurrent/hybrid")
 SEARCHES = {
@@ -73,7 +73,8 @@ def _search(name, num_beams):
     # No word ends a sentence.
     eos = torch.tensor([VOCABULARY])
     settings = Settings(constraints, start=2, eos=eos, pad=0, max_length=40, num_beams=num_beams)
-    return begin_search(decoding, adapter.vocabulary, settings, [30] * 6)
+    search = GreedySearch if num_beams == 1 else BeamSearch
+    return search(decoding, adapter.vocabulary, settings, [30] * 6)
 
 
 class _Reads(TorchFunctionMode):
