@@ -1,16 +1,17 @@
 """Report statistics and pictures of a model's routing over a corpus.
 
     hf-capsule-mt analyze --model outputs/run --input_file test.en --output_dir report
-    hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --output_dir report \\
-        --sentences 1 7 12
+    ...
+    The report: report/index.html
     hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --alignments test.links \\
-        --output_dir report
+        --output_dir report --sentences 1 7 12
 
-It shows how far training has switched on what a model began without (gamma), what its capsules are worth (the loss that
-is added with their mean in their place), and how sure and how diverse its routing is.
+The report shows gamma, which says how far training has switched on the new layers. It shows what the capsules are
+worth: the loss that is added if they are replaced by their mean. And it shows how sure and how diverse
+routing is.
 
-The report begins at index.html. report.md has its tables, routing.json the numbers, and figures/ the pictures.
-mean_assignment.npz has what layers and heads give to output capsules. The folder is written whole or not at all.
+It begins at index.html. report.md has the tables, routing.json the numbers, and figures/ the pictures.
+mean_assignment.npz has what each layer or head gives to each output capsule.
 Needs matplotlib: pip install -e ".[figures]".
 """
 
@@ -36,6 +37,7 @@ from hf_capsule_mt.files import environment, new_folder, write_json
 from . import decoding
 from .common import (
     CommandParser,
+    at_least,
     check_alone,
     check_input_file,
     check_line_counts,
@@ -53,24 +55,22 @@ def build_parser() -> argparse.ArgumentParser:
     # The assignments of a big model take a hundred kilobytes a position.
     parser.set_defaults(max_tokens_per_batch=1024)
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one segment a line, plain or .gz")
-    parser.add_argument(
-        "--references", type=Path, help="translations that the model is made to write (default: its own)"
-    )
+    parser.add_argument("--references", type=Path, help="analyze these translations (default: the model's own)")
     aligned = parser.add_mutually_exclusive_group()
     aligned.add_argument(
         "--alignments",
         type=Path,
-        help="for PAST and FUTURE: links of words of source and reference, a line of 0-0 1-2 ... for each (default: "
-        "target words are aligned with what cross attention reads most at the step that writes them; for numbers to "
-        "publish, give links of an aligner)",
+        help="for PAST and FUTURE: a line of links 0-0 1-2 ... from source words to reference words for each line "
+        "(default: each target word is linked with the word that cross attention reads most; for numbers to publish, "
+        "use an aligner)",
     )
     aligned.add_argument(
         "--alignment_layer",
-        type=int,
-        help="decoder layer whose cross attention aligns, from 0, the lowest (default: the mean of the last two)",
+        type=at_least(0),
+        help="decoder layer whose cross attention aligns, from 0 (default: the mean of the last two)",
     )
     parser.add_argument(
-        "--sentences", type=int, nargs="*", help=f"lines to draw, from 1 on (default: the first {_DRAWN}; may be none)"
+        "--sentences", type=int, nargs="*", help=f"numbers of the lines to draw, from 1 (default: the first {_DRAWN})"
     )
     parser.add_argument("--output_dir", type=Path, required=True, help="a new folder for the report")
     return parser
@@ -85,15 +85,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     references = None if args.references is None else read_lines(args.references)
     if references is not None:
         check_line_counts({f"--input_file {args.input_file}": lines, f"--references {args.references}": references})
-    _check_config(args)
-    # Before anything is translated; a line whose translation is blank is not there either, in the end.
-    pairs = enumerate(zip(lines, references or lines))
-    _lines_to_draw(args, [index for index, pair in pairs if all(map(str.strip, pair))])
     state = decoding.process_state(args.device)
     check_alone(state)
     model, tokenizer = decoding.load(args, state, decodes=references is None)
     corpus = _corpus(args, model, tokenizer, lines, references)
-    drawn = _lines_to_draw(args, corpus.lines)
+    drawn = corpus.lines[:_DRAWN]
+    if args.sentences is not None:
+        drawn = [number - 1 for number in dict.fromkeys(args.sentences) if number - 1 in corpus.lines]
     alignments = _alignments(args, tokenizer, corpus)
     statistics = _measure(args, model, corpus, alignments)
     record = {
@@ -123,33 +121,14 @@ def _check_arguments(args: argparse.Namespace) -> None:
         if path is not None:
             check_input_file(f"--{name}", path)
     if args.alignments is not None and args.references is None:
-        raise ValueError("--alignments are links to the words of --references; give these too")
-    # References are read in other precisions too, but not in the engine's own.
-    given = [name for name in decoding.generate_options(args) if name != "dtype" or args.dtype == "int8"]
-    if args.references is not None and given:
-        raise ValueError(f"--{given[0]} is of no use with --references, which the model is made to write; leave it out")
+        raise ValueError("--alignments needs --references, whose words it links.")
     check_new_folder(args.output_dir)
     check_matplotlib()
-
-
-def _check_config(args: argparse.Namespace) -> None:
-    """Raise a ValueError if the options ask for something that this kind of model does not have."""
     config = decoding.pin_revision(args)
-    kinds = kinds_of_routing(config)
-    if not kinds:
-        raise ValueError(
-            f"--model {args.model} ({config.model_type}) has no routing to look into; models that have are those of "
-            "hf-capsule-mt train --method em-routing, dynamic-routing, head-em-routing, gdr, capsnmt and others"
-        )
-    for name in ("alignments", "alignment_layer"):
-        if getattr(args, name) is not None and "guided" not in kinds:
-            raise ValueError(
-                f"--{name} is for PAST and FUTURE, of which --model {args.model} has none; leave it out, or name a "
-                "model with guided routing"
-            )
-    layers = config.decoder_layers
-    if args.alignment_layer is not None and not 0 <= args.alignment_layer < layers:
-        raise ValueError(f"--alignment_layer is {args.alignment_layer}; the decoder has layers 0 to {layers - 1}")
+    if not kinds_of_routing(config):
+        raise ValueError(f"{args.model} ({config.model_type}) has no routing. See the methods of hf-capsule-mt train.")
+    if args.alignment_layer is not None and args.alignment_layer >= config.decoder_layers:
+        raise ValueError(f"--alignment_layer is {args.alignment_layer}. The model has {config.decoder_layers} layers.")
 
 
 def _corpus(
@@ -164,20 +143,6 @@ def _corpus(
     with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
         return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
-
-
-def _lines_to_draw(args: argparse.Namespace, there: Sequence[int]) -> list[int]:
-    """Return the indices of the lines to draw, of those that are `there` and not blank.
-
-    Raises:
-        ValueError: if one is not.
-    """
-    if args.sentences is None:
-        return list(there[:_DRAWN])
-    for number in args.sentences:
-        if number - 1 not in there:
-            raise ValueError(f"--sentences has {number}, a line that is blank or missing in {args.input_file}")
-    return [number - 1 for number in dict.fromkeys(args.sentences)]
 
 
 def _alignments(

@@ -72,12 +72,6 @@ def test_a_card(record):
     assert not re.search(r"\n{3,}", text)
 
 
-def test_no_scores(record):
-    card = make_model_card(record)
-    assert card.data.eval_results is None
-    assert "was not scored" in card.text
-
-
 def test_scores_of_validation_data_belong_to_the_data_set(record):
     record["data"] = {"dataset_name": "wmt/wmt14", "train_file": [], "source_lang": "en_XX", "target_lang": "de"}
     card = make_model_card(record, [scored("flores.de", bleu=1.0), scored("validation", bleu=2.0)])

@@ -73,12 +73,6 @@ def test_what_arrives(hub, request, name, tmp_path):
         assert downloaded.read() == (folder / "model.safetensors").read_bytes()
 
 
-def test_again_and_again(hub, checkpoint):
-    first = push(hub, checkpoint)
-    again = push(hub, checkpoint, commit_message="Again")
-    assert again.oid == first.oid, "nothing changed, so there is no commit"
-
-
 def test_files_of_an_earlier_model_are_deleted_and_others_stay(hub, checkpoint):
     client().create_repo("user/name")
     repository = hub.repositories["user/name"]
@@ -101,14 +95,6 @@ def test_files_of_an_earlier_model_are_deleted_and_others_stay(hub, checkpoint):
     assert json.loads(repository.files["config.json"])["model_type"] == "capsule_aggregated_marian"
     # What was is not lost.
     assert set(repository.commits[before]) == {*stale, *others, "config.json"}
-
-
-def test_branches(hub, checkpoint):
-    client().create_repo("user/name")
-    main = hub.repositories["user/name"].branches["main"]
-    pushed = push(hub, checkpoint, revision="v2")
-    assert hub.repositories["user/name"].branches == {"main": main, "v2": pushed.oid}
-    assert push(hub, checkpoint, revision="v2").oid == pushed.oid
 
 
 def test_private_repositories(hub, checkpoint, tmp_path):
@@ -150,26 +136,9 @@ def test_a_plain_marian_model(hub, tmp_path):
     assert not [name for name in files if name.endswith(".py")]
 
 
-def test_who_may_not_write_to_what_exists(hub, checkpoint):
-    push(hub, checkpoint)
-    before = hub.repositories["user/name"].branches["main"]
-    with pytest.raises(OSError, match="403"):
-        push(hub, checkpoint, token=OTHER_TOKEN)
-    assert hub.repositories["user/name"].branches["main"] == before
-
-
 @pytest.fixture
 def no_waiting(monkeypatch):
     monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
-
-
-def test_a_connection_cut_for_a_moment(hub, large_checkpoint, no_waiting):
-    hub.uploads_to_cut = 2
-    push(hub, large_checkpoint)
-    assert (
-        hub.repositories["user/name"].files["model.safetensors"]
-        == (large_checkpoint / "model.safetensors").read_bytes()
-    )
 
 
 def test_a_connection_cut_for_good(hub, checkpoint, large_checkpoint, no_waiting):
@@ -201,32 +170,10 @@ def test_somebody_else_at_the_same_time(hub, checkpoint, monkeypatch):
     assert "theirs" in hub.repositories["user/name"].files
 
 
-def test_a_card_that_the_hub_refuses(hub, tmp_path):
-    save(tmp_path)
-    (tmp_path / "README.md").write_text("---\nlanguage: [English]\n---\n")
-    with pytest.raises(ValueError, match="English"):
-        push(hub, tmp_path)
-    assert set(hub.repositories["user/name"].files) == {".gitattributes"}
-
-
-def break_layers(folder):
-    edit_config(folder, encoder_layers=3)
-
-
-def edit_config(folder, **fields):
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **fields}))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (break_layers, "cannot be loaded"),
-    ],
-)
-def test_broken_checkpoints_are_not_sent(hub, tmp_path, spoil, message):
-    spoil(save(tmp_path))
-    with pytest.raises((ValueError, OSError), match=message):
+def test_broken_checkpoints_are_not_sent(hub, tmp_path):
+    config = json.loads((save(tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "encoder_layers": 3}))
+    with pytest.raises((ValueError, OSError), match="cannot be loaded"):
         push(hub, tmp_path)
     assert not hub.repositories
     assert not hub.requests

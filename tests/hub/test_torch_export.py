@@ -4,8 +4,6 @@ import pytest
 import torch
 from exported_models import every_kind, model_of
 
-from hf_capsule_mt.modeling.outputs import CACHE
-
 LONGER = pytest.param("small-rnmt", marks=pytest.mark.exhaustive)
 LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
@@ -69,35 +67,3 @@ def test_a_whole_model_in_onnx(name, tmp_path):
             [found] = session.run(["logits"], {name: batch[name].numpy() for name in given})
             wanted = model(**batch, use_cache=False).logits
             torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
-
-
-def test_strict_export_says_what_it_cannot():
-    layer = model_of("small-capsnmt").get_decoder().layers[0]
-    shapes = (dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC),)
-    with pytest.raises(torch._dynamo.exc.UserError, match="specialized it to be a constant"):
-        torch.export.export(layer, (torch.ones(2, 3, 16),), dynamic_shapes=shapes, strict=True)
-
-
-@pytest.mark.slow
-def test_a_decoder_that_reads_padding():
-    """With a cache and a mask the layers of CapsNMT read word by word."""
-    decoder = model_of("small-capsnmt").get_decoder()
-
-    class States(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.decoder = decoder
-
-        def forward(self, words, mask, sentence):
-            outputs = self.decoder(words, mask, sentence, use_cache=True)
-            return outputs.last_hidden_state, outputs[CACHE].states
-
-    example, other = (
-        (batch["decoder_input_ids"], batch["decoder_attention_mask"], torch.randn(len(batch["input_ids"]), 16))
-        for batch in (whole_batch([3, 2], [4, 6]), whole_batch([5, 2, 1], [3, 1, 7]))
-    )
-    both = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
-    with torch.no_grad():
-        shapes = both, both, {0: torch.export.Dim.DYNAMIC}
-        program = torch.export.export(States(), example, dynamic_shapes=shapes).module()
-        torch.testing.assert_close(program(*other), States()(*other))
