@@ -99,8 +99,8 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
     from datasets import Dataset
     from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
+    from hf_capsule_mt.data.arrow_cache import read_corpus, tokenize_corpus
     from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-    from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
     from hf_capsule_mt.data.parallel_text import Columns, find_corpora
 
     tokenizer = AutoTokenizer.from_pretrained(args.folder / "tokenizer")

@@ -54,5 +54,5 @@ def tiny_checkpoint(family):
         model.final_logits_bias[:, 2] = 2.0
     model.generation_config.bad_words_ids = [[0]]
     model.save_pretrained(folder)
-    tiny_tokenizer(model_max_length=512).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
     return folder

@@ -33,7 +33,6 @@ from hf_capsule_mt.data.parallel_text import (
     check_corpus,
     check_parallel_files,
     each_checked,
-    each_hub_source,
     each_line,
     each_source,
     expand,
@@ -162,15 +161,11 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
 def _sources(args: argparse.Namespace) -> Iterator[str]:
     """Yield the sentences of the corpus as they are read."""
-    languages = args.source_lang, args.target_lang
-    if args.dataset_name is not None:
-        if None in languages:
-            raise ValueError("--dataset_name needs --source_lang and --target_lang.")
-        return each_hub_source(args.dataset_name, args.dataset_config_name, "train", *languages)
     files = _files(args)
     if len(args.train_file) == 1 and is_plain_text(files[0]):
         return chain.from_iterable(map(each_line, files))
-    return each_source(args.train_file, *languages)
+    dataset = {"dataset_name": args.dataset_name, "dataset_config_name": args.dataset_config_name}
+    return each_source(args.train_file, args.source_lang, args.target_lang, **dataset)
 
 
 def _finish(args: argparse.Namespace, kept: Path, sentences: int, digest: str) -> dict[str, Any]:

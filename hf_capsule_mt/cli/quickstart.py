@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hf_capsule_mt.configuration import METHODS
 from hf_capsule_mt.data.parallel_text import read_lines
-from hf_capsule_mt.quickstart.corpus import write_corpus
+from hf_capsule_mt.quickstart import write_corpus
 
 from . import evaluate, train, train_tokenizer, translate
 from .common import CommandParser, at_least, check_output_folder, report_user_errors

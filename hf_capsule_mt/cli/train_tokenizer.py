@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hf_capsule_mt.data.corpus import Sentences, TextCorpus, read_corpus, read_hub_corpus
+from hf_capsule_mt.data.arrow_cache import Sentences, TextCorpus, read_corpus, read_hub_corpus
 from hf_capsule_mt.data.parallel_text import Columns, check_corpus, find_corpora
 from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
 

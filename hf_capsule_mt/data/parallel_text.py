@@ -400,7 +400,11 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
                 if not line or not line.strip():
                     yield line, line
                 else:
-                    yield columns.pick(_json(line, f"{path}:{number}"), f"{path}:{number}")
+                    try:
+                        row = json.loads(line)
+                    except ValueError as error:
+                        raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+                    yield columns.pick(row, f"{path}:{number}")
         case _:
             yield from hub_pairs(_load_file(shard.format, path), columns, str(path))
 
@@ -411,13 +415,6 @@ def _load_file(kind: str, path: Path) -> "IterableDataset":
     # "NA" and "null" are words in a CSV file.
     options = {"keep_default_na": False} if kind == "csv" else {}
     return load_dataset(kind, data_files=str(path), split="train", streaming=True, **options)
-
-
-def _json(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
 
 
 def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
@@ -519,58 +516,36 @@ def read_parallel_text(
     Raises:
         ValueError: see there and [`read_shard`]; or no pair is left.
     """
-    return _collect(_pairs_of_files(files, source_lang, target_lang, name), f"{name} ({', '.join(map(str, files))})")
-
-
-def load_hub_parallel_text(
-    dataset_name: str, dataset_config_name: str | None, split: str, source_lang: str, target_lang: str
-) -> ParallelText:
-    """Read all pairs of a data set of the Hub or of a local folder, by languages or columns of these names."""
-    pairs = _pairs_of_hub(dataset_name, dataset_config_name, split, source_lang, target_lang)
-    return _collect(pairs, f"{dataset_name}, split {split}")
-
-
-def each_source(
-    files: Sequence[str | Path], source_lang: str | None = None, target_lang: str | None = None
-) -> Iterator[str]:
-    """Yield the sources of the pairs that [`read_parallel_text`] keeps, as they are read."""
-    return _sources(_pairs_of_files(files, source_lang, target_lang, "training data"))
-
-
-def each_hub_source(
-    dataset_name: str, dataset_config_name: str | None, split: str, source_lang: str, target_lang: str
-) -> Iterator[str]:
-    """Yield the sources of the pairs that [`load_hub_parallel_text`] keeps."""
-    return _sources(_pairs_of_hub(dataset_name, dataset_config_name, split, source_lang, target_lang))
-
-
-def _sources(pairs: Iterable[RawPair]) -> Iterator[str]:
-    return (source for source, _ in useful_pairs(pairs, ReadReport()))
-
-
-def _pairs_of_files(
-    files: Sequence[str | Path], source_lang: str | None, target_lang: str | None, name: str
-) -> Iterator[RawPair]:
-    columns = Columns(source_lang, target_lang)
-    corpora = find_corpora(files, columns, name)
-    return (pair for corpus in corpora for shard in corpus.shards for pair in read_shard(shard, columns, name))
-
-
-def _pairs_of_hub(
-    dataset_name: str, dataset_config_name: str | None, split: str, source_lang: str, target_lang: str
-) -> Iterator[RawPair]:
-    dataset = load_split(dataset_name, dataset_config_name, split)
-    return hub_pairs(dataset, Columns(source_lang, target_lang), f"{dataset_name}, split {split}")
-
-
-def _collect(pairs: Iterable[RawPair], where: str) -> ParallelText:
     text = ParallelText()
-    for source, target in useful_pairs(pairs, text.report):
+    for source, target in useful_pairs(_pairs_of_files(files, Columns(source_lang, target_lang), name), text.report):
         text.sources.append(source)
         text.targets.append(target)
     if not text.report.kept:
-        raise ValueError(f"{where} holds no usable pair: {text.report}.")
+        raise ValueError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {text.report}.")
     return text
+
+
+def each_source(
+    files: Sequence[str | Path],
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    *,
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+) -> Iterator[str]:
+    """Yield the sources of useful pairs as they are read, from files or from the training split of a data set."""
+    columns = Columns(source_lang, target_lang)
+    if dataset_name is None:
+        pairs = _pairs_of_files(files, columns, "training data")
+    else:
+        columns.check(dataset_name)
+        pairs = hub_pairs(load_split(dataset_name, dataset_config_name, "train"), columns, dataset_name)
+    return (source for source, _ in useful_pairs(pairs, ReadReport()))
+
+
+def _pairs_of_files(files: Sequence[str | Path], columns: Columns, name: str) -> Iterator[RawPair]:
+    corpora = find_corpora(files, columns, name)
+    return (pair for corpus in corpora for shard in corpus.shards for pair in read_shard(shard, columns, name))
 
 
 def each_checked(

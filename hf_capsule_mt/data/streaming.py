@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice
 from operator import itemgetter
 from pathlib import Path
@@ -19,8 +20,8 @@ from transformers import PreTrainedTokenizerBase
 from hf_capsule_mt.data.parallel_text import ReadReport
 from hf_capsule_mt.files import hash_text, replace_text
 
+from .arrow_cache import tokenize_batch
 from .batching import TokenBudgetBatchSampler
-from .corpus import tokenize_batch
 from .encoding import BPEDropout
 from .parallel_text import Columns, Corpus, RawPair, Shard, load_split, read_shard, useful_pairs
 
@@ -311,23 +312,18 @@ def _one_ahead(windows: Iterator[_Window], ended: Event) -> Iterator[_Window]:
         thread.shutdown(wait=False)
 
 
-class StreamCollator:
-    """Makes the tensors of a [`StreamedBatch`], with the state behind it as text in "stream_state"."""
-
-    def __init__(self, collator: Callable[[list[dict[str, Any]]], Any]) -> None:
-        self.collator = collator
-
-    def __call__(self, batch: StreamedBatch) -> Any:
-        """Return the collated pairs."""
-        tensors = self.collator(batch.pairs)
-        tensors["stream_state"] = batch.state
-        return tensors
+def _collate(collator: Callable[[list[dict[str, Any]]], Any], batch: StreamedBatch) -> Any:
+    tensors = collator(batch.pairs)
+    tensors["stream_state"] = batch.state
+    return tensors
 
 
 def stream_loader(
     stream: TokenBudgetStream, collator: Callable[..., Any], device: torch.device | None, **options: Any
 ) -> Iterable[Any]:
     """Return a dataloader for the batches of this process, on its `device`; `options` are those of `DataLoader`.
+
+    A batch has the state of the stream behind it as text in "stream_state".
 
     Raises:
         ValueError: for more than one worker, since each would read all that the others do.
@@ -338,7 +334,7 @@ def stream_loader(
         raise ValueError("a stream takes at most one worker: --dataloader_num_workers 1")
     # The seed of the workers is not drawn from the generator of a run, which must not depend on where it was resumed.
     generator = torch.Generator()
-    collate = StreamCollator(collator)
+    collate = partial(_collate, collator)
     return DataLoaderShard(stream, device=device, batch_size=None, collate_fn=collate, generator=generator, **options)
 
 
@@ -361,17 +357,8 @@ def read_stream_state(checkpoint: str | Path, rank: int) -> str:
 
 def read_stream_states(checkpoint: str | Path) -> list[str]:
     """Return the states of all processes' streams from a checkpoint; none if it is of a run that was not streamed."""
-    return [file.read_text(encoding="utf-8") for file in _state_files(checkpoint)]
+    return [file.read_text(encoding="utf-8") for file in sorted(Path(checkpoint).glob("stream_state_*.json"))]
 
 
-def was_streamed(checkpoint: str | Path) -> bool:
-    """Return whether a checkpoint holds the state of a stream."""
-    return bool(_state_files(checkpoint))
-
-
-def _state_files(checkpoint: str | Path) -> list[Path]:
-    return sorted(Path(checkpoint).glob(_state_file(checkpoint, "*").name))
-
-
-def _state_file(checkpoint: str | Path, rank: int | str) -> Path:
+def _state_file(checkpoint: str | Path, rank: int) -> Path:
     return Path(checkpoint) / f"stream_state_{rank}.json"

@@ -121,7 +121,7 @@ def check_padding_side(tokenizer: PreTrainedTokenizerBase) -> None:
         raise ValueError("The tokenizer pads on the left. Set tokenizer.padding_side = 'right'.")
 
 
-def words_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a hash of all that decides which token ids a text becomes: vocabulary, merges, normaliser and so on."""
     digest = hashlib.sha256()
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -139,7 +139,7 @@ def words_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a hash of a tokenizer and of the libraries that run it."""
-    return f"{words_hash(tokenizer)} {type(tokenizer).__name__} {tokenizers.__version__} {transformers.__version__}"
+    return f"{tokenizer_hash(tokenizer)} {type(tokenizer).__name__} {tokenizers.__version__} {transformers.__version__}"
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -1,18 +1,15 @@
 """What tells a training run from others, in the state of each of its checkpoints, and what a resumed run must share."""
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import torch
 from accelerate.utils import gather_object
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from hf_capsule_mt.training.checkpoint_folders import (
@@ -59,20 +56,6 @@ class RunIdentity(TrainerCallback, ExportableState):
 def identity_in(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a [`RunIdentity`] has put into a Trainer's state, by name; empty if there is none."""
     return ((state.get("stateful_callbacks") or {}).get(RunIdentity.__name__) or {}).get("attributes") or {}
-
-
-def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the SHA-256 of what a tokenizer is saved as, without its settings for a single call."""
-    digest = hashlib.sha256()
-    with TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        for file in sorted(Path(folder).iterdir()):
-            if file.name == "tokenizer.json":
-                fields = {**json.loads(file.read_text(encoding="utf-8")), "truncation": None, "padding": None}
-                digest.update(json.dumps(fields).encode())
-            elif not file.name.endswith(("_config.json", "_map.json")):
-                digest.update(file.name.encode() + file.read_bytes())
-    return digest.hexdigest()
 
 
 def find_checkpoint(value: str | Path | bool | None, args: Any) -> str | None:

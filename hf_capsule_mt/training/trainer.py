@@ -31,7 +31,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.streaming import TokenBudgetStream, write_stream_state
-from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, save_tokenizer
+from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, save_tokenizer, tokenizer_hash
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
@@ -60,7 +60,6 @@ from .resuming import (
     check_same_run,
     find_checkpoint,
     identity_in,
-    tokenizer_hash,
 )
 from .run_recorder import RunRecorder
 from .training_data import stream_batches, token_budget_loader

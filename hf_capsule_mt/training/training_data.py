@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
 from transformers.utils import logging
 
+from hf_capsule_mt.data.arrow_cache import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.corpus import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs, positions
 from hf_capsule_mt.data.parallel_text import Corpus, ReadReport, each_checked, expand, find_corpora
 from hf_capsule_mt.data.streaming import (

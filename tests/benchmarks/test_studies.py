@@ -17,7 +17,7 @@ from benchmarks.studies.compare import Comparison, compare_seeds, judge
 from benchmarks.studies.run import Plan, estimate
 from benchmarks.studies.study import Question, read_study
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.quickstart.corpus import read_corpus
+from hf_capsule_mt.quickstart import read_corpus
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))

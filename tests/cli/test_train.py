@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, Mar
 
 from hf_capsule_mt import METHODS
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.training.resuming import tokenizer_hash
+from hf_capsule_mt.data.tokenizer import tokenizer_hash
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}

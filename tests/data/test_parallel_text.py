@@ -12,8 +12,8 @@ from pyarrow import csv
 
 from hf_capsule_mt.data.parallel_text import (
     Columns,
+    each_source,
     find_corpora,
-    load_hub_parallel_text,
     read_lines,
     read_parallel_text,
     unbroken,
@@ -178,10 +178,9 @@ def hub_folder(tmp_path, monkeypatch):
 
 
 def test_hub_data_set(hub_folder):
-    text = load_hub_parallel_text(hub_folder, None, "train", "en", "de")
-    assert pairs_of(text) == [("a", "ä"), ("d\u2028", "D")]
-    assert vars(text.report) == {"read": 4, "kept": 2, "empty": 2, "invalid_utf8": 0}
-    assert pairs_of(load_hub_parallel_text(hub_folder, None, "validation", "de", "en")) == [("E", "e")]
+    assert list(each_source([], "en", "de", dataset_name=hub_folder)) == ["a", "d\u2028"]
+    with pytest.raises(ValueError, match="two different names"):
+        each_source([], dataset_name=hub_folder)
 
 
 def test_files_whose_names_say_nothing():
@@ -309,12 +308,3 @@ def test_an_interruption_leaves_no_pair_of_new_and_old(tmp_path, monkeypatch, na
         write_lines(files, [["new", "a"], ["neu", "b"]])
     assert read_lines(files[0]) == ["new", "a"]
     assert [*tmp_path.iterdir()] == files[:1]
-
-
-def test_links_are_not_followed(tmp_path):
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    (tmp_path / f".out.{os.getpid()}.tmp").symlink_to(victim)
-    write_lines([tmp_path / "out"], [["a"]])
-    assert victim.read_text() == "mine"
-    assert read_lines(tmp_path / "out") == ["a"]

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, save_tokenizer, train_joint_bpe, words_hash
+from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, save_tokenizer, tokenizer_hash, train_joint_bpe
 from hf_capsule_mt.translation.loading import load_tokenizer
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
@@ -185,22 +185,22 @@ def test_check_refuses_a_tokenizer_without_pad_or_final_eos(tokenizer):
 
 def test_the_hash_is_of_all_that_decides_token_ids(tokenizer, reloaded):
     """However the tokenizer was called before."""
-    expected = words_hash(tokenizer)
+    expected = tokenizer_hash(tokenizer)
     called = copy.deepcopy(reloaded)
     called("a", truncation=True, max_length=2, padding="max_length")
-    assert words_hash(called) == expected
+    assert tokenizer_hash(called) == expected
     called.backend_tokenizer.normalizer = Lowercase()
-    assert words_hash(called) != expected
+    assert tokenizer_hash(called) != expected
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     settings["model"]["merges"].reverse()
     other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(settings)))
     assert other.get_vocab() == tokenizer.get_vocab()
-    assert words_hash(other) != expected
+    assert tokenizer_hash(other) != expected
 
 
 def test_the_hash_of_two_vocabularies(marian, two_vocabularies):
-    assert words_hash(marian) == words_hash(copy.deepcopy(marian))
-    assert (words_hash(marian) == words_hash(two_vocabularies)) == marian.separate_vocabs
+    assert tokenizer_hash(marian) == tokenizer_hash(copy.deepcopy(marian))
+    assert (tokenizer_hash(marian) == tokenizer_hash(two_vocabularies)) == marian.separate_vocabs
 
 
 def test_a_tokenizer_that_does_not_fit_leaves_the_old_one(tokenizer, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hf_capsule_mt import __version__
-from hf_capsule_mt.quickstart.corpus import read_corpus
+from hf_capsule_mt.quickstart import read_corpus
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "hf_capsule_mt_command.py", "hf_capsule_mt")

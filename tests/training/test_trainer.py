@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from hf_capsule_mt import decoding
+from hf_capsule_mt.data.arrow_cache import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
-from hf_capsule_mt.data.corpus import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.parallel_text import Columns, find_corpora
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine

@@ -14,7 +14,7 @@ from tiny_run import SMALL, arguments, files, stop_at, write_corpus
 from transformers import set_seed
 
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.data import corpus as corpus_module
+from hf_capsule_mt.data import arrow_cache as corpus_module
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model

@@ -1,6 +1,6 @@
 import pytest
 
-from hf_capsule_mt.quickstart.corpus import SIZE, read_corpus, write_corpus
+from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
 
 
 def test_the_first_sentences():
