@@ -26,10 +26,9 @@ logger = logging.get_logger(__name__)
 
 
 class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipeline):
-    """Translates strings with a sequence-to-sequence model.
+    """Translates texts with any encoder-decoder.
 
-    `pipeline("translation", model=...)` makes one. So does `pipeline("translation_xx_to_yy", ...)`, which names the
-    languages, for models that must be told.
+    `pipeline("translation", model=...)` makes one. `pipeline("translation_xx_to_yy", ...)` also names the languages.
 
     Example:
 
@@ -39,24 +38,23 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         for result in tqdm(translator(data["en"])):  # a generator, or a column of a stream: translated as they come
             ...
 
-    It decodes with the engine of this package, to the tokens of `generate()`, where the engine can do what is asked. On
+    The decoder engine of this package gives the same tokens as `generate()`, which decodes where the engine cannot. On
     a CPU, weights that were saved in 16 bits are used in 32 bits, unless `dtype` says otherwise.
 
-    Every argument below can be given when the pipeline is made or when it is called. All others go to `generate()`.
+    The arguments below can be given when the pipeline is made or when it is called. All others go to `generate()`.
     Without a limit to the length, a translation has at most twice as many tokens as its source and 20 more.
 
     Args:
-        src_lang: code of the source language, if the tokenizer takes one (mBART, M2M-100, NLLB).
-        tgt_lang: code of the target language, likewise. For multilingual OPUS-MT it is the `pt` of `>>pt<<`, which a
-            text may begin with instead.
-        truncation: whether a source longer than the model can read is cut. By default it is refused.
-        documents: whether strings are documents of any length: paragraphs are kept, and sentences translated one by
-            one, in batches across documents. True, where `src_lang` names the language, or its code of two letters,
-            such as "en". Needs the library sentencex.
-        tags: whether tags of XML or HTML in strings are taken out, and put back where the words that they belong to
-            went, by the cross-attention of the model. Those of blocks, such as `<p>`, end a segment.
+        src_lang: code of the source language, for tokenizers that take one (mBART, M2M-100, NLLB).
+        tgt_lang: code of the target language, likewise. For multilingual OPUS-MT it is the `pt` of `>>pt<<`. A text may
+            also begin with `>>pt<<`.
+        truncation: whether a text that is too long for the model is cut. By default it is refused.
+        documents: whether texts are documents of any length. Their sentences are translated one by one, and paragraphs
+            are kept. Give the language, such as "en", or True where `src_lang` names it. Needs the library sentencex.
+        tags: whether texts have tags of XML or HTML. The model does not see them, and its cross-attention says where
+            they go in the translation. Tags of blocks, such as `<p>`, end a sentence.
         keep: a regular expression for parts that are not translated, such as numbers, placeholders or addresses.
-        return_tensors: whether results hold token ids as `translation_token_ids` instead of text.
+        return_tensors: whether results have `translation_token_ids` instead of `translation_text`.
         clean_up_tokenization_spaces: as in a tokenizer's `decode()`.
         batch_size: sentences translated together; 1 by default.
         engine: "fast", the default; "transformers" leaves all to `generate()`.
@@ -100,14 +98,14 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
         """Tokenize one string, or the segments of one document, or of one with tags."""
         text = checked(text)
         languages = self.languages(src_lang, tgt_lang)
-        language = documents or None
-        if documents is True:
-            language = language_code(src_lang or languages[0])
+        language = language_code(src_lang or languages[0]) if documents is True else documents
         if language:
             check_language(language)
         segments = self._segments(text, languages, language, tags, keep)
         if self._language_codes:
-            code = self._code(tgt_lang, languages[1])
+            # The name of a task may have a language without a code.
+            has_code = tgt_lang is not None or languages[1] in self._language_codes.languages
+            code = self._language_codes.of(languages[1], "tgt_lang") if has_code else ""
             segments = self._language_codes.put(segments, code)
             if not all(segment.code for segment in segments if segment.text):
                 logger.warning_once(self._language_codes.missing("tgt_lang={!r}"))
@@ -116,17 +114,11 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             chunk = {"segment": segment, "is_last": number == len(segments), "copied": copied(segment.text)}
             yield {**encoding, **chunk}
 
-    def _code(self, given: str | None, target: str | None) -> str:
-        """Return the code of the language to write. The name of a task may have a language without a code."""
-        if given is None and target not in self._language_codes.languages:
-            return ""
-        return self._language_codes.of(target, "tgt_lang")
-
     def _segments(
         self,
         text: str,
         languages: tuple[str | None, str | None],
-        language: str | None,
+        language: str | bool,
         tags: bool,
         keep: Pattern | None,
     ) -> Sequence[Segment]:
@@ -138,9 +130,8 @@ class TranslationPipeline(pipeline_translation.TranslationPipeline, ChunkPipelin
             return self.tokenize(part, *languages)["input_ids"].shape[1] <= limit
 
         if tags or keep is not None:
-            return marked_segments(
-                text, tags, keep, partial(cut_text, language=language, fits=fits) if language else None
-            )
+            cut = partial(cut_text, language=language, fits=fits) if language else None
+            return marked_segments(text, tags, keep, cut)
         if language:
             return cut_document(text, language, fits)
         return [Segment("", text.strip() if self._language_codes else text, "")]

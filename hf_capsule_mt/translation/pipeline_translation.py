@@ -24,13 +24,13 @@ _LIMITS = ("max_new_tokens", "max_length", "stopping_criteria")
 
 
 class SentenceLimits(StoppingCriteria):
-    """Stops each sentence of a batch at a limit of its own to the new tokens, `[sentences]`."""
+    """Stops each sentence of a batch at its own limit of new tokens, `[sentences]`."""
 
     def __init__(self, limits: torch.Tensor) -> None:
         self.limits = limits
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        """Return which candidates, of which each sentence has as many, are at the limit."""
+        """Return which candidates are at their limit. Each sentence has the same number of candidates."""
         limits = self.limits.to(input_ids.device).repeat_interleave(len(input_ids) // len(self.limits))
         return input_ids.shape[1] - 1 >= limits
 
@@ -58,23 +58,19 @@ class TranslationPipeline(Pipeline):
         if self.tokenizer is None or not getattr(self.model.config, "is_encoder_decoder", False):
             raise ValueError("a translation pipeline needs an encoder-decoder and its tokenizer")
 
-    def _sanitize_parameters(
-        self, return_tensors: bool | None = None, clean_up_tokenization_spaces: bool | None = None, **options: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         names = ("src_lang", "tgt_lang", "truncation")
         preprocess = {name: options.pop(name) for name in names if name in options}
-        postprocess = {
-            "return_tensors": return_tensors,
-            "clean_up_tokenization_spaces": clean_up_tokenization_spaces,
-        }
-        return preprocess, options, {name: value for name, value in postprocess.items() if value is not None}
+        names = ("return_tensors", "clean_up_tokenization_spaces")
+        postprocess = {name: value for name in names if (value := options.pop(name, None)) is not None}
+        return preprocess, options, postprocess
 
     def __call__(self, inputs: str | Iterable[str], **kwargs: Any) -> Any:
-        """Translate a text, a list of texts, or an iterable of texts, which is read as the results are.
+        """Translate a text, a list of texts, or an iterable of texts, which is read as it is translated.
 
         Returns:
-            A dictionary for each translation: of one text and of a list, in a list; of an iterable, an iterator over
-            the results of each text. Where `generate()` returns several sequences, each text has a list of them.
+            A list of one dictionary for a text, a list of dictionaries for a list, and an iterator over the results of
+            each text for an iterable. Where `generate()` returns several sequences, each text has a list of them.
         """
         if self.tokenizer.padding_side != "right" and hasattr(self.model.config, "max_position_embeddings"):
             raise ValueError("positions would count the padding; set tokenizer.padding_side = 'right'")
@@ -100,18 +96,18 @@ class TranslationPipeline(Pipeline):
         return {**encoding, "copied": copied(text)}
 
     def with_code(self, text: str, given: str | None, target: str | None) -> str:
-        """Return a text behind the code of the language to write, for models that are told it so."""
+        """Put the code of the target language in front of a text, for multilingual OPUS-MT."""
         if not self.codes or _CODE.match(text):
             return text
         if f">>{target}<<" in self.codes:
             return f">>{target}<< {text}"
         if given is not None:
             raise ValueError(f"tgt_lang is {given!r}, and the tokenizer has no code >>{given}<<")
-        logger.warning_once("the model must be told which language to write; give its code as tgt_lang=...")
+        logger.warning_once("a text does not say which language to write. Give tgt_lang.")
         return text
 
     def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
-        """Return both codes: those given, those in the name of the task, or the tokenizer's."""
+        """Return both languages: those given, those in the name of the task, or the tokenizer's."""
         pair = LANGUAGE_PAIR.fullmatch(self.task or "")
         if not self.takes_languages:
             return pair and pair["source"], target or (pair and pair["target"])
@@ -124,11 +120,7 @@ class TranslationPipeline(Pipeline):
         return source, target
 
     def encode(self, text: str, source: str | None, target: str | None, truncation: bool) -> BatchEncoding:
-        """Return what the model reads of a text: `input_ids`, `attention_mask`, and the token of the target language.
-
-        Raises:
-            ValueError: if the text is too long for the model.
-        """
+        """Tokenize a text; raise a ValueError if it is too long for the model."""
         most = getattr(self.model.config, "max_position_embeddings", None)
         limit = None if most is None else min(most, self.tokenizer.model_max_length)
         options = {"truncation": truncation, "max_length": limit} if truncation else {}
@@ -139,7 +131,7 @@ class TranslationPipeline(Pipeline):
         return found
 
     def tokenize(self, text: str, source: str | None, target: str | None, **options: Any) -> BatchEncoding:
-        """Tokenize a text behind its prefix, and leave the tokenizer's own language as it is."""
+        """Tokenize a text behind its prefix, without changing the tokenizer's language."""
         if self.takes_languages:
             own, options = self.tokenizer.src_lang, {"src_lang": source, "tgt_lang": target, **options}
             try:
@@ -148,7 +140,7 @@ class TranslationPipeline(Pipeline):
                 self.tokenizer.src_lang = own
         else:
             found = self.tokenizer(self.task_settings.get("prefix", "") + text, return_tensors="pt", **options)
-        # Some tokenizers return them, and generate() refuses them.
+        # generate() refuses them.
         found.pop("token_type_ids", None)
         return found
 
@@ -159,34 +151,37 @@ class TranslationPipeline(Pipeline):
 
     @cached_property
     def codes(self) -> frozenset[str]:
-        """The codes that tell a multilingual OPUS-MT model which language to write, such as >>pt<<."""
+        """The codes of the target languages of multilingual OPUS-MT, such as >>pt<<."""
         if self.takes_languages or self.task_settings.get("prefix"):
             return frozenset()
         return frozenset(word for word in self.tokenizer.get_vocab() if _CODE.fullmatch(word))
 
     @property
     def task_settings(self) -> dict[str, Any]:
-        """A prefix and generation settings, which T5 and its like have for each task."""
+        """The prefix and generation settings that models such as T5 have for each task."""
         return (getattr(self.model.config, "task_specific_params", None) or {}).get(self.task, {})
 
     def _forward(self, model_inputs: dict[str, Any], **options: Any) -> dict[str, Any]:
         text, sentences = model_inputs.pop("copied"), len(model_inputs["input_ids"])
-        settings = plain_settings({} if "generation_config" in options else self.task_settings)
+        # Other arguments of generate() and dictionaries could load and run code.
+        fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
+        tasks = {} if "generation_config" in options else self.task_settings
+        settings = {name: value for name, value in tasks.items() if name in fields and not isinstance(value, dict)}
         first = model_inputs.pop("forced_bos_token_id", None)
         if first is not None:
-            # A batch has one for each sentence, all for the same language.
+            # In a batch each sentence has the same one.
             settings["forced_bos_token_id"] = first[0] if isinstance(first, list) else first
         words = self.generate(model_inputs, {**settings, **self.length_limits(model_inputs, options), **options})
         return {"output_ids": getattr(words, "sequences", words).unflatten(0, (sentences, -1)), "copied": text}
 
     def generate(self, source: Mapping[str, torch.Tensor], options: dict[str, Any]) -> Any:
-        """Return what the model writes."""
+        """Generate translations."""
         return self.model.generate(**source, **options)
 
     def length_limits(self, source: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that limit the length of translations, if those given do not."""
+        """Return a limit to the length of translations, unless the options have one."""
         if options.get("max_new_tokens") is not None:
-            # Transformers warns in each batch of two limits.
+            # Transformers would warn of two limits in each batch.
             return {"max_length": None}
         config = options.get("generation_config")
         own = config or self.model.generation_config
@@ -195,7 +190,7 @@ class TranslationPipeline(Pipeline):
             return {}
         most = getattr(self.model.config, "max_position_embeddings", None) or 1 << 20
         limits = (2 * source["attention_mask"].sum(-1) + 20).clamp(max=most - 1)
-        # With one to spare, for some models write an end where the longest translation is cut.
+        # One to spare: some models are forced to write an end where the longest translation is cut.
         longest = {} if has_limit else {"max_length": min(int(limits.max()) + 2, most)}
         return {**longest, "stopping_criteria": StoppingCriteriaList([self._sentence_limits(limits)])}
 
@@ -212,28 +207,16 @@ class TranslationPipeline(Pipeline):
 
 
 def checked(text: str) -> str:
-    """Return a text without a byte-order mark, which belongs to the file."""
+    """Return a text without the byte-order mark of its file."""
     if not isinstance(text, str):
         raise ValueError(f"{text!r:.80} is not a text")
     return text.removeprefix("\ufeff")
 
 
 def copied(text: str) -> str | None:
-    """Return a text without letters, of which a model would invent a translation, and None for all others."""
+    """Return a text without letters, for which a model would invent a translation, and None for other texts."""
     rest = _CODE.sub("", text, count=1) if _CODE.match(text) else text
     return None if any(map(str.isalpha, rest)) else rest.strip()
-
-
-def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the generation settings of a downloaded configuration. Arguments of `generate()`, which could load and run
-    code, are left out.
-    """
-    fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
-    return {name: value for name, value in settings.items() if name in fields and _is_plain(value)}
-
-
-def _is_plain(value: Any) -> bool:
-    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, str | int | float | None)
 
 
 __all__ = ["TranslationPipeline"]
