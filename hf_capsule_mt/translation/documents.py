@@ -12,7 +12,7 @@ _PARAGRAPHS = re.compile(r"(?<=\n)(?=[^\S\n]*\n)")
 # Where a sentence that is too long is cut, the best first: after clause marks, between words.
 _CUTS = (re.compile(r"(?<=[,;:–—,、;:،؛])\s*"), re.compile(r"(?<=\s)(?=\S)"))
 
-# Of ISO 639-1; "sh" was one once. To others sentencex applies the rules of English without a word.
+# ISO 639-1, and "sh", which was in it. For other codes sentencex silently applies the rules of English.
 _CODES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
     "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
@@ -25,14 +25,14 @@ _LANGUAGES = frozenset(_CODES.split())
 
 @dataclass(frozen=True)
 class Segment:
-    """What is translated at a time, with the white space around it.
+    """A part of a text that is translated by itself.
 
     Attributes:
         before: white space in front of it.
-        text: the words, with single spaces; empty if there are none.
+        text: the words, with single spaces; may be empty.
         after: white space behind it.
-        line: of the document, from 0, on which the words begin.
-        code: that tells a model which language to write, if it must be told; it may stand in the text.
+        line: the line of the document, from 0, on which the words begin.
+        code: the code of the language to write, for models that need it. The text may begin with it.
     """
 
     before: str
@@ -43,13 +43,13 @@ class Segment:
 
     @property
     def source(self) -> str:
-        """What the model reads."""
+        """The text with its code, as the model reads it."""
         is_told = not self.text or self.text.startswith(self.code)
         return self.text if is_told else f"{self.code} {self.text}"
 
     @property
     def has_parts(self) -> bool:
-        """Whether something stands in the text."""
+        """Whether the text has tags or kept parts."""
         return False
 
     def around(self, translation: str) -> str:
@@ -57,24 +57,19 @@ class Segment:
         return f"{self.before}{translation}{self.after}"
 
     def on_line(self, line: int) -> "Segment":
-        """Return the same segment so many lines further down."""
+        """Return the same segment, `line` lines further down."""
         return replace(self, line=self.line + line)
 
 
 def check_language(language: str) -> None:
-    """Raise a ValueError if documents in a language cannot be cut: there is no such code, or sentencex is not
-    installed.
-    """
+    """Raise a ValueError if there is no such language code, or sentencex is not installed."""
     if language not in _LANGUAGES:
-        raise ValueError(
-            f"documents is {language!r}; it must be the code of a language, of two letters, such as en, and not "
-            "of a country (Czech is cs, Danish da, Greek el, Japanese ja, Ukrainian uk, Chinese zh)"
-        )
+        raise ValueError(f"documents is {language!r}. Give the two letters of a language, such as en or cs.")
     _segmenter()
 
 
 def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
-    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks within one become spaces."""
+    """Return the segments of a document, at least one; see [`cut_text`]. Line breaks in a segment become spaces."""
     segments, line = [], 0
     for part in cut_text(document, language, fits):
         segments.append(whole_segment(part, line))
@@ -83,10 +78,10 @@ def cut_document(document: str, language: str, fits: Fits) -> list[Segment]:
 
 
 def cut_text(text: str, language: str, fits: Fits) -> list[str]:
-    """Return the parts of a text that are translated one by one, at least one, of which it is the sum.
+    """Return the parts of a text that are translated one by one, at least one. Joined, they are the text.
 
-    Blank lines end a paragraph. The library sentencex knows where sentences end. One that is too long is cut after
-    clause marks, if a clause is too long between words, and if a word is too long within it; nothing is left out.
+    Blank lines end a paragraph, and the library sentencex finds sentences. A sentence that is too long is cut after
+    clause marks, then between words, then within a word.
 
     Args:
         text: any text.
@@ -99,7 +94,7 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
     check_language(language)
     parts: list[str] = []
     for sentence in _sentences(text, language):
-        # White space alone belongs to what stands before it.
+        # White space belongs to the sentence before it.
         if parts and not sentence.strip():
             parts[-1] += sentence
         else:
@@ -108,7 +103,7 @@ def cut_text(text: str, language: str, fits: Fits) -> list[str]:
 
 
 def whole_segment(part: str, line: int = 0) -> Segment:
-    """Return the one segment of a text that is not cut, which begins on a line."""
+    """Return a text as one segment."""
     text = part.strip()
     start = part.find(text) if text else len(part)
     line += part.count("\n", 0, start)
@@ -116,17 +111,10 @@ def whole_segment(part: str, line: int = 0) -> Segment:
 
 
 def language_code(code: str | None) -> str:
-    """Return the two letters in front of a tokenizer's code, such as "en_XX" or "en-GB".
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """Return the two letters of a language in a code such as "en_XX" or "en-GB"; raise a ValueError if it has none."""
     letters = re.match(r"[a-z]{2}(?![a-zA-Z])", code or "")
     if letters is None:
-        raise ValueError(
-            f"the language of a document is needed to find its sentences, and src_lang is {code!r}; give its code of "
-            "two letters as documents='en'"
-        )
+        raise ValueError(f"The source language is {code!r}. Give documents the two letters of a language, such as en.")
     return letters[0]
 
 
@@ -146,7 +134,7 @@ def _segmenter() -> Callable[[str, str], Iterator[str]]:
 
 
 def _shortened(text: str, fits: Fits, cuts: Sequence[re.Pattern] = _CUTS) -> list[str]:
-    """Return parts that fit, as long as can be, of a text."""
+    """Return the parts of a text, each as long as fits."""
     if fits(text.strip()):
         return [text]
     if not cuts:
@@ -168,6 +156,6 @@ def _split(cut: re.Pattern, text: str) -> list[str]:
 
 def _halves(word: str, fits: Fits) -> list[str]:
     if len(word) < 2:
-        raise ValueError(f"the model cannot read {word!r}; give it a longer limit")
+        raise ValueError(f"the model cannot read {word!r}")
     middle = len(word) // 2
     return [part for half in (word[:middle], word[middle:]) for part in ([half] if fits(half) else _halves(half, fits))]

@@ -1,7 +1,7 @@
-"""Segments with tags, and with parts that are not translated: what is translated of them, and how all is put back.
+"""Segments with tags and kept parts, which are not translated.
 
-An element comes back around the words of the translation that are aligned with its own: as one element, inside of that
-which it was in. What is kept takes the place of the words that are aligned with it.
+An element comes back around the words of the translation that are aligned with its own words: as one element, inside
+the element that it was in. A kept part takes the place of the words that are aligned with it.
 """
 
 import html
@@ -18,25 +18,25 @@ from .markup import Kept, Mark, Run, read_markup
 from .putting_back import Node, Span, Weights, put_back
 
 Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
-"""From the places of the words of a source and of a translation, how much each of the translation belongs to each."""
+"""From the places of source words and target words, how much each target word belongs to each source word."""
 
 # Scripts that put no spaces between words.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _IN_WORD = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}_])"
 _WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|{_IN_WORD}+(?:['’.\-]{_IN_WORD}+)*|\S\p{{M}}*")
 _SECONDS = 5
-"""How long an expression may search a text."""
+"""The longest time that an expression may search a text."""
 
 
 @dataclass(frozen=True)
 class MarkedSegment(Segment):
-    """What is translated at a time of a text with tags or with parts that are kept.
+    """A segment of a text with tags or kept parts.
 
     Attributes:
-        words: where the words of the text are; what is kept is one.
-        root: what stands in the text.
-        kept: what is not translated, as the model sees it, by its word.
-        is_markup: whether the text is written with references, such as &amp;, to characters.
+        words: the places of the words of the text; a kept part is one word.
+        root: the tree of tags and kept parts.
+        kept: the kept parts, as the model sees them, by their words.
+        is_markup: whether characters are written as references, such as &amp;.
     """
 
     words: tuple[Span, ...] = ()
@@ -55,7 +55,7 @@ class MarkedSegment(Segment):
         return not self.root.is_around(len(self.words))
 
     def put_back(self, translation: str, align: Align | None = None) -> str:
-        """Return a translation of the text with all that stands in the source.
+        """Return a translation with the tags and kept parts of the source.
 
         Args:
             translation: of the text.
@@ -71,13 +71,7 @@ class MarkedSegment(Segment):
 
 
 def keep_pattern(keep: str) -> regex.Pattern:
-    """Return the expression of what is not translated.
-
-    Raises:
-        ValueError: if it is none.
-    """
-    if not isinstance(keep, str):
-        raise ValueError(f"keep is {keep!r:.80}; give the expression as text, as r'[0-9]+'")
+    """Compile a regular expression for kept parts; raise a ValueError if it is none."""
     try:
         return regex.compile(keep)
     except regex.error as error:
@@ -87,13 +81,13 @@ def keep_pattern(keep: str) -> regex.Pattern:
 def marked_segments(
     source: str, tags: bool, keep: regex.Pattern | None, cut: Callable[[str], list[str]] | None
 ) -> list[Segment]:
-    """Return the segments of a source, at least one; those without words have all that stands there as white space.
+    """Return the segments of a source, at least one. A segment without words has everything as white space.
 
     Args:
         source: any text.
-        tags: whether tags of XML or HTML are read; else they are text.
-        keep: what is not translated, within the text between two tags.
-        cut: returns the parts of a text that are translated one by one; by default one is not cut.
+        tags: whether tags of XML or HTML are read; otherwise they are text.
+        keep: finds kept parts in the text between two tags.
+        cut: returns the parts of a text that are translated one by one.
 
     Raises:
         ValueError: if a tag is wrong, or `keep` searches for too long.
@@ -135,10 +129,9 @@ def _run_segments(
 
 
 def _with_kept(run: Run, keep: regex.Pattern | None, escape: Callable[[str], str]) -> list[Mark | Kept]:
-    """Return what stands in a run, with what an expression finds between two of them."""
+    """Return the items of a run, and what an expression finds between two of them."""
     if keep is None:
         return run.items
-    # What is kept already takes part of the text, a mark none.
     starts = [0, *(item.end if isinstance(item, Kept) else item.at for item in run.items)]
     items: list[Mark | Kept] = []
     for start, item in zip(starts, [*run.items, None]):
@@ -158,13 +151,12 @@ def _found(keep: regex.Pattern, text: str, start: int, end: int, escape: Callabl
                 yield Kept(at, at + len(words), escape(words))
     except TimeoutError:
         raise ValueError(
-            f"keep is {keep.pattern!r}, which has searched a text of {len(part)} characters for {_SECONDS} seconds; "
-            "write it without a repetition within a repetition"
+            f"keep is {keep.pattern!r}, which takes more than {_SECONDS} seconds. Avoid repetitions in repetitions."
         ) from None
 
 
 def _ends(ends: list[int], items: Sequence[Mark | Kept]) -> list[int]:
-    """Return where segments end. What is kept and longer than one is a segment by itself, which is not translated."""
+    """Return the ends of segments. A kept part across an end is a segment of its own, which is not translated."""
     found = set(ends)
     for item in items:
         if isinstance(item, Kept):
@@ -176,9 +168,7 @@ def _ends(ends: list[int], items: Sequence[Mark | Kept]) -> list[int]:
 
 
 def _divide(items: Sequence[Mark | Kept], first: int, end: int) -> int:
-    """Return how many items stand before an end, at least the `first`: what is closed there belongs to the part before,
-    and what is opened to that behind.
-    """
+    """Return the index that splits `items` at `end`: tags that close there go left, tags that open there go right."""
     last = bisect_left(items, end, lo=first, key=attrgetter("at"))
     opened = 0
     for place in range(last, len(items)):
@@ -197,7 +187,7 @@ def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: boo
     line = run.line(start + len(plain.before))
     if not _has_words(run.text, start, end, items):
         return Segment(_written(run.text, start, end, items, escape), "", "", line)
-    # What stands alone before the white space in front stays there.
+    # Points in the white space in front stay there.
     begin = start + len(plain.before)
     ahead = list(takewhile(lambda item: isinstance(item, Mark) and item.kind == "point" and item.at < begin, items))
     items = items[len(ahead) :]
@@ -217,14 +207,14 @@ def _segment(run: Run, start: int, end: int, items: list[Mark | Kept], tags: boo
 
 
 def _has_words(text: str, start: int, end: int, items: Sequence[Mark | Kept]) -> bool:
-    """Return whether there is something to translate in a part: letters outside of what is kept."""
+    """Return whether a part has letters outside of kept parts."""
     kept = [(item.at, item.end) for item in items if isinstance(item, Kept)]
     gaps = zip([start, *(last for _, last in kept)], [*(first for first, _ in kept), end])
     return any(character.isalpha() for first, last in gaps for character in text[first:last])
 
 
 def _spans(part: str, start: int, items: Sequence[Mark | Kept]) -> list[Span]:
-    """Return where items of a part that starts at a place stand after white space has become single spaces."""
+    """Return the places of the items of a part from `start` on, after white space has become single spaces."""
     places = _places(part)
     spans = []
     for item in items:
@@ -237,7 +227,7 @@ def _spans(part: str, start: int, items: Sequence[Mark | Kept]) -> list[Span]:
 
 
 def _written(text: str, start: int, end: int, items: Sequence[Mark | Kept], escape: Callable[[str], str]) -> str:
-    """Return a part of a text with all that stands in it."""
+    """Return a part of a text with its items."""
     written, place = "", start
     for item in items:
         written += escape(text[place : item.at]) + item.raw
@@ -246,7 +236,7 @@ def _written(text: str, start: int, end: int, items: Sequence[Mark | Kept], esca
 
 
 def _places(part: str) -> list[int]:
-    """Return for every place of a text, and its end, the place after white space has become single spaces."""
+    """Return the new places of all characters, and of the end, after white space has become single spaces."""
     places, length, gap = [], 0, False
     for character in part:
         space = character.isspace()
@@ -258,10 +248,10 @@ def _places(part: str) -> list[int]:
 
 
 def _words(text: str, whole: Sequence[Span]) -> list[Span]:
-    """Return where the words of a text are; the spans `whole`, in order, are one each."""
+    """Return the places of the words of a text. Each span of `whole` is one word."""
     words, place = [], 0
     for start, end in [*whole, (len(text), len(text))]:
-        # Not by `pos`, for which what is whole would be part of a word.
+        # With `pos` instead, the span before would be part of the word.
         words += [(place + match.start(), place + match.end()) for match in _WORD.finditer(text[place:start])]
         words += [(start, end)] if start < end else []
         place = end
@@ -269,14 +259,14 @@ def _words(text: str, whole: Sequence[Span]) -> list[Span]:
 
 
 def _sides(text: str, item: Mark | Kept) -> tuple[bool, bool]:
-    """Return whether something stands right behind a word, as a footnote does, and whether it stands between spaces."""
+    """Return whether an item stands right behind a word, as a footnote does, and whether it stands between spaces."""
     behind_word = text[max(item.at - 1, 0) : item.at].strip() != ""
     before_word = text[item.at : item.at + 1].strip() != ""
     return behind_word and not before_word, not behind_word and not before_word
 
 
 def _tree(items: Sequence[tuple[Mark | Kept, int, bool, bool]], words: Sequence[Span]) -> Node:
-    """Return the elements of a sentence, with the places of its words, of all items, and their sides."""
+    """Return the tree of the items of a sentence, which come with their places and sides."""
     root = Node(last=len(words))
     stack = [root]
     starts, ends = [start for start, _ in words], [end for _, end in words]
@@ -300,13 +290,14 @@ def _tree(items: Sequence[tuple[Mark | Kept, int, bool, bool]], words: Sequence[
 
 
 def _copies(translation: str, source: str, kept: dict[int, tuple[Span, str]]) -> dict[int, list[Span]]:
-    """Return where a translation has what is kept, by the word of the source; none is part of another, or of a word
-    where that in the source is not.
+    """Return the places of copies of kept parts in a translation, by the word of the source.
+
+    Copies do not overlap. A copy is part of a longer word only if the kept part is, too.
     """
     taken: list[Span] = []
     found: dict[int, list[Span]] = {}
     sides = {word: (_is_in_word(source, start), _is_in_word(source, end)) for word, ((start, end), _) in kept.items()}
-    # The longest first, for one may be part of another; of the same text those that stand alone, as only they must.
+    # The longest first: one may be part of another. Equal texts: first those that must be words of their own.
     for word, (_, text) in sorted(kept.items(), key=lambda item: (-len(item[1][1]), any(sides[item[0]]))):
         before, behind = sides[word]
         same = [other for other in found if kept[other][1] == text and sides[other] == sides[word]]

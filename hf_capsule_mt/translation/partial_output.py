@@ -14,14 +14,14 @@ from hf_capsule_mt.files import LOCK, naming, read_json, replace_text, replaced_
 
 
 def folder_beside(output: Path) -> Path:
-    """Return the folder of what is not finished of an output."""
+    """Return the folder for the unfinished parts of an output."""
     return Path(f"{output}.unfinished")
 
 
 class PartialOutput:
-    """The lines of an output so far, which grow in the order of the input, and those of a report.
+    """The finished lines of an output and of its report.
 
-    A file beside them tells how many lines of the input are done, their hash, and the sizes of both.
+    The file state.json has the number of finished input lines, their hash, and the sizes of both files.
 
     Args:
         output: the output file. The folder beside it is there, and locked.

@@ -1,28 +1,28 @@
-"""Elements of a sentence, put around the words of its translation that are aligned with theirs."""
+"""Put the elements of a sentence around the words of its translation that are aligned with theirs."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Span = tuple[int, int]
 Weights = Sequence[Sequence[float]]
-"""For every word of a translation, how much it belongs to every word of the source."""
+"""How much each word of a translation belongs to each word of the source: `[target words][source words]`."""
 
 
 @dataclass
 class Node:
-    """An element of a sentence, or a tag without contents, or what is not translated; the root has empty tags.
+    """An element of a sentence, an empty tag, or a kept part. The root has no tags.
 
     Attributes:
-        open: the tag, or what stands there, as it is written.
-        close: the tag that closes it.
-        first: its first word of the source; a node without words stands before it.
-        last: the word after its last.
-        opened_before: whether it is opened in a sentence before this one.
-        closed_after: whether it is closed in a sentence after this one.
+        open: the opening tag, the empty tag or the kept part, as it is written.
+        close: the closing tag.
+        first: the first source word in it; an empty tag stands before this word.
+        last: the word behind the last one in it.
+        opened_before: whether it is opened in an earlier sentence.
+        closed_after: whether it is closed in a later sentence.
         is_kept: whether it takes the place of the words that are aligned with it.
-        follows: whether a tag without contents stands right behind a word.
+        follows: whether an empty tag stands right behind a word.
         spaced: whether it stands between spaces.
-        children: the elements in it.
+        children: the nodes in it.
     """
 
     open: str = ""
@@ -37,7 +37,7 @@ class Node:
     children: "list[Node]" = field(default_factory=list)
 
     def is_around(self, words: int) -> bool:
-        """Whether all that is in it stands around all `words` of the sentence."""
+        """Return whether all nodes in it stand around all `words` of the sentence, or beside them."""
         return all(
             child.first in (0, words)
             if child.first == child.last
@@ -46,7 +46,7 @@ class Node:
         )
 
     def each_kept(self) -> "list[Node]":
-        """Return the nodes in it that are kept, in order."""
+        """Return the kept parts in it, in order."""
         return [kept for child in self.children for kept in ([child] if child.is_kept else child.each_kept())]
 
 
@@ -58,20 +58,18 @@ def put_back(
     copies: Mapping[int, Sequence[int]],
     escape: Callable[[str], str] = str,
 ) -> str:
-    """Return a translation with every node of a sentence once, inside of the node that it was in.
+    """Return a translation with every node of a sentence once, inside the node that it was in.
 
     Args:
-        root: the nodes of the sentence.
-        weights: `[words of the translation][words of the source]`, none negative.
-        translation: as text.
-        words: where its words are.
-        copies: words of the translation that are the text of something that is kept, by its word of the source.
-        escape: writes text so that it is not taken for tags.
+        root: the tree of the sentence.
+        weights: at least 0.
+        translation: its text.
+        words: the places of its words.
+        copies: words of the translation that are copies of a kept part, by the source word of that part.
+        escape: writes characters as references, where they would look like tags.
     """
-    alignment = _Alignment(weights, {node.first for node in root.each_kept()}, copies)
-    alignment.punctuation = {
-        number for number, (start, end) in enumerate(words) if not any(map(str.isalnum, translation[start:end]))
-    } - alignment.copies
+    marks = {number for number, (start, end) in enumerate(words) if not any(map(str.isalnum, translation[start:end]))}
+    alignment = _Alignment(weights, {node.first for node in root.each_kept()}, copies, marks)
     writer = _Writer(translation, words, alignment.doubled, escape)
     _write_children(root, 0, len(words), alignment, writer)
     writer.write_words(len(words))
@@ -80,17 +78,17 @@ def put_back(
 
 
 class _Alignment:
-    """The source word that each word of a translation belongs to; None if to none."""
+    """The source word that owns each word of a translation, or None."""
 
-    def __init__(self, weights: Weights, kept: set[int], copies: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, weights: Weights, kept: set[int], copies: Mapping[int, Sequence[int]], marks: set[int]) -> None:
         self.weights, self.kept = weights, kept
         self.owners = [_best(row, range(len(row))) for row in weights]
         self.copies = {number for numbers in copies.values() for number in numbers}
-        self.punctuation: set[int] = set()
+        self.punctuation = marks - self.copies
         self._give_copies(copies)
 
     def _give_copies(self, copies: Mapping[int, Sequence[int]]) -> None:
-        """Let what is kept own one copy of itself, where there is one, and nothing else then."""
+        """Let each kept part own one of its copies, and nothing else."""
         left = set(self.copies)
         others = [word for word in range(len(self.weights[0]) if self.weights else 0) if word not in self.kept]
         for word in sorted(copies):
@@ -108,18 +106,18 @@ class _Alignment:
         """Return 1 for each word that belongs to a node, and -1 for the others."""
         own = [owner is not None and node.first <= owner < node.last for owner in self.owners]
         if node.is_kept:
-            # What is kept takes the place of no comma.
+            # A kept part does not replace a comma.
             own = [belongs and number not in self.punctuation for number, belongs in enumerate(own)]
         return [1 if belongs else -1 for belongs in own]
 
     def nearest(self, node: Node, low: int, high: int) -> int | None:
-        """Return the word from `low` to `high` that belongs most to those of a node, if any does at all."""
+        """Return the word from `low` to `high` that belongs most to a node, or None."""
         mass = {number: sum(self.weights[number][node.first : node.last]) for number in range(low, high)}
         return max(mass, key=mass.__getitem__) if any(mass.values()) else None
 
     @property
     def doubled(self) -> set[int]:
-        """The words that repeat something kept, which is written elsewhere."""
+        """The copies of kept parts that are left out, because the part is written elsewhere."""
         return {number for number in self.copies if self.owners[number] is None}
 
 
@@ -141,7 +139,7 @@ class _Writer:
         self._needs_space = False
 
     def write_words(self, until: int) -> None:
-        """Write the words up to another, with what stands between them."""
+        """Write the words before `until`, and everything between them."""
         for number in range(self._next, until):
             start, end = self._words[number]
             if number not in self._dropped:
@@ -152,7 +150,7 @@ class _Writer:
             self._next, self._place = number + 1, end
 
     def write_gap(self) -> None:
-        """Write what stands before the next word."""
+        """Write the characters before the next word."""
         start = self._words[self._next][0] if self._next < len(self._words) else len(self._translation)
         gap = self._translation[self._place : start]
         if gap:
@@ -160,12 +158,12 @@ class _Writer:
         self._place = max(self._place, start)
 
     def write_tag(self, raw: str, spaced: bool = False) -> None:
-        """Write a tag where the last word ends, with a space behind it, if it is `spaced`."""
+        """Write a tag behind the last word, and a space if it is `spaced`."""
         self.written.append(raw)
         self._needs_space |= spaced
 
     def write_instead(self, raw: str, until: int) -> None:
-        """Write something in the place of the words up to another; of none, between spaces."""
+        """Write a kept part instead of the words before `until`, or between spaces if it replaces none."""
         self.write_gap()
         inserted = self._next == until
         if inserted and self._last and not self._last.isspace():
@@ -195,8 +193,9 @@ def _write_children(node: Node, low: int, high: int, alignment: _Alignment, writ
 
 
 def _arranged(node: Node, low: int, high: int, alignment: _Alignment) -> list[tuple[Node, int, int]]:
-    """Return the children of a node in the order of the translation, each with the words that it gets of those from
-    `low` to `high`. Those that are opened before come first, and those that are closed after come last.
+    """Return the children of a node in the order of the translation, each with its words from `low` to `high`.
+
+    Elements of earlier sentences come first, and elements that stay open come last.
     """
     places = _Places(low, high)
     first = [child for child in node.children if child.opened_before]
@@ -217,14 +216,14 @@ def _arranged(node: Node, low: int, high: int, alignment: _Alignment) -> list[tu
 
 
 class _Places:
-    """The words of an element of the translation, which are dealt out to its children."""
+    """Gives the words of an element of the translation to its children."""
 
     def __init__(self, low: int, high: int) -> None:
         self._low, self._high = low, high
         self._taken: list[Span] = []
 
     def take_side(self, child: Node, parent: Node, alignment: _Alignment) -> Span:
-        """Return the words, from the first on or up to the last, of a child that is open before or after them."""
+        """Return the words of a child that is opened before the sentence or closed after it."""
         gains = alignment.gains(child)
         sides = range(self._low, self._high + 1)
         if _is_all(child, parent):
@@ -240,7 +239,7 @@ class _Places:
         return span
 
     def take(self, child: Node, parent: Node, alignment: _Alignment) -> Span:
-        """Return the words of a child: those free ones, one after the other, of which most belong to it."""
+        """Return the words of a child: the free range in which most words belong to it."""
         if _is_all(child, parent) and not self._taken:
             span = self._low, self._high
         else:
@@ -274,7 +273,7 @@ class _Places:
         return any(start <= number < end for start, end in self._taken)
 
     def between(self, child: Node, parent: Node, alignment: _Alignment) -> Span:
-        """Return the place of a child that gets no words: beside those that stand beside it in the source."""
+        """Return the place of a child without words: next to the words that it stands next to in the source."""
         place = self._beside(child, parent, alignment)
         for start, end in self._taken:
             if start < place < end:

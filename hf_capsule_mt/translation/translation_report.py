@@ -1,4 +1,4 @@
-"""What a report of translations says of each: how likely it is, how long, and whether something is wrong with it."""
+"""A report of translations: how likely and how long each is, and whether it looks wrong."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,26 +10,25 @@ from transformers import PreTrainedModel
 from .translator import behind_start, pad_rows
 
 _MOST_SCORES = 1 << 25
-"""Scores of words that are held at a time."""
+"""The most scores that are in memory together."""
 _LONG, _SHARE = 10, 0.4
-"""A translation is too short if its source has at least so many tokens, and it less than this share of them."""
+"""A translation is too short if its source has so many tokens, and it has less than this share of them."""
 _LONGEST_PHRASE, _COPIES, _REPEATED = 16, 3, 4
-"""A phrase of at most so many tokens is a repetition if it stands so often in a row, and so many tokens are copies."""
+"""A repetition: longest phrase, how often it stands in a row, and how many tokens are copies."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of a translation.
+    """The judgement on a translation.
 
     Attributes:
-        score: the mean of the log-probabilities of its tokens, its end included; None of a blank line.
-        length_ratio: its tokens to those of its source, without the ends; None of a blank line.
+        score: the mean log-probability of its tokens, its end included; None for a blank line.
+        length_ratio: its number of tokens divided by that of its source, without the ends; None for a blank line.
         limit_reached: whether it was cut at the limit to its length.
         empty: whether it has no words.
-        too_short: whether it is so much shorter than its source that a part of it must be missing, as of a line with
-            several sentences.
-        repeats: whether it repeats a phrase again and again that its source does not.
-        source_cut: whether its source is longer than the model reads, and the rest is not translated.
+        too_short: whether it is so short that a part must be missing, as happens to lines with several sentences.
+        repeats: whether it repeats a phrase many times, and its source does not.
+        source_cut: whether its source was too long for the model, so that the rest is not translated.
     """
 
     score: float | None = None
@@ -42,11 +41,11 @@ class Judgement:
 
 
 def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, score: float) -> Judgement:
-    """Return what is said of a translation.
+    """Judge a translation.
 
     Args:
-        source: ids of its source, with the end.
-        target: its own, without.
+        source: token ids of its source, with the end.
+        target: its own token ids, without the end.
         ended: whether an end was written.
         text: of the translation.
         score: of the translation; see [`sequence_scores`].
@@ -63,7 +62,7 @@ def judge(source: Sequence[int], target: Sequence[int], ended: bool, text: str, 
 
 
 def repeated_tokens(ids: Sequence[int]) -> int:
-    """Return how many tokens are copies of the phrase before them, where one stands three times in a row or more."""
+    """Return how many tokens are copies of the phrase before them, for phrases three times in a row or more."""
     most = 0
     for length in range(1, min(_LONGEST_PHRASE, len(ids) // _COPIES) + 1):
         same = 0
@@ -78,15 +77,15 @@ def repeated_tokens(ids: Sequence[int]) -> int:
 def sequence_scores(
     model: PreTrainedModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[float]:
-    """Return the mean log-probability of the tokens of each target, whichever search has found it.
+    """Return the mean log-probability of the tokens of each target.
 
-    It is `sequences_scores` of `generate()` with a length penalty of 1; 0 for a target without tokens. The code of a
-    language, which a target may have to begin with, does not count.
+    It is `sequences_scores` of `generate()` with a length penalty of 1, and 0 for a target without tokens. A forced
+    code of the language does not count.
 
     Args:
         model: an encoder-decoder in evaluation mode.
-        sources: ids of each source, with the end.
-        targets: ids of each translation, with the end, if it has one; at least one.
+        sources: token ids of each source, with the end.
+        targets: token ids of each translation, with its end, if it has one.
     """
     longest = max(1, *map(len, targets))
     rows = max(_MOST_SCORES // (longest * model.config.vocab_size), 1)
@@ -114,7 +113,7 @@ def report_line(line: int, judgement: Judgement) -> str:
 
 
 def faults(report: Iterable[str]) -> str | None:
-    """Return what is wrong with the translations of a report, in a sentence; None if nothing is."""
+    """Return a sentence about the translations of a report that look wrong; None if all look right."""
     kinds = {
         "empty": "empty",
         "too_short": "far too short",
