@@ -20,6 +20,7 @@ import torch
 import transformers
 from mutations import byte_damage, json_damage, strange_value
 from safetensors.torch import load, load_file, save
+from tiny_checkpoints import tiny_checkpoint
 from tokenizers import Tokenizer
 from transformers import GenerationConfig
 
@@ -27,8 +28,6 @@ import hf_capsule_mt
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data.parallel_text import read_parallel_text, unbroken, write_parallel_text
 
-ROOT = Path(__file__).parents[2]
-CHECKPOINTS = ROOT / "tests" / "checkpoints"
 FAMILIES = {
     "capsule_aggregated_marian": (
         hf_capsule_mt.CapsuleAggregatedMarianConfig,
@@ -133,7 +132,7 @@ def checkpoint(rng: random.Random, folder: Path) -> Finding:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     elif kind == "another's":
         other = rng.choice([each for each in FAMILIES if each != source.name])
-        shutil.copy(CHECKPOINTS / other / name, file)
+        shutil.copy(tiny_checkpoint(other) / name, file)
     else:
         _lay_index(rng, folder)
     must_fail = kind in ("missing", "empty", "halved")
@@ -161,7 +160,7 @@ def _damaged_checkpoint(
 
 
 def _copy(rng: random.Random, folder: Path) -> Path:
-    source = CHECKPOINTS / rng.choice(list(FAMILIES))
+    source = tiny_checkpoint(rng.choice(list(FAMILIES)))
     for name in (CONFIG, SETTINGS, WEIGHTS, "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(source / name, folder / name)
     return source

@@ -3,7 +3,8 @@
 import pytest
 from bad_inputs import AREAS, Outcome, attack
 
-BAD = (Outcome.INTERNAL_ERROR, Outcome.SILENT_CHANGE)
+# Libraries may refuse damage with errors of their own.
+BAD = (Outcome.SILENT_CHANGE,)
 # Those of checkpoints translate, which takes longest.
 ATTACKS = {"text": 150}
 
