@@ -3,9 +3,24 @@
 Importing the package registers its models with Transformers' Auto classes, and `pipeline("translation")`.
 """
 
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, pipelines
+from transformers.pipelines import PIPELINE_REGISTRY
+
 from . import decoding
-from .configuration import METHODS, SIZES, CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig, preset_config
+from .configuration import (
+    CONFIGURATIONS,
+    METHODS,
+    SIZES,
+    CapsNMTConfig,
+    CapsuleAggregatedMarianConfig,
+    RNMTConfig,
+    preset_config,
+)
 from .modeling import (
+    AUTO_MODELS,
     CapsNMTForConditionalGeneration,
     CapsNMTModel,
     CapsuleAggregatedMarianForConditionalGeneration,
@@ -18,13 +33,46 @@ from .modeling import (
     em_routing,
     simple_routing,
 )
-from .registration import register_models, register_translation
 from .training.lora import LORA_PARAMETERS, LORA_TARGETS
-from .translation.pipeline import TranslationPipeline
+from .translation.loading import unfit_weights
+from .translation.pipeline import LANGUAGE_PAIR, TranslationPipeline
 from .version import __version__
 
-register_models()
-register_translation()
+for _config in CONFIGURATIONS:
+    AutoConfig.register(_config.model_type, _config)
+for _auto_class, _models in AUTO_MODELS.items():
+    for _model in _models:
+        getattr(transformers, _auto_class).register(_model.config_class, _model)
+
+
+class _TaskAliases(dict):
+    """Other names of tasks, such as `translation_en_to_de`, for any two languages."""
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) or (isinstance(task, str) and LANGUAGE_PAIR.fullmatch(task) is not None)
+
+    def __missing__(self, task: str) -> str:
+        return "translation"
+
+
+class _ReportingSeq2SeqLM(AutoModelForSeq2SeqLM):
+    """Keeps what the pipeline checks: missing weights, and whether the user chose a precision."""
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        model, report = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        model.has_dtype_of_checkpoint = kwargs.get("dtype", "auto") == "auto"
+        model.unfit_weights = unfit_weights(model, report)
+        return model
+
+
+# Transformers 5 removed this task, and refuses its name before it asks the registry.
+getattr(pipelines, "REMOVED_TASKS", {}).pop("translation", None)
+if "translation" not in PIPELINE_REGISTRY.supported_tasks:
+    PIPELINE_REGISTRY.register_pipeline("translation", TranslationPipeline, pt_model=_ReportingSeq2SeqLM, type="text")
+    # Otherwise a saved pipeline of another library's model would name the class above.
+    del TranslationPipeline._registered_impl
+    PIPELINE_REGISTRY.task_aliases = _TaskAliases(PIPELINE_REGISTRY.task_aliases)
 
 __all__ = [
     "LORA_PARAMETERS",

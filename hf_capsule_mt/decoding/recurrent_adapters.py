@@ -6,8 +6,8 @@ from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
 from ..modeling.guided_routing import additive_scores
-from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration, caps_nmt_encoder_outputs
-from ..modeling.modeling_rnmt import RNMTForConditionalGeneration, rnmt_encoder_outputs
+from ..modeling.modeling_caps_nmt import CapsNMTForConditionalGeneration
+from ..modeling.modeling_rnmt import RNMTForConditionalGeneration
 from ..modeling.recurrent import LSTM
 from ..modeling.routing import mean_over_words, word_mask
 from .adapter import Adapter, Guide
@@ -38,7 +38,7 @@ class RNMTAdapter(Adapter):
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "RNMTDecoding":
         """Return the decoding of sentences from its start; see [`Adapter.begin`]."""
-        return RNMTDecoding(self, rnmt_encoder_outputs(encoded, self.config), mask, num_beams)
+        return RNMTDecoding(self, encoded, mask, num_beams)
 
 
 class _Recurrent:
@@ -137,7 +137,7 @@ class CapsNMTAdapter(Adapter):
 
     def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "CapsNMTDecoding":
         """Return the decoding of sentences from its start; see [`Adapter.begin`]."""
-        return CapsNMTDecoding(self, caps_nmt_encoder_outputs(encoded).sentence_state, num_beams)
+        return CapsNMTDecoding(self, encoded.sentence_state, num_beams)
 
 
 def _gates(lstm: LSTM, make: Make) -> Map:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, MarianConfig, PreTrainedModel
 
 from hf_capsule_mt.configuration import CapsNMTConfig, CapsuleAggregatedMarianConfig, RNMTConfig
-from hf_capsule_mt.modeling.outputs import CACHE, AttendedEncoderOutput, RoutedEncoderOutput, SentenceEncoderOutput
+from hf_capsule_mt.modeling.outputs import CACHE, RecurrentEncoderOutput, RoutedEncoderOutput
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
 MASK = "encoder_attention_mask"
@@ -132,7 +132,7 @@ class _RNMT(Family):
         return read, {"0.hidden": state}
 
     def step(self, words: Tensor, mask: Tensor | None, read: Tensors, states: Tensors) -> tuple[Tensor, Tensors]:
-        encoded = AttendedEncoderOutput(read["encoder_hidden_states"], **_present(read, self.also_read))
+        encoded = RecurrentEncoderOutput(read["encoder_hidden_states"], **_present(read, self.also_read))
         return _recurrent_step(self.model, words, mask, encoded, states, ("hidden",))
 
 
@@ -150,7 +150,7 @@ class _CapsNMT(Family):
 
     def step(self, words: Tensor, mask: Tensor | None, read: Tensors, states: Tensors) -> tuple[Tensor, Tensors]:
         # The decoder reads the state of the sentence alone.
-        encoded = SentenceEncoderOutput(read["sentence_state"], read["sentence_state"])
+        encoded = RecurrentEncoderOutput(read["sentence_state"], sentence_state=read["sentence_state"])
         return _recurrent_step(self.model, words, mask, encoded, states, self.state)
 
 
@@ -181,7 +181,7 @@ def _recurrent_step(
     model: PreTrainedModel,
     words: Tensor,
     mask: Tensor | None,
-    encoded: AttendedEncoderOutput | SentenceEncoderOutput,
+    encoded: RecurrentEncoderOutput,
     states: Tensors,
     names: tuple[str, ...],
 ) -> tuple[Tensor, Tensors]:

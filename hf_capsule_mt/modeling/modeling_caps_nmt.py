@@ -7,12 +7,13 @@
 #     http://www.apache.org/licenses/LICENSE-2.0
 """CapsNMT (Wang et al. 2019): translation in time linear in the lengths of source and target."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -20,21 +21,18 @@ from ..configuration.configuration_caps_nmt import CapsNMTConfig
 from .outputs import (
     CACHE,
     OutputRouting,
-    RoutedSeq2SeqModelOutput,
-    SentenceEncoderOutput,
-    check_output_routing,
+    RecurrentEncoderOutput,
+    RoutedDecoderOutput,
     decoder_layers,
     under_both_names,
 )
 from .recurrent import BidirectionalLayer, RecurrentCache, RecurrentLayer
 from .recurrent_seq2seq import (
-    OF_THE_DECODER,
-    RecurrentEmbeddings,
     RecurrentHead,
+    RecurrentModel,
     RecurrentPreTrainedModel,
     build_sentence_aggregation,
     build_sentence_projection,
-    named_encoder_outputs,
 )
 from .routing import next_word_mask
 from .translation_head import TranslationHead
@@ -72,7 +70,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SentenceEncoderOutput:
+    ) -> RecurrentEncoderOutput:
         """Encode a batch.
 
         Args:
@@ -84,9 +82,14 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
             **kwargs: `output_hidden_states` and `return_dict`.
         """
         words = self.dropout(self._embed(input_ids, inputs_embeds))
-        hidden_states, mask = self._read(words, attention_mask)
+        hidden_states, mask = self._encode(words, attention_mask)
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
-        return SentenceEncoderOutput(hidden_states, self.projection(vectors.flatten(-2)), vectors, routing)
+        return RecurrentEncoderOutput(
+            last_hidden_state=hidden_states,
+            sentence_state=self.projection(vectors.flatten(-2)),
+            sentence_vectors=vectors,
+            sentence_routing=routing,
+        )
 
 
 class CapsNMTDecoder(CapsNMTPreTrainedModel):
@@ -117,7 +120,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> RoutedDecoderOutput:
         """Decode a batch.
 
         Args:
@@ -129,21 +132,22 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
             use_cache: whether to return the states after the last word.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
-        if sentence_state is None:
-            raise ValueError("sentence_state is missing; the decoder reads that of the encoder's output")
-        cache = self._cache(cache, len(self.layers), use_cache)
+        words = self._embed(input_ids, inputs_embeds)
+        if cache is None and use_cache:
+            cache = RecurrentCache(len(self.layers))
         if cache is not None and self.gradient_checkpointing and self.training and torch.is_grad_enabled():
             raise ValueError("checkpointed layers read no cache; leave it out in training")
         mask = next_word_mask(attention_mask, words)
         hidden_states = self.dropout(sentence_state.unsqueeze(1) + words)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, cache=cache)
-        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache if use_cache else None)
+        return RoutedDecoderOutput(last_hidden_state=hidden_states, **{CACHE: cache if use_cache else None})
 
 
-class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
+class CapsNMTModel(RecurrentModel, CapsNMTPreTrainedModel):
     """The encoder-decoder without a language model head."""
+
+    _read_by_decoder = ("last_hidden_state", "sentence_state")
 
     def __init__(self, config: CapsNMTConfig) -> None:
         super().__init__(config)
@@ -151,70 +155,10 @@ class CapsNMTModel(RecurrentEmbeddings, CapsNMTPreTrainedModel):
         self.decoder = CapsNMTDecoder(config)
         self.post_init()
 
-    @can_return_tuple
-    @under_both_names
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: SentenceEncoderOutput | tuple[Tensor, ...] | None = None,
-        cache: RecurrentCache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_routing: OutputRouting = False,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> RoutedSeq2SeqModelOutput:
-        """Run encoder and decoder.
-
-        Args:
-            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what
-                [`get_input_embeddings`] makes of them.
-            attention_mask: `[batch, source]`, 1 where the source is real.
-            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
-            decoder_attention_mask: `[batch, target]`.
-            encoder_outputs: of an earlier call, instead of the source.
-            cache: the decoder's states after the words before; as `past_key_values` too.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
-            use_cache: whether to return the decoder's states.
-            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            **kwargs: `output_hidden_states` and `return_dict`.
-        """
-        check_output_routing(output_routing)
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
-            )
-        encoder_outputs = caps_nmt_encoder_outputs(encoder_outputs)
-        decoder_outputs = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            sentence_state=encoder_outputs.sentence_state,
-            cache=cache,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            **kwargs,
-        )
-        return RoutedSeq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            **{CACHE: getattr(decoder_outputs, CACHE)},
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            sentence_routing=encoder_outputs.sentence_routing,
-        )
-
-
-def caps_nmt_encoder_outputs(outputs: ModelOutput | tuple[Tensor, ...]) -> ModelOutput:
-    """Return the output of an encoder by name.
-
-    Raises:
-        ValueError: if it lacks what the decoder reads.
-    """
-    return named_encoder_outputs(outputs, SentenceEncoderOutput, ("last_hidden_state", "sentence_state"))
+    def _run_decoder(
+        self, encoded: RecurrentEncoderOutput, source_mask: Tensor | None, *_: Any, **kwargs: Any
+    ) -> RoutedDecoderOutput:
+        return self.decoder(sentence_state=encoded.sentence_state, **kwargs)
 
 
 class CapsNMTForConditionalGeneration(TranslationHead, RecurrentHead, CapsNMTPreTrainedModel, GenerationMixin):

@@ -46,21 +46,18 @@ from .aggregation import (
     record_heads,
     split_head_routing,
 )
-from .guided_routing import READ_BY_LOSSES, GuidedContext, build_guided_losses, build_guided_routing, build_guided_votes
+from .guided_routing import READ_BY_LOSSES, build_guided_losses, build_guided_routing, build_guided_votes
 from .linear import init_words, use_products
 from .outputs import (
-    CACHE,
     OutputRouting,
     RoutedDecoderOutput,
     RoutedEncoderOutput,
-    RoutedSeq2SeqModelOutput,
-    check_output_routing,
     decoder_layers,
     under_both_names,
 )
 from .portable_model import PortableModel
 from .routing import CapsuleRouting, word_mask
-from .translation_head import TranslationHead, UntiedEmbeddings
+from .translation_head import EncoderDecoder, TranslationHead, UntiedEmbeddings
 
 
 class Positions(MarianSinusoidalPositionalEmbedding):
@@ -354,7 +351,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         return RoutedDecoderOutput(**outputs, layer_routing=layer_routing, head_routing=head_routing)
 
 
-class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
+class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
     """The encoder-decoder without a language model head.
 
     With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
@@ -376,95 +373,34 @@ class CapsuleAggregatedMarianModel(UntiedEmbeddings, CapsuleAggregatedMarianPreT
             # Nothing reads this one, but it is saved, and has as many words.
             self.shared = copy.deepcopy(value)
 
-    @can_return_tuple
-    @under_both_names
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: RoutedEncoderOutput | tuple[Tensor, ...] | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_routing: OutputRouting = False,
-        output_guided_capsules: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> RoutedSeq2SeqModelOutput:
-        """Run encoder and decoder.
+    def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RoutedEncoderOutput:
+        # Hidden states and attentions are tuples. The other elements have no fixed order.
+        return RoutedEncoderOutput(outputs[0], *(value for value in outputs[1:] if isinstance(value, tuple)))
 
-        Args:
-            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`.
-            attention_mask: `[batch, source]`, 1 where the source is real.
-            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
-            decoder_attention_mask: `[batch, target]`.
-            encoder_outputs: of an earlier call, instead of the source.
-            cache: of the decoder; as `past_key_values` too.
-            inputs_embeds: what [`get_input_embeddings`] makes of `input_ids`, times sqrt(d_model) if `scale_embedding`:
-                Marian's encoder does not do that by itself.
-            decoder_inputs_embeds: what it makes of `decoder_input_ids`; Marian's decoder multiplies by itself.
-            use_cache: whether to return the cache.
-            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
-            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
-        """
-        check_output_routing(output_routing)
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
-            )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            # Hidden states and attentions are tuples; what else there is comes in no fixed order.
-            tuples = [value for value in encoder_outputs[1:] if isinstance(value, tuple)]
-            encoder_outputs = RoutedEncoderOutput(encoder_outputs[0], *tuples)
-        decoder_outputs = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            encoder_outputs.last_hidden_state,
-            attention_mask,
-            cache,
-            decoder_inputs_embeds,
-            use_cache,
+    def _run_decoder(
+        self,
+        encoded: BaseModelOutput,
+        source_mask: Tensor | None,
+        output_routing: OutputRouting,
+        output_guided_capsules: bool,
+        **kwargs: Any,
+    ) -> RoutedDecoderOutput:
+        outputs = self.decoder(
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=source_mask,
             output_routing=output_routing,
             **kwargs,
         )
-        head_routing = {
-            **(getattr(encoder_outputs, "head_routing", None) or {}),
-            **(decoder_outputs.head_routing or {}),
-        }
-        states = decoder_outputs.last_hidden_state
-        guided = GuidedContext(states, None, None)
-        if self.guided_routing is not None:
-            guided = self._route_guided(states, encoder_outputs, attention_mask, output_routing)
-        return RoutedSeq2SeqModelOutput(
-            last_hidden_state=guided.states,
-            **{CACHE: getattr(decoder_outputs, CACHE)},
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            decoder_attentions=decoder_outputs.attentions,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
-            encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
-            decoder_layer_routing=decoder_outputs.layer_routing,
-            head_routing=head_routing or None,
-            guided_routing=guided.assignment,
-            guided_states=states if output_guided_capsules else None,
-            guided_capsules=guided.capsules if output_guided_capsules else None,
-        )
-
-    def _route_guided(
-        self,
-        states: Tensor,
-        encoder_outputs: BaseModelOutput,
-        attention_mask: Tensor | None,
-        output_routing: OutputRouting,
-    ) -> GuidedContext:
-        mask = word_mask(attention_mask, encoder_outputs.last_hidden_state)
-        votes = self.encoder.guided_votes.of(encoder_outputs, mask)
-        return self.guided_routing(states, *votes, mask, output_routing)
+        if self.guided_routing is None:
+            return outputs
+        mask = word_mask(source_mask, encoded.last_hidden_state)
+        votes = self.encoder.guided_votes.of(encoded, mask)
+        states = outputs.last_hidden_state
+        guided = self.guided_routing(states, *votes, mask, output_routing)
+        outputs.last_hidden_state, outputs.guided_routing = guided.states, guided.assignment
+        if output_guided_capsules:
+            outputs.guided_states, outputs.guided_capsules = states, guided.capsules
+        return outputs
 
 
 class CapsuleAggregatedMarianForConditionalGeneration(

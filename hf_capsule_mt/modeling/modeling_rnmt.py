@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -29,23 +29,19 @@ from .guided_routing import (
 from .linear import UnitGainLinear
 from .outputs import (
     CACHE,
-    AttendedEncoderOutput,
-    GuidedDecoderOutput,
     OutputRouting,
-    RoutedSeq2SeqModelOutput,
-    check_output_routing,
+    RecurrentEncoderOutput,
+    RoutedDecoderOutput,
     decoder_layers,
     under_both_names,
 )
 from .recurrent import BidirectionalGRULayer, ConditionalGRU, RecurrentCache
 from .recurrent_seq2seq import (
-    OF_THE_DECODER,
-    RecurrentEmbeddings,
     RecurrentHead,
+    RecurrentModel,
     RecurrentPreTrainedModel,
     build_sentence_aggregation,
     build_sentence_projection,
-    named_encoder_outputs,
 )
 from .routing import mean_over_words, next_word_mask, word_mask
 from .translation_head import TranslationHead
@@ -89,7 +85,7 @@ class RNMTEncoder(RNMTPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> AttendedEncoderOutput:
+    ) -> RecurrentEncoderOutput:
         """Encode a batch.
 
         Args:
@@ -100,13 +96,13 @@ class RNMTEncoder(RNMTPreTrainedModel):
             output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        hidden_states, mask = self._read(self._embed(input_ids, inputs_embeds), attention_mask)
+        hidden_states, mask = self._encode(self._embed(input_ids, inputs_embeds), attention_mask)
         vectors = routing = votes = keys = None
         if self.aggregation is not None:
             vectors, routing = self.aggregation(hidden_states, mask, output_routing)
         if self.guided_votes is not None:
             votes, keys = self.guided_votes(hidden_states, mask)
-        return AttendedEncoderOutput(
+        return RecurrentEncoderOutput(
             last_hidden_state=hidden_states,
             attention_keys=self.key_projection(hidden_states),
             sentence_state=None if vectors is None else self.projection(vectors.flatten(-2)),
@@ -157,7 +153,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         output_routing: OutputRouting = False,
         output_guided_capsules: bool = False,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> GuidedDecoderOutput:
+    ) -> RoutedDecoderOutput:
         """Decode a batch.
 
         Args:
@@ -177,13 +173,8 @@ class RNMTDecoder(RNMTPreTrainedModel):
             **kwargs: `output_hidden_states` (what is read, and the states that predict words), `output_attentions` and
                 `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds, OF_THE_DECODER)
-        if encoder_hidden_states is None or attention_keys is None:
-            name = "attention_keys" if attention_keys is None else "encoder_hidden_states"
-            raise ValueError(f"{name} is missing; the decoder reads that of the encoder's output")
-        _check_fits(self.config, sentence_state, guided_votes, guided_keys)
-        cache = self._cache(cache, 1, use_cache)
-        if sentence_state is not None:
+        words = self._embed(input_ids, inputs_embeds)
+        if self.config.sentence_aggregation is not None:
             words = sentence_state.unsqueeze(1) + words
         words = self.dropout(words)
         mask = word_mask(encoder_attention_mask, encoder_hidden_states)
@@ -194,13 +185,15 @@ class RNMTDecoder(RNMTPreTrainedModel):
         real = next_word_mask(attention_mask, words)
         # The states that predict the words, [batch, target, d_model].
         states, contexts, _ = self.recurrence(words, before, attention_keys, encoder_hidden_states, mask, real)
+        if cache is None and use_cache:
+            cache = RecurrentCache(1)
         if cache is not None:
             cache.update(0, states[:, -1], num_words=words.shape[1])
         guided = GuidedContext(states, None, None)
         if self.guided_routing is not None:
             guided = self.guided_routing(states, guided_votes, guided_keys, mask, output_routing)
         readout = self.readout(torch.cat([words, guided.states, contexts], dim=-1)).tanh()
-        return GuidedDecoderOutput(
+        return RoutedDecoderOutput(
             last_hidden_state=self.dropout(readout),
             **{CACHE: cache if use_cache else None},
             guided_routing=guided.assignment,
@@ -213,114 +206,37 @@ class RNMTDecoder(RNMTPreTrainedModel):
         return self.start(mean_over_words(encoder_hidden_states, mask)).tanh()
 
 
-class RNMTModel(RecurrentEmbeddings, RNMTPreTrainedModel):
+class RNMTModel(RecurrentModel, RNMTPreTrainedModel):
     """The encoder-decoder without a language model head."""
 
     def __init__(self, config: RNMTConfig) -> None:
         super().__init__(config)
+        sentence = () if config.sentence_aggregation is None else ("sentence_state",)
+        guided = () if config.guided_routing is None else ("guided_votes", "guided_keys")
+        self._read_by_decoder = ("last_hidden_state", "attention_keys", *sentence, *guided)
         self.encoder = RNMTEncoder(config)
         self.decoder = RNMTDecoder(config)
         self.post_init()
 
-    @can_return_tuple
-    @under_both_names
-    def forward(
+    def _run_decoder(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: AttendedEncoderOutput | tuple[Tensor, ...] | None = None,
-        cache: RecurrentCache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_routing: OutputRouting = False,
-        output_guided_capsules: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> RoutedSeq2SeqModelOutput:
-        """Run encoder and decoder.
-
-        Args:
-            input_ids: source `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what
-                [`get_input_embeddings`] makes of them.
-            attention_mask: `[batch, source]`, 1 where the source is real.
-            decoder_input_ids: target so far `[batch, target]`; or `decoder_inputs_embeds`.
-            decoder_attention_mask: `[batch, target]`.
-            encoder_outputs: of an earlier call, instead of the source.
-            cache: the decoder's states after the words before; as `past_key_values` too.
-            inputs_embeds: see `input_ids`.
-            decoder_inputs_embeds: see `decoder_input_ids`.
-            use_cache: whether to return the decoder's states.
-            output_routing: True to return the assignment of the last routing iteration, "all" for every iteration's.
-            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
-            **kwargs: `output_hidden_states`, `output_attentions` and `return_dict`.
-        """
-        check_output_routing(output_routing)
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
-            )
-        encoder_outputs = rnmt_encoder_outputs(encoder_outputs, self.config)
-        decoder_outputs = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
-            attention_keys=encoder_outputs.attention_keys,
-            encoder_attention_mask=attention_mask,
-            sentence_state=encoder_outputs.sentence_state,
-            guided_votes=encoder_outputs.guided_votes,
-            guided_keys=encoder_outputs.guided_keys,
-            cache=cache,
-            inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
+        encoded: RecurrentEncoderOutput,
+        source_mask: Tensor | None,
+        output_routing: OutputRouting,
+        output_guided_capsules: bool,
+        **kwargs: Any,
+    ) -> RoutedDecoderOutput:
+        return self.decoder(
+            encoder_hidden_states=encoded.last_hidden_state,
+            attention_keys=encoded.attention_keys,
+            encoder_attention_mask=source_mask,
+            sentence_state=encoded.sentence_state,
+            guided_votes=encoded.guided_votes,
+            guided_keys=encoded.guided_keys,
             output_routing=output_routing,
             output_guided_capsules=output_guided_capsules,
             **kwargs,
         )
-        return RoutedSeq2SeqModelOutput(
-            last_hidden_state=decoder_outputs.last_hidden_state,
-            **{CACHE: getattr(decoder_outputs, CACHE)},
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            sentence_routing=encoder_outputs.sentence_routing,
-            guided_routing=decoder_outputs.guided_routing,
-            guided_states=decoder_outputs.guided_states,
-            guided_capsules=decoder_outputs.guided_capsules,
-        )
-
-
-def rnmt_encoder_outputs(outputs: ModelOutput | tuple[Tensor, ...], config: RNMTConfig) -> ModelOutput:
-    """Return the output of an encoder by name.
-
-    Raises:
-        ValueError: if it lacks what the decoder of this configuration reads, or has more of that.
-    """
-    sentence = () if config.sentence_aggregation is None else ("sentence_state",)
-    guided = () if config.guided_routing is None else ("guided_votes", "guided_keys")
-    needed = ("last_hidden_state", "attention_keys", *sentence, *guided)
-    outputs = named_encoder_outputs(outputs, AttendedEncoderOutput, needed)
-    _check_fits(config, outputs.sentence_state, outputs.guided_votes, outputs.guided_keys)
-    return outputs
-
-
-def _check_fits(
-    config: RNMTConfig, sentence_state: Tensor | None, guided_votes: Tensor | None, guided_keys: Tensor | None
-) -> None:
-    """Raise ValueError if the encoder's output has what the configuration does not ask for, or lacks it."""
-    for name, value, field in (
-        ("sentence_state", sentence_state, "sentence_aggregation"),
-        ("guided_votes", guided_votes, "guided_routing"),
-        ("guided_keys", guided_keys, "guided_routing"),
-    ):
-        if (value is None) != (getattr(config, field) is None):
-            state = "missing" if value is None else "given"
-            raise ValueError(
-                f"{name} is {state}, but {field} is {getattr(config, field)!r}; "
-                "give what the encoder of this model returns"
-            )
 
 
 class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):

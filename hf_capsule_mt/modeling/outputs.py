@@ -37,12 +37,6 @@ OutputRouting = bool | Literal["all"]
 """Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""
 
 
-def check_output_routing(value: OutputRouting | None) -> None:
-    """Raise a ValueError for what is no [`OutputRouting`]."""
-    if value not in (None, False, True, "all"):
-        raise ValueError(f'output_routing is {value!r:.80}. Use False, True or "all".')
-
-
 @dataclass
 class RoutedEncoderOutput(BaseModelOutput):
     """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and what guided routing reads.
@@ -59,36 +53,20 @@ class RoutedEncoderOutput(BaseModelOutput):
 
 
 @dataclass
-class SentenceEncoderOutput(ModelOutput):
-    """Output of CapsNMT's encoder.
+class RecurrentEncoderOutput(ModelOutput):
+    """Output of the encoder of CapsNMT or RNMT.
 
     Args:
-        last_hidden_state: states of the words, `[batch, source, d]`.
-        sentence_state: read by the decoder at every step, W_c [c_1, ..., c_M], `[batch, d]`.
+        last_hidden_state: states of the tokens, `[batch, source, d]`.
+        attention_keys: keys for the attention of RNMT, `[batch, source, d]`.
+        sentence_state: W_c [c_1, ..., c_M], which the decoder reads at every step, `[batch, d]`.
+        guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`.
         sentence_vectors: c_1, ..., c_M, `[batch, M, d]`.
         sentence_routing: as in [`RoutedSeq2SeqModelOutput`].
-        hidden_states: of the words before the first layer and after each, `[batch, source, d]`, if asked for.
+        hidden_states: the embeddings and the output of each layer, `[batch, source, d]`.
     """
 
-    last_hidden_state: Tensor | None = None
-    # In front of optional fields, so that a tuple has it at the same place.
-    sentence_state: Tensor | None = None
-    sentence_vectors: Tensor | None = None
-    sentence_routing: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-
-
-@dataclass
-class AttendedEncoderOutput(ModelOutput):
-    """Output of RNMT's encoder.
-
-    Args:
-        last_hidden_state: states of the words, `[batch, source, d]`.
-        attention_keys: compared with the decoder's states, `[batch, source, d]`.
-        sentence_state: as in [`SentenceEncoderOutput`], with `sentence_vectors` and `sentence_routing`, if the sentence
-            is aggregated.
-        guided_votes: as in [`RoutedEncoderOutput`], with `guided_keys`, if routing is guided.
-    """
+    # The fields that the decoder reads come first, so a tuple has them at fixed places.
 
     last_hidden_state: Tensor | None = None
     attention_keys: Tensor | None = None
@@ -106,12 +84,6 @@ class RoutedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
     layer_routing: Tensor | None = None
     head_routing: dict[str, Tensor] | None = None
-
-
-@dataclass
-class GuidedDecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
-    """[`BaseModelOutputWithPastAndCrossAttentions`] with guided routing, as in [`RoutedSeq2SeqModelOutput`]."""
-
     guided_routing: Tensor | None = None
     guided_states: Tensor | None = None
     guided_capsules: Tensor | None = None

@@ -1,8 +1,9 @@
-"""What all models have: they save the Python files that load them where this package is not installed."""
+"""The base of all models: they save the Python files that load them without this package."""
 
 import json
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,21 @@ PIPELINE_FILE = "pipeline_translation.py"
 
 
 class PortableModel:
-    """For a [`PreTrainedModel`]: checkpoints carry the Python files that load them with `trust_remote_code=True`.
+    """A mixin for a [`PreTrainedModel`], whose checkpoints carry the Python files that load them.
 
-    The class names in `_no_split_modules` what any of its configurations may have. A model keeps those that it has.
+    `_no_split_modules` of a class covers all of its configurations. Each model keeps the names of modules that it has.
     """
 
     def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
-        # Fields may have been set since the configuration was made.
+        # Fields may have changed since the configuration was made.
         config.validate()
         super().__init__(config, *args, **kwargs)
 
     def post_init(self) -> None:
-        """Finish the initialisation, and keep those of the names whose modules are there."""
+        """Finish the initialisation, and drop names of modules that this model lacks: FSDP refuses them."""
         super().post_init()
         present = {type(module).__name__ for module in self.modules()}
-        # FSDP's wrapping refuses a class that the model lacks. The class's names, for Marian's models call this twice.
+        # Start from the names of the class, because Marian's models call this method twice.
         self._no_split_modules = present.intersection(type(self)._no_split_modules)
 
     def save_pretrained(
@@ -36,23 +37,24 @@ class PortableModel:
         """Save a model as [`PreTrainedModel.save_pretrained`] does, with the files that load it."""
         to_hub = {name: kwargs.pop(name) for name in ("repo_id", "commit_message", "private") if name in kwargs}
         super().save_pretrained(save_directory, *args, **kwargs)
-        # Transformers 5.24 lets each process call this, and one of them write.
+        # Since Transformers 5.24 all processes call this method, and one of them writes.
         writes = getattr(self, "should_save_on_this_rank", bool)
-        # An adapter is saved without the model.
-        if not writes(args[0] if args else kwargs.get("is_main_process", True)) or not self._saves_config():
+        is_adapter = getattr(self, "_hf_peft_config_loaded", False)
+        if is_adapter or not writes(args[0] if args else kwargs.get("is_main_process", True)):
             return
         self.complete_checkpoint(Path(save_directory))
         if push_to_hub:
             self.push_to_hub(**{"repo_id": Path(save_directory).name, **to_hub}, token=kwargs.get("token"))
 
-    def _saves_config(self) -> bool:
-        return not getattr(self, "_hf_peft_config_loaded", False)
-
     def complete_checkpoint(self, folder: Path) -> None:
-        """Add Python files to a saved model: those that it was loaded with. The package writes them anew instead."""
+        """Add the Python files that load a saved model: those of this package, or those it was loaded with."""
+        if not type(self).__module__.startswith("transformers_modules."):
+            # Imported by name, because checkpoints carry this file without the package.
+            import_module("hf_capsule_mt.hub.source").complete_checkpoint(self, folder)
+            return
         custom_object_save(self, folder)
         fields = read_fields(folder)
-        # Names of files on the Hub are not those of this folder.
+        # Drop the repository from references such as "owner/name--modeling_rnmt.RNMTModel".
         for name, reference in fields.get("auto_map", {}).items():
             fields["auto_map"][name] = reference.rpartition("--")[2]
         where = {"revision": getattr(self.config, "_commit_hash", None), "_raise_exceptions_for_missing_entries": False}

@@ -1,22 +1,18 @@
 """Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import shift_tokens_right
-from transformers.utils import ModelOutput
 
 from ..configuration.shared_fields import RecurrentConfig
 from .linear import init_unit_gain, init_words
+from .outputs import RecurrentEncoderOutput
 from .portable_model import PortableModel
-from .recurrent import RecurrentCache, reading_orders
+from .recurrent import reading_orders
 from .routing import reading_mask, word_mask
 from .sentence_capsules import SentenceCapsules, SentencePooling, SentenceProjection
-from .translation_head import UntiedEmbeddings
-
-OF_THE_DECODER = "one of them, or the whole model labels, decoder_input_ids or decoder_inputs_embeds"
+from .translation_head import EncoderDecoder, UntiedEmbeddings
 
 
 class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
@@ -51,39 +47,35 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
         else:
             super()._init_weights(module)
 
-    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, remedy: str = "one of them") -> Tensor:
-        """Return the inputs of a stack's first layer, `[batch, length, d_model]`; `remedy` is what to give, if not."""
+    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        """Return the inputs of the first layer, `[batch, length, d_model]`."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds; give {remedy}")
+            raise ValueError(f"{type(self).__name__} takes either input_ids or inputs_embeds.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         return inputs_embeds * self.config.d_model**0.5
 
-    def _read(self, states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return what an encoder's layers make of words `[batch, length, d]`, and the mask of these as `word_mask`."""
+    def _encode(self, states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Run the layers of an encoder on `[batch, length, d]`. Return their output and the mask of [`word_mask`]."""
         mask = word_mask(attention_mask, states)
         orders = reading_orders(reading_mask(mask, states))
         for layer in self.layers:
-            # In the order of the sentence already, if there is no mask.
+            # Without a mask the forward direction needs no reordering.
             states = layer(states, None if mask is None else orders[0], orders[1])
         return states, mask
 
-    def _cache(self, cache: RecurrentCache | None, num_layers: int, use_cache: bool) -> RecurrentCache | None:
-        """Return the states that the decoder goes on from: a new cache where one is asked for and there is none."""
-        if cache is not None and not isinstance(cache, RecurrentCache):
-            family = type(self).__name__.removesuffix("Decoder")
-            given = type(cache).__name__
-            raise TypeError(f"the cache is a {given}; {family} goes on from a RecurrentCache")
-        return RecurrentCache(num_layers) if cache is None and use_cache else cache
 
+class RecurrentModel(EncoderDecoder):
+    """The encoder-decoder of CapsNMT and of RNMT, without its modules.
 
-class RecurrentEmbeddings(UntiedEmbeddings):
-    """For an encoder-decoder: the embedding of its words."""
+    A family lists in `_read_by_decoder` what its encoder returns for the decoder, in order.
+    """
 
+    _read_by_decoder = ("last_hidden_state",)
     _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the embedding of the source, which is that of the target too if it is tied."""
+        """Return the embedding of the source, and of the target if they are tied."""
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -91,6 +83,9 @@ class RecurrentEmbeddings(UntiedEmbeddings):
         self.encoder.embed_tokens = value
         if self.config.tie_word_embeddings:
             self.decoder.embed_tokens = value
+
+    def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RecurrentEncoderOutput:
+        return RecurrentEncoderOutput(**dict(zip(self._read_by_decoder, outputs)))
 
 
 class RecurrentHead(UntiedEmbeddings):
@@ -121,26 +116,3 @@ def build_sentence_projection(config: RecurrentConfig) -> SentenceProjection:
     """Build the map of the aggregate to a state of the sentence."""
     squashed = config.sentence_aggregation == "capsule"
     return SentenceProjection(config.d_model, config.num_sentence_vectors, squashed)
-
-
-def named_encoder_outputs(
-    outputs: ModelOutput | tuple[Tensor, ...], output_class: type[ModelOutput], needed: Sequence[str]
-) -> ModelOutput:
-    """Return the output of an encoder by name.
-
-    Args:
-        outputs: as the encoder returned it, or its first elements.
-        output_class: of the encoder's output.
-        needed: the fields that the decoder cannot do without, in their order.
-
-    Raises:
-        ValueError: if one of these is missing.
-    """
-    # No union of types: torch.compile of PyTorch 2.8 does not know them.
-    if isinstance(outputs, (tuple, list)):
-        outputs = output_class(**dict(zip(needed, outputs)))
-    for name in needed:
-        if getattr(outputs, name, None) is None:
-            elements = f"its first {len(needed)} elements"
-            raise ValueError(f"encoder_outputs has no {name}; give what get_encoder() returns, or {elements}")
-    return outputs

@@ -14,7 +14,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 
 from ..configuration.configuration_capsule_aggregated_marian import CapsuleAggregatedMarianConfig
 from .modeling_capsule_aggregated_marian import CapsuleAggregatedMarianEncoder, CapsuleAggregatedMarianPreTrainedModel
-from .outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput, check_output_routing
+from .outputs import OutputRouting, RoutedEncoderOutput, RoutedSequenceClassifierOutput
 from .routing import mean_over_words, word_mask
 
 
@@ -103,7 +103,6 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
             output_routing: True for the assignment of the last routing iteration, "all" for every iteration's.
             **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
         """
-        check_output_routing(output_routing)
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
         states = outputs.last_hidden_state
         # A model that is spread over several devices has them where the last layer is.

@@ -1,4 +1,4 @@
-"""The language model head of a translation model: logits, and the loss of given translations."""
+"""What all families share: the forward pass of an encoder-decoder, and the language model head with its loss."""
 
 from inspect import signature
 from typing import Any
@@ -9,7 +9,101 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple, logging
 
 from .losses import label_smoothed_cross_entropy, linear_cross_entropy, rdrop_cross_entropy
-from .outputs import OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
+from .outputs import CACHE, OutputRouting, RoutedSeq2SeqLMOutput, RoutedSeq2SeqModelOutput, under_both_names
+
+
+class UntiedEmbeddings:
+    """A mixin that also resizes the embedding of the decoder. Transformers resizes only one, and the output layer."""
+
+    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
+        embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        config, decoder = self.config, self.get_decoder()
+        if not getattr(config, "share_encoder_decoder_embeddings", True):
+            # A target with its own vocabulary is resized separately.
+            return embeddings
+        if not config.tie_word_embeddings:
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
+        if hasattr(config, "decoder_vocab_size"):
+            config.decoder_vocab_size = embeddings.weight.shape[0]
+        return embeddings
+
+
+class EncoderDecoder(UntiedEmbeddings):
+    """The forward pass of a model with an `encoder` and a `decoder`.
+
+    Each family defines `_run_decoder`, and `_encoder_outputs`, which names the elements of a tuple.
+    """
+
+    @can_return_tuple
+    @under_both_names
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple[Tensor, ...] | None = None,
+        cache: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_routing: OutputRouting = False,
+        output_guided_capsules: bool = False,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> RoutedSeq2SeqModelOutput:
+        """Run encoder and decoder.
+
+        Args:
+            input_ids: source token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding.
+            decoder_input_ids: target token ids so far, `[batch, target]`.
+            decoder_attention_mask: `[batch, target]`.
+            encoder_outputs: the result of an earlier call of the encoder, instead of the source.
+            cache: the decoder's cache; `past_key_values` is another name.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`. With `scale_embedding`, the
+                encoder of the Marian family expects them times sqrt(d_model).
+            decoder_inputs_embeds: embeddings `[batch, target, d_model]` instead of `decoder_input_ids`.
+            use_cache: whether to return the cache.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            output_guided_capsules: whether to return `guided_states` and `guided_capsules`.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs
+            )
+        if not isinstance(encoder_outputs, ModelOutput):
+            encoder_outputs = self._encoder_outputs(encoder_outputs)
+        decoder_outputs = self._run_decoder(
+            encoder_outputs,
+            attention_mask,
+            output_routing,
+            output_guided_capsules,
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            cache=cache,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        heads = [getattr(side, "head_routing", None) or {} for side in (encoder_outputs, decoder_outputs)]
+        return RoutedSeq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            **{CACHE: getattr(decoder_outputs, CACHE)},
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=getattr(encoder_outputs, "attentions", None),
+            encoder_layer_routing=getattr(encoder_outputs, "layer_routing", None),
+            decoder_layer_routing=decoder_outputs.layer_routing,
+            head_routing={**heads[0], **heads[1]} or None,
+            guided_routing=decoder_outputs.guided_routing,
+            sentence_routing=getattr(encoder_outputs, "sentence_routing", None),
+            guided_states=decoder_outputs.guided_states,
+            guided_capsules=decoder_outputs.guided_capsules,
+        )
 
 
 class TranslationHead:
@@ -177,19 +271,3 @@ def _is_plain(projection: nn.Module) -> bool:
     forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in projection.__dict__
     changed = forward or projection._backward_hooks or projection._backward_pre_hooks
     return type(projection) is nn.Linear and projection.bias is None and not changed
-
-
-class UntiedEmbeddings:
-    """For a model with encoder and decoder: Transformers resizes one embedding, and the output projection."""
-
-    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
-        embeddings = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        config, decoder = self.config, self.get_decoder()
-        if not getattr(config, "share_encoder_decoder_embeddings", True):
-            # With a vocabulary of its own the target is resized by itself.
-            return embeddings
-        if not config.tie_word_embeddings:
-            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, new_num_tokens, *args, **kwargs)
-        if hasattr(config, "decoder_vocab_size"):
-            config.decoder_vocab_size = embeddings.weight.shape[0]
-        return embeddings
