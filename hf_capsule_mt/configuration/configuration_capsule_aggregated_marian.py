@@ -1,10 +1,3 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of the Marian family with capsule routing."""
 
 from dataclasses import field
@@ -25,23 +18,23 @@ _HEAD_SITES = {
 @strict
 class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianConfig):
     r"""
-    A [`MarianConfig`] with the aggregation of layers of Dou et al. 2019, that of attention heads of Li et al. 2019, and
-    the guided routing of Zheng et al. 2019. With the default values the model is Marian.
+    A [`MarianConfig`] with aggregation of layers (Dou et al. 2019) and of attention heads (Li et al. 2019), and with
+    guided routing (Zheng et al. 2019). With the default values the model is Marian.
 
     Args:
         layer_aggregation (`str`, *optional*):
-            How the outputs of a stack's layers are aggregated: `None` (the top layer alone, as in Marian), `"linear"`
+            How the outputs of a stack's layers are aggregated: `None` (only the top layer, as in Marian), `"linear"`
             (Eq. 3), `"dynamic"` (Eq. 4), `"dynamic_routing"` (Eq. 5-9) or `"em_routing"` (Eq. 10-16).
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
             The stacks whose layers are aggregated.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):
-            What the input capsule of a layer is computed from: `"all"` layers, or its `"own"` layer alone.
+            Whether the input capsule of a layer is computed from `"all"` layers, or only from its `"own"` layer.
         layer_aggregation_parameterization (`str`, *optional*, defaults to `"factored"`):
-            `"factored"`: one map for each input capsule, as the equations are printed; `"joint"`: one map of the
-            concatenated capsules, as the published parameter counts say was trained.
+            `"factored"`: one map for each input capsule, as in the printed equations. `"joint"`: one map of the
+            concatenated capsules, as in the published parameter counts.
         layer_aggregation_output (`str`, *optional*, defaults to `"replace"`):
-            `"replace"`: LayerNorm(aggregate) takes the place of the top layer's output; `"residual"`: it is added to
-            that output, times a learned vector that starts at zero.
+            `"replace"`: LayerNorm(aggregate) replaces the output of the top layer. `"residual"`: it is added to that
+            output, times a learned vector that starts at zero.
         head_aggregation (`str`, *optional*):
             How the heads of the attentions named below are aggregated: `None` (the linear map W^O, as in Marian),
             `"simple_routing"` (Li et al., Eq. 7-8) or `"em_routing"` (Eq. 9-12).
@@ -53,18 +46,18 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
         head_aggregation_cross_layers (`list[int]`, *optional*, defaults to `[]`):
             The same for the decoder's attention to the encoder.
         head_aggregation_output (`str`, *optional*, defaults to `"replace"`):
-            `"replace"`: the routed heads take the place of W^O; `"residual"`: they are added to what W^O gives, times
-            a learned vector that starts at zero.
+            `"replace"`: the routed heads replace W^O. `"residual"`: they are added to its output, times a learned
+            vector that starts at zero.
         head_aggregation_input_norm (`bool`, *optional*, defaults to `False`):
-            Whether each head's input capsule is normalised to mean 0 and variance 1 over its width before its tanh,
-            which high learning rates saturate. The paper does not.
+            Whether the input capsule of each head is normalised to mean 0 and variance 1 before its tanh. The paper
+            does not do this. High learning rates would saturate the tanh.
         num_output_capsules (`int`, *optional*):
-            Output capsules N of the routing of layers and of heads; a divisor of `d_model`. `None` means `d_model`.
+            Output capsules N of layers and of heads, a divisor of `d_model`. `None` means `d_model`.
         routing_iterations (`int`, *optional*, defaults to 3):
             Iterations of the routing of layers and of heads.
         inverse_temperature (`float`, *optional*, defaults to 0.01):
-            What the inverse temperature of EM routing (Dou et al., Eq. 14) rises to: it is `1 - 0.95**t` of this in
-            iteration t.
+            Limit of the inverse temperature of EM routing (Dou et al., Eq. 14). In iteration t it is `1 - 0.95**t`
+            times this.
         label_smoothing (`float`, *optional*, defaults to 0.0):
             Label smoothing of the model's own loss, in [0, 1).
 
@@ -101,7 +94,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
     label_smoothing: float | int = 0.0
 
     def validate_head_aggregation(self) -> None:
-        """Refuse layers that are not there, which would have no effect."""
+        """Refuse layers that do not exist, because they would have no effect."""
         for site, name in _HEAD_SITES.items():
             count = self.encoder_layers if site == "encoder_self" else self.decoder_layers
             if any(not 0 <= layer < count for layer in getattr(self, name) or ()):
@@ -110,7 +103,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
             raise ValueError(f"head_aggregation is {self.head_aggregation!r}, but no layer is named for it.")
 
     def validate_layer_aggregation(self) -> None:
-        """Refuse to drop layers that are aggregated."""
+        """Refuse layerdrop for aggregated layers."""
         for side in ("encoder", "decoder"):
             if self.aggregates_layers(side) and getattr(self, f"{side}_layerdrop"):
                 raise ValueError(f"{side}_layerdrop cannot be combined with layer_aggregation. Set it to 0.")

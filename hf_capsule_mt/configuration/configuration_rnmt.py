@@ -1,10 +1,3 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of RNMT."""
 
 from typing import Literal
@@ -17,43 +10,17 @@ from .shared_fields import GuidedRoutingFields, RecurrentConfig
 @strict
 class RNMTConfig(GuidedRoutingFields, RecurrentConfig):
     r"""
-    Configuration of RNMT (Bahdanau et al. 2015): a bidirectional GRU encoder, and a conditional GRU decoder that
-    attends to its states; with `sentence_aggregation`, the hybrid with CapsNMT (Wang et al. 2019), whose decoder also
-    reads vectors of the whole sentence with every word; with `guided_routing`, that of Zheng et al. 2019, which the
-    decoder's states guide. Source and target share one vocabulary.
+    Configuration of RNMT (Bahdanau et al. 2015): a bidirectional GRU encoder, and a conditional GRU decoder with
+    attention to its states. With `sentence_aggregation` it is the hybrid of Wang et al. 2019, whose decoder also reads
+    vectors of the whole sentence. With `guided_routing` it is the model of Zheng et al. 2019.
 
     Args:
-        vocab_size (`int`, *optional*, defaults to 32000):
-            Words of source and target.
-        d_model (`int`, *optional*, defaults to 512):
-            Width of words, states, attention and readout; even, for each direction of the encoder has a half of it.
         encoder_layers (`int`, *optional*, defaults to 1):
-            Bidirectional GRU layers, each of which reads the one below.
-        dropout (`float`, *optional*, defaults to 0.3):
-            Dropout of what every encoder layer reads, of what the decoder reads and of the readout, in [0, 1).
+            Bidirectional GRU layers.
         sentence_aggregation (`str`, *optional*):
-            Nothing by default; `"capsule"` or `"pooling"`: what the decoder also gets of the encoder, as in
-            [`CapsNMTConfig`]. The fields below are those of `"capsule"`.
-        num_sentence_capsules (`int`, *optional*, defaults to 6):
-            Output capsules M, each of width `d_model`.
-        routing_iterations (`int`, *optional*, defaults to 3):
-            Iterations of the routing.
-        position_aware_routing (`bool`, *optional*, defaults to `True`):
-            Whether sinusoidal positions are added to the states and, where they are compared, to the output capsules.
-        share_routing_weights (`bool`, *optional*, defaults to `False`):
-            Whether one W_j (Wang et al. 2019, Eq. 8) serves all iterations; each has its own otherwise. One iteration
-            does not read it.
-        separable_scoring (`bool`, *optional*, defaults to `True`):
-            Whether a network g compares states and capsules (Eq. 14), rather than the message itself (Eq. 12). One
-            iteration does not read it.
-        label_smoothing (`float`, *optional*, defaults to 0.0):
-            Label smoothing of the model's own loss, in [0, 1).
-        tie_word_embeddings (`bool`, *optional*, defaults to `True`):
-            Whether encoder, decoder and output projection have one embedding; three of the same size otherwise.
-        use_cache (`bool`, *optional*, defaults to `True`):
-            Whether the model returns the state that decoding goes on from.
+            `None` by default, or `"capsule"` or `"pooling"`, as in [`CapsNMTConfig`].
 
-    The arguments of guided routing are those of [`GuidedRoutingFields`].
+    All other arguments are those of [`RecurrentConfig`] and [`GuidedRoutingFields`].
     """
 
     model_type = "rnmt"

@@ -43,8 +43,8 @@ def _transformer_size(layers: int, width: int, ffn_width: int, heads: int, dropo
         "encoder_attention_heads": heads,
         "decoder_attention_heads": heads,
         "dropout": dropout,
-        # Half of Glorot's deviation for a square map: a post-norm layer halves the variance of what it passes on when
-        # its own branch is as large, and a deep stack then loses the words it reads.
+        # Half of Glorot's deviation for a square map. With more, the branches of a deep post-norm stack would drown
+        # its inputs.
         "init_std": 0.5 * width**-0.5,
         "activation_function": "relu",
         "scale_embedding": True,
@@ -52,12 +52,12 @@ def _transformer_size(layers: int, width: int, ffn_width: int, heads: int, dropo
 
 
 def _capsnmt_size(width: int) -> dict[str, Any]:
-    # Section 4.2; its dropout is 0.1 for English-French.
+    # Section 4.2. For English-French its dropout is 0.1.
     return {"d_model": width, "encoder_layers": 4, "decoder_layers": 3, "dropout": 0.3}
 
 
 def _rnmt_size(width: int) -> dict[str, Any]:
-    # The papers that use it here print no sizes of it; these are CapsNMT's widths and dropout.
+    # The papers print no sizes. These are the widths and dropout of CapsNMT.
     return {"d_model": width, "encoder_layers": 1, "dropout": 0.3}
 
 
@@ -72,11 +72,11 @@ _SIZES = {
 }
 
 _CAPSNMT_DECODING = {"num_beams": 8, "length_penalty": 0.8}
-# What a new model decodes with.
+# Generation settings of new models.
 _DECODING = {
     CapsuleAggregatedMarianConfig: {"num_beams": 4},
     CapsNMTConfig: _CAPSNMT_DECODING,
-    # As the Transformer that it is compared with: its own is not printed.
+    # Not printed. This is the setting of the Transformer it is compared with.
     RNMTConfig: {"num_beams": 4},
 }
 _DECODING_OF_METHOD = {"capsnmt-hybrid": _CAPSNMT_DECODING}
@@ -94,43 +94,31 @@ SIZES = ("tiny", "base", "big")
 
 
 def method_fields(method: str) -> dict[str, Any]:
-    """Return the configuration fields that make a model the published system `method`.
-
-    Raises:
-        ValueError: if the method is unknown.
-    """
+    """Return the configuration fields of a published `method`."""
     check_choice("method", method, METHODS)
     return dict(_METHODS[method][1])
 
 
 def method_config_class(method: str) -> type[PreTrainedConfig]:
-    """Return the class of the configuration of the published system `method`.
-
-    Raises:
-        ValueError: if the method is unknown.
-    """
+    """Return the configuration class of a published `method`."""
     check_choice("method", method, METHODS)
     return _METHODS[method][0]
 
 
 def decoding_fields(method: str) -> dict[str, Any]:
-    """Return the fields of the generation configuration that `method` was decoded with in its paper.
-
-    Raises:
-        ValueError: if the method is unknown.
-    """
+    """Return the generation settings of a `method` in its paper."""
     return dict(_DECODING_OF_METHOD.get(method, _DECODING[method_config_class(method)]))
 
 
 def preset_config(method: str, size: str, **overrides: Any) -> PreTrainedConfig:
-    """Return the configuration of a method of the papers; sizes may differ from theirs, as docs/papers says.
+    """Return the configuration of a published method. Sizes may differ from the paper's, as docs/papers says.
 
     Args:
         method: one of `METHODS`.
-        size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3: the usual size for
-            Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). Of CapsNMT: 4+3 layers, dropout 0.3, and width
-            128, 512 or 1024 (Wang et al. 2019, section 4.2). Of RNMT: the same widths and dropout, one encoder layer.
-        **overrides: fields of the configuration that replace the preset's.
+        size: one of `SIZES`: `tiny` (4+4 layers, width 128, FFN 256, 4 heads, dropout 0.3, the usual size for
+            Multi30k), `base` or `big` (Vaswani et al. 2017, Table 3). CapsNMT has 4+3 layers, dropout 0.3, and width
+            128, 512 or 1024 (Wang et al. 2019, section 4.2). RNMT has one encoder layer, the same widths and dropout.
+        **overrides: other values for fields of the configuration.
 
     Raises:
         ValueError: if the method, the size or an overriding field is unknown, or a value is not allowed.

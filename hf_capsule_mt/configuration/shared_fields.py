@@ -8,13 +8,13 @@ from transformers import PreTrainedConfig
 
 
 class CapsuleConfig:
-    """For a [`PreTrainedConfig`] whose class is in this package, or in the Python files of a checkpoint."""
+    """A mixin for a [`PreTrainedConfig`] of this package, or of the Python files in a checkpoint."""
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Build the configuration, as [`PreTrainedConfig.from_dict`] does.
 
-        An installed class needs no remote code. With `custom_pipelines`, `pipeline()` would ask for it all the same.
+        An installed class needs no remote code, but `pipeline()` would ask for it because of `custom_pipelines`.
         """
         if not cls.__module__.startswith("transformers_modules."):
             remote = ("auto_map", "custom_pipelines")
@@ -22,7 +22,7 @@ class CapsuleConfig:
         return super().from_dict(config_dict, **kwargs)
 
     def validate_label_smoothing(self) -> None:
-        """Refuse a share outside of [0, 1), whose loss would be wrong."""
+        """Refuse a value outside of [0, 1), because the loss would be wrong."""
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing is {self.label_smoothing}. Set a number in [0, 1).")
 
@@ -30,28 +30,28 @@ class CapsuleConfig:
 @dataclass(kw_only=True, init=False, repr=False, eq=False)
 class GuidedRoutingFields:
     r"""
-    For a [`PreTrainedConfig`]: PAST and FUTURE capsules (Zheng et al. 2019). They are on top of the decoder, whose
-    states guide how the source words are assigned to them.
+    A mixin for a [`PreTrainedConfig`]: PAST and FUTURE capsules (Zheng et al. 2019) on top of the decoder. The states
+    of the decoder guide how source tokens are assigned to them.
 
     Args:
         guided_routing (`str`, *optional*):
-            How source words are told apart: `None` (not at all), `"gdr"` (guided dynamic routing, Algorithm 1), or one
-            of the baselines of Fig. 6: a `"classifier"` of every word, or an `"attention"` each to PAST and FUTURE.
+            How source tokens are divided: `None` (not at all), `"gdr"` (guided dynamic routing, Algorithm 1), or one of
+            the baselines of Fig. 6: a `"classifier"` of every token, or an `"attention"` each to PAST and FUTURE.
         num_past_capsules (`int`, *optional*, defaults to 2):
-            Capsules of what is translated already.
+            Capsules of what is already translated.
         num_future_capsules (`int`, *optional*, defaults to 2):
-            Capsules of what is not.
+            Capsules of what is not yet translated.
         num_redundant_capsules (`int`, *optional*, defaults to 2):
-            Capsules of what is neither, which are routed to and then dropped; 0 for none. The classifier has one class
-            for them, if there are any, and attention no use.
+            Redundant capsules take part in routing and are then dropped. If there are any, the classifier gets one
+            extra class. Attention ignores them.
         guided_capsule_dim (`int`, *optional*, defaults to 256):
             Width of one capsule.
         guided_routing_iterations (`int`, *optional*, defaults to 3):
-            Iterations of guided dynamic routing; in the first the decoder's state guides nothing.
+            Iterations of guided dynamic routing. The state of the decoder guides all but the first.
         bow_loss_weight (`float`, *optional*, defaults to 1.0):
-            Weight of the bag-of-words loss; with 0 the model is made without what only that loss needs.
+            Weight of the bag-of-words loss. With 0 the model lacks the parameters that only this loss needs.
         bca_loss_weight (`float`, *optional*, defaults to 1.0):
-            Weight of the loss of bilingual content agreement; with 0 as above.
+            Weight of the bilingual content agreement loss. With 0 the same holds.
     """
 
     guided_routing: Literal["gdr", "classifier", "attention"] | None = None
@@ -66,7 +66,40 @@ class GuidedRoutingFields:
 
 @strict
 class RecurrentConfig(CapsuleConfig, PreTrainedConfig):
-    """Fields of a recurrent encoder-decoder with one width and one vocabulary. Each family describes its own."""
+    r"""
+    Fields of a recurrent encoder-decoder. Source and target share one vocabulary. [`CapsNMTConfig`] and [`RNMTConfig`]
+    have other defaults for some of them.
+
+    Args:
+        vocab_size (`int`, *optional*, defaults to 32000):
+            Number of tokens.
+        d_model (`int`, *optional*, defaults to 512):
+            Width of embeddings, states and capsules. It is even, because each direction of the encoder has half of it.
+        encoder_layers (`int`, *optional*, defaults to 1):
+            Bidirectional layers.
+        dropout (`float`, *optional*, defaults to 0.3):
+            Dropout probability, in [0, 1).
+        sentence_aggregation (`str`, *optional*, defaults to `"capsule"`):
+            How the states of the encoder become a fixed number of vectors: by `"capsule"` (dynamic routing, Wang et al.
+            2019, Eq. 7-13) or by `"pooling"` (the largest, mean, first and last state, Eq. 2-4). The fields below
+            belong to `"capsule"`.
+        num_sentence_capsules (`int`, *optional*, defaults to 6):
+            Output capsules M, each of width `d_model`.
+        routing_iterations (`int`, *optional*, defaults to 3):
+            Iterations of the routing.
+        position_aware_routing (`bool`, *optional*, defaults to `True`):
+            Whether sinusoidal positions are added to the states, and to the capsules when they are compared.
+        share_routing_weights (`bool`, *optional*, defaults to `False`):
+            Whether all iterations share one W_j (Eq. 8).
+        separable_scoring (`bool`, *optional*, defaults to `True`):
+            Whether a network g compares states and capsules (Eq. 14), instead of the message (Eq. 12).
+        label_smoothing (`float`, *optional*, defaults to 0.0):
+            Label smoothing of the model's own loss, in [0, 1).
+        tie_word_embeddings (`bool`, *optional*, defaults to `True`):
+            Whether encoder, decoder and output projection share one embedding.
+        use_cache (`bool`, *optional*, defaults to `True`):
+            Whether the model returns the states from which decoding continues.
+    """
 
     keys_to_ignore_at_inference = [  # noqa: RUF012 (a class attribute of PreTrainedConfig, not a field)
         "cache",
@@ -98,5 +131,5 @@ class RecurrentConfig(CapsuleConfig, PreTrainedConfig):
 
     @property
     def num_sentence_vectors(self) -> int:
-        """The vectors that a source sentence is aggregated to."""
+        """The number of vectors that a source sentence becomes."""
         return {"capsule": self.num_sentence_capsules, "pooling": 4, None: 0}[self.sentence_aggregation]

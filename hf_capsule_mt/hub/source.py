@@ -15,6 +15,14 @@ from ..version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
 _PIPELINE = _PACKAGE / "translation" / PIPELINE_FILE
+_LICENCE = """# Copyright 2026 The hf-capsule-mt authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+"""
 _KERNELS = "em_routing_kernels"
 _CUSTOM_PIPELINES = {
     "translation": {
@@ -110,16 +118,15 @@ def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
             elif isinstance(node, ast.Import):
                 plain.update(map(ast.unparse, node.names))
         bodies.pop(name)  # Behind what it imports.
-        bodies[name] = "".join(lines[7:] if text.startswith("# Copyright") else lines).strip()
+        bodies[name] = "".join(lines).strip()
 
     for root in roots:
         add(root)
-    licence = "".join((_PACKAGE / "modeling/modeling_rnmt.py").read_text(encoding="utf-8").splitlines(True)[:7])
     made = f"# Made by hf-capsule-mt {__version__} from its modules {', '.join(bodies)}.\n"
     wrapped = textwrap.fill(made, 120, subsequent_indent="#   ") + "\n"
     imports = [f"import {name}" for name in sorted(plain)]
     imports += [_import(name, names) for name, names in sorted(named.items(), key=lambda item: item[0].startswith("."))]
-    return licence + wrapped + "\n\n\n".join(["\n".join(imports), *bodies.values()]) + "\n"
+    return _LICENCE + wrapped + "\n\n\n".join(["\n".join(imports), *bodies.values()]) + "\n"
 
 
 def _import(module: str, names: set[str]) -> str:

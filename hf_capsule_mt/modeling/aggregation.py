@@ -1,4 +1,4 @@
-"""Aggregation of the layers of a stack (Dou et al. 2019) and of attention heads (Li et al. 2019)."""
+"""Aggregation of the layers of a stack (Dou et al. 2019), and of attention heads (Li et al. 2019)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -66,7 +66,7 @@ class DynamicCombination(nn.Module):
 
 
 COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination}
-"""Aggregations of layers that do not route."""
+"""Aggregations of layers without routing."""
 
 
 class RoutedAggregation(nn.Module):
@@ -75,9 +75,9 @@ class RoutedAggregation(nn.Module):
     Args:
         num_layers: L, the input capsules.
         width: d.
-        routing: of their votes.
-        context: with "all", F_l sees every layer; with "own", H^l alone (Table 3).
-        parameterization: with "factored", W_l and A_l act on one input capsule each; with "joint", V and A are each one
+        routing: the routing of their votes.
+        context: with "all", F_l reads every layer. With "own" it reads only H^l (Table 3).
+        parameterization: with "factored", W_l and A_l act on one input capsule each. With "joint", V and A are each one
             map of the concatenated input capsules, and A gives one activation for each pair of capsules.
     """
 
@@ -102,7 +102,7 @@ class RoutedAggregation(nn.Module):
             self.activations = Linear(concatenated, pairs) if joint else BlockLinear(num_layers, width, 1)
 
     def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
-        """Aggregate `[..., L, d]` to `[..., d]`; see [`LayerAggregation.forward`] for the second result."""
+        """Aggregate `[..., L, d]` to `[..., d]`. [`LayerAggregation.forward`] describes the second result."""
         capsules = self._map(self.inputs, layers)
         activations = None if self.activations is None else self._map(self.activations, capsules).sigmoid()
         votes = self._map(self.votes, capsules)
@@ -116,12 +116,10 @@ class RoutedAggregation(nn.Module):
 
 
 class LayerAggregation(nn.Module):
-    """An aggregator, the LayerNorm after it, and the way its result joins the model.
+    """An aggregator from `[..., L, d]` to `[..., d]`, and a LayerNorm.
 
-    Args:
-        aggregator: maps `[..., L, d]` to `[..., d]`.
-        width: d.
-        output: "replace": LayerNorm(aggregate); "residual": H^L + gamma * LayerNorm(aggregate), gamma 0 at the start.
+    With the output "replace" the result is LayerNorm(aggregate). With "residual" it is
+    H^L + gamma * LayerNorm(aggregate), and gamma starts at 0.
     """
 
     def __init__(self, aggregator: nn.Module, width: int, output: str) -> None:
@@ -136,18 +134,14 @@ class LayerAggregation(nn.Module):
             init.zeros_(self.gamma)
 
     def forward(self, layers: list[Tensor], output_routing: OutputRouting = False) -> tuple[Tensor, Tensor | None]:
-        """Aggregate the outputs of the layers, bottom to top.
-
-        Args:
-            layers: L tensors `[..., d]`.
-            output_routing: True for the assignment of the last iteration, "all" for that of every iteration.
+        """Aggregate the outputs `[..., d]` of L layers, from bottom to top.
 
         Returns:
-            The aggregate `[..., d]`, and the assignment `[..., L, N]` (or `[..., iterations, L, N]`), if there is
-            routing and it was asked for, else None.
+            The aggregate `[..., d]`. With `output_routing=True` also the assignment of the last iteration,
+            `[..., L, N]`, and with "all" that of every iteration, `[..., iterations, L, N]`.
         """
         aggregate, routing = self.aggregator(torch.stack(layers, dim=-2), output_routing)
-        # A CPU sums up the gradients of a norm in the dtype of its input, under autocast in bfloat16.
+        # Otherwise a CPU would sum the gradients of the norm in the dtype of autocast.
         aggregate = self.layer_norm(aggregate.to(self.layer_norm.weight.dtype))
         if self.gamma is not None:
             aggregate = layers[-1] + self.gamma * aggregate
@@ -155,13 +149,7 @@ class LayerAggregation(nn.Module):
 
 
 class HeadRouting(CapsuleRouting):
-    """Routes the votes of the heads at one place, and lets Transformers record how it did.
-
-    Args:
-        place: the site and the layer, as in "encoder_self.0".
-        *args: those of [`CapsuleRouting`].
-        **kwargs: likewise.
-    """
+    """Routes the votes of heads, and lets Transformers record the assignment under a place such as "encoder_self.0"."""
 
     def __init__(self, place: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -170,22 +158,22 @@ class HeadRouting(CapsuleRouting):
     def forward(
         self, votes: Tensor, every_iteration: bool = False
     ) -> tuple[Tensor, tuple[str, Tensor], tuple["HeadRouting", Tensor]]:
-        """Route votes `[..., H, d]`: the capsules `[..., d]`, and what [`RECORDED_HEADS`] records."""
+        """Route votes `[..., H, d]` to capsules `[..., d]`. The other results are for [`RECORDED_HEADS`]."""
         capsules, assignment = super().forward(votes, every_iteration=every_iteration)
         return capsules, (self.place, assignment), (self, votes)
 
 
 class RoutedHeads(nn.Module):
-    """Eq. 5-12: an input capsule for each head, computed from all heads, votes for the output capsules.
+    """Eq. 5-12: each head has an input capsule, computed from all heads, which votes for the output capsules.
 
-    Adapters such as LoRA that change linear maps find two here: `inputs` (f, all heads' at once) and `votes` (W).
+    LoRA finds two linear maps here: `inputs` (f, for all heads together) and `votes` (W).
 
     Args:
         width: d, of the concatenated heads.
         num_heads: H, the input capsules.
-        routing: of their votes.
-        input_norm: whether input capsules are normalised to mean 0 and variance 1 before their tanh. The paper does
-            not; at high learning rates it keeps the tanh from saturating, behind which attention learns no more.
+        routing: the routing of their votes.
+        input_norm: whether to normalise input capsules to mean 0 and variance 1 before their tanh. The paper does not.
+            It keeps the tanh from saturating at high learning rates.
     """
 
     def __init__(self, width: int, num_heads: int, routing: HeadRouting, input_norm: bool = False) -> None:
@@ -201,7 +189,7 @@ class RoutedHeads(nn.Module):
         return self.routing(self.votes(self.input_capsules(heads)))[0]
 
     def input_capsules(self, heads: Tensor) -> Tensor:
-        """Eq. 5: the input capsules `[..., H, d]` of concatenated heads `[..., d]`."""
+        """Return the input capsules `[..., H, d]` of concatenated heads `[..., d]` (Eq. 5)."""
         capsules = self.inputs(heads).unflatten(-1, (self.num_heads, -1))
         if self.input_norm:
             capsules = F.layer_norm(capsules, capsules.shape[-1:])
@@ -209,12 +197,10 @@ class RoutedHeads(nn.Module):
 
 
 class ResidualRoutedHeads(nn.Module):
-    """W^O, as it was trained, and routed heads beside it: W^O O + gamma * routed(O), with gamma 0 at the start.
+    """W^O O + gamma * routed(O): a trained W^O plus routed heads. Gamma starts at 0.
 
-    The LayerNorm of the attention's own residual connection follows, so this one needs none. The projection has its
-    weights under Marian's names, `out_proj.weight` and `out_proj.bias`.
-
-    Args: those of [`RoutedHeads`].
+    The LayerNorm of the attention's residual connection follows. W^O keeps Marian's names `out_proj.weight` and
+    `out_proj.bias`. Arguments are those of [`RoutedHeads`].
     """
 
     def __init__(self, width: int, num_heads: int, routing: HeadRouting, input_norm: bool = False) -> None:
@@ -239,29 +225,26 @@ RECORDED_HEADS = {
     "head_routing": OutputRecorder(HeadRouting, index=1),
     "head_votes": OutputRecorder(HeadRouting, index=2),
 }
-"""Outputs of the heads' routing that Transformers can record, as it records hidden states and attentions."""
+"""Outputs of heads that Transformers can record, as it records hidden states."""
 
 
 def record_heads(output_routing: OutputRouting) -> dict[str, bool]:
-    """The arguments of a stack's forward that make Transformers record what [`split_head_routing`] needs."""
+    """Return the arguments for a stack's forward that make Transformers record for [`split_head_routing`]."""
     if not output_routing:
         return {}
     return {"output_head_votes" if output_routing == "all" else "output_head_routing": True}
 
 
 def split_head_routing(outputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
-    """Take what was recorded of the heads out of a stack's outputs.
+    """Split a stack's outputs into others and the assignments of heads, by place.
 
-    Returns:
-        The other outputs; and by place the assignments `[batch, positions, H, N]`, or those of every iteration,
-        `[batch, positions, iterations, H, N]`; None if nothing was recorded.
+    Assignments are `[batch, positions, H, N]`, or for every iteration `[batch, positions, iterations, H, N]`.
     """
     others = {name: value for name, value in outputs.items() if name not in RECORDED_HEADS}
     assignments = dict(outputs.get("head_routing", ()))
     with torch.no_grad():
         for routing, votes in outputs.get("head_votes", ()):
-            # As a module, whose weights may be elsewhere when it is not it that runs; a compiler cannot trace the hook
-            # that records it.
+            # Call the module, so that sharding hooks gather its weights. A compiler cannot trace the recording hook.
             run = routing if not torch.compiler.is_compiling() else partial(HeadRouting.forward, routing)
             _, (place, assignment), _ = run(votes, every_iteration=True)
             assignments[place] = assignment

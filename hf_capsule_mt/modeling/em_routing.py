@@ -1,8 +1,8 @@
 """EM routing (Dou et al. 2019, Algorithm 2, Eq. 10-16; Hinton et al. 2018), with a hand-written backward pass.
 
-The forward keeps only its inputs, the backward recomputes the rest; on a GPU both are kernels of em_routing_kernels.py,
-where they run. All but [`em_routing`] work on flat tensors of one dtype: P positions, I input capsules, N output
-capsules of width D.
+The forward pass keeps only its inputs, and the backward pass computes the rest again. On a GPU both use the kernels of
+em_routing_kernels.py, if these run. All functions but [`em_routing`] take flat tensors of one dtype: P positions, I
+input capsules, N output capsules of width D.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,20 +14,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from transformers.utils import logging
 
-from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, check_votes, hide_missing, in_compute_dtype
+from .routing import EPSILON, ROUTINGS, RoutingAlgorithm, RoutingOutput, hide_missing, in_compute_dtype
 
 VARIANCE_FLOOR = 0.01
 """Floor of the variance in EM routing, as a fraction of the mean square of a position's votes.
 
-A capsule can otherwise collapse onto a single vote, there being more capsules than votes, and its gradient, as
-1 / sigma, drowns all others. A fraction keeps the assignment free of the votes' scale, as Eq. 11-16 are.
+Without it a capsule can collapse onto a single vote, and its gradient, 1 / sigma, dominates all others. Because it is a
+fraction, the assignment does not depend on the scale of the votes.
 """
 
-# Votes in a chunk, whose temporaries are many times as large: on a CPU they stay in a core's cache, on an accelerator
-# the votes are 16 MiB of float32.
+# Votes in a chunk. On a CPU their temporaries stay in the cache of a core. On an accelerator they are 16 MiB.
 _VOTE_CHUNK = {"cpu": 1 << 17}
 _ACCELERATOR_VOTE_CHUNK = 1 << 22
-_ROUNDING = 1e-3  # relative: kernels that are further from what they should compute are wrong
+_ROUNDING = 1e-3  # the largest relative error of kernels
 
 logger = logging.get_logger(__name__)
 
@@ -49,27 +48,14 @@ def em_routing(
         beta_a: `[N]`, the cost of activating an output capsule.
         beta_u: `[N]`, the cost of an input capsule when the output capsule is not active.
         num_iterations: iterations, at least 1.
-        input_activations: probabilities `[..., I, 1]`, or `[..., I, N]` where an input capsule has one for every output
-            capsule; 1 by default.
+        input_activations: probabilities `[..., I, 1]`, or `[..., I, N]` for each pair of capsules, 1 by default.
         inverse_temperature: lambda's limit; iteration t = 1, 2, ... uses `inverse_temperature * (1 - 0.95**t)`.
-        mask: `[..., I]` bool, True where the input capsule exists; all exist by default.
-        return_all_coefficients: whether to return the assignment of every iteration too.
-
-    Raises:
-        ValueError: if the shapes do not fit or `num_iterations` is not positive.
+        mask: `[..., I]` bool, False for input capsules that do not exist.
+        return_all_coefficients: whether to also return the assignment of every iteration.
     """
-    check_votes(votes, num_iterations, mask)
     *batch, num_inputs, num_outputs, width = votes.shape
-    for name, beta in (("beta_a", beta_a), ("beta_u", beta_u)):
-        if beta.shape != (num_outputs,):
-            raise ValueError(f"{name} has shape {tuple(beta.shape)}; votes for {num_outputs} capsules need one each")
     if input_activations is None:
         input_activations = votes.new_ones(*batch, num_inputs, 1)
-    elif input_activations.shape not in ((*batch, num_inputs, 1), (*batch, num_inputs, num_outputs)):
-        raise ValueError(
-            f"input_activations has shape {tuple(input_activations.shape)}; votes of shape {tuple(votes.shape)} need "
-            f"{(*batch, num_inputs, 1)} or {(*batch, num_inputs, num_outputs)}"
-        )
     dtype = votes.dtype
     votes, input_activations, beta_a, beta_u = in_compute_dtype(votes, input_activations, beta_a, beta_u)
     if mask is not None:
@@ -97,7 +83,7 @@ ROUTINGS["em_routing"] = RoutingAlgorithm(em_routing, parameters=("beta_a", "bet
 
 
 def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:
-    """The floor `[P]` for votes `[P, I, N, D]`, from the input capsules that exist."""
+    """Return the floor `[P]` for votes `[P, I, N, D]`, from the input capsules that exist."""
     mean_square = votes.square().mean((-1, -2))
     if mask is None:
         mean_square = mean_square.mean(-1)
@@ -107,7 +93,7 @@ def _variance_floor(votes: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class EMState(NamedTuple):
-    """One iteration of EM routing: what its M-step used and found."""
+    """One iteration of EM routing: inputs and results of its M-step."""
 
     coefficients: Tensor  # c [P, I, N]
     assigned: Tensor  # r = c * A_in [P, I, N]
@@ -122,10 +108,7 @@ class EMState(NamedTuple):
 def em_iterations(
     votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[EMState]:
-    """Run EM routing, with an inverse temperature for every iteration.
-
-    Votes `[P, I, N, D]`, activations `[P, I, 1 or N]`, the floor of the variance `[P]`, betas `[N]`.
-    """
+    """Run EM routing on votes `[P, I, N, D]`, with an inverse temperature for every iteration."""
     coefficients = votes.new_full(votes.shape[:-1], 1 / votes.shape[-2])
     states = []
     for inverse_temperature in schedule:
@@ -159,12 +142,12 @@ def _m_step(
 
 def _cost_per_assignment(variance: Tensor) -> Tensor:
     """Eq. 13 summed over the width, for one unit of assignment: `[P, N]`."""
-    # (1 + ln 2 pi) / 2 as a number: a float with a name torch.compile(dynamic=True) takes for an input without a value.
+    # The number is (1 + ln 2 pi) / 2. torch.compile(dynamic=True) would treat a named float as an input.
     return _sum_width(0.5 * variance.log()) + variance.shape[-1] * 1.4189385332046727
 
 
 def _e_step(state: EMState) -> Tensor:
-    """Eq. 15-16: the assignment from the Gaussian log density of every vote and the activations (constants cancel)."""
+    """Eq. 15-16: the assignment, from the Gaussian log density of every vote and the activations."""
     per_output = torch.nn.functional.logsigmoid(state.activation_logits) - _sum_width(0.5 * state.variance.log())
     precision = (-0.5 / state.variance).unsqueeze(-3)
     if precision.shape[-1] == 1:
@@ -175,12 +158,12 @@ def _e_step(state: EMState) -> Tensor:
 
 
 def _sum_width(tensor: Tensor) -> Tensor:
-    # A sum over one element is a view: with D = 1, the papers' setting, it costs nothing.
+    # With D = 1, the setting of the papers, the sum is a view and costs nothing.
     return tensor.squeeze(-1) if tensor.shape[-1] == 1 else tensor.sum(-1)
 
 
 class EMRoutingFunction(torch.autograd.Function):
-    """[`em_iterations`], to the capsules `[P, N, D]`; assignment and activations come without gradient."""
+    """[`em_iterations`] with capsules `[P, N, D]`. Assignment and activations have no gradient."""
 
     @staticmethod
     def forward(
@@ -192,7 +175,7 @@ class EMRoutingFunction(torch.autograd.Function):
         beta_u: Tensor,
         schedule: tuple[float, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Keep nothing but the arguments."""
+        """Route, and keep only the arguments."""
         ctx.save_for_backward(votes, input_activations, floor, beta_a, beta_u)
         ctx.schedule = schedule
         route, _ = _implementation(votes)
@@ -210,8 +193,8 @@ class EMRoutingFunction(torch.autograd.Function):
 
 
 def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
-    """What routes these votes, and what differentiates that."""
-    # A subclass may have no memory of its own, as in tracing.
+    """Return the functions for the forward and the backward pass."""
+    # A subclass may have no memory, as in tracing.
     traced = type(votes) is not Tensor or torch.compiler.is_compiling() or torch.jit.is_tracing()
     if votes.device.type == "cuda" and votes.dtype == torch.float32 and not traced:
         kernels = _kernels(votes.device)
@@ -228,9 +211,9 @@ class _Kernels(NamedTuple):
 
 @cache
 def _kernels(device: torch.device) -> _Kernels | None:
-    """Triton's kernels, if they run on this device, which takes a C compiler, and compute what `_route` does.
+    """Return the Triton kernels, if they run on this device and compute the same as `_route`.
 
-    A version of Triton may compile them to something else, which no run would tell.
+    They need a C compiler. Some version of Triton may compile them wrongly, so they are tried first.
     """
     try:
         from .em_routing_kernels import fit, route, route_backward
@@ -238,41 +221,41 @@ def _kernels(device: torch.device) -> _Kernels | None:
         with torch.autocast(device.type, enabled=False):
             for votes, activations in _trials(device):
                 _check_routing(route, route_backward, votes, activations)
-    # Memory that others have taken may be free when it is asked for again.
+    # Memory may be free again later.
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # Of Triton, of its compilers and of the driver, each has its own.
+    except Exception as error:  # Triton, its compilers and the driver raise many types.
         logger.warning(
-            f"EM routing takes several times as long on {device} as it could, for its Triton kernels cannot be used "
-            f"there: {type(error).__name__}: {error}"
+            f"EM routing is several times slower on {device}, because its Triton kernels fail: "
+            f"{type(error).__name__}: {error}"
         )
         return None
     return _Kernels(fit, route, route_backward)
 
 
 def _trials(device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Votes `[P, I, N, D]` that kernels are tried on, with input activations: for each output capsule, and for all."""
+    """Return votes `[P, I, N, D]` to try kernels with, and input activations of both shapes."""
     for width, columns in ((1, 64), (2, 1)):
         votes = torch.arange(2 * 3 * 64 * width, device=device, dtype=torch.float32).sin().view(2, 3, 64, width)
         yield votes, votes[..., :columns, 0].abs()
 
 
 def _check_routing(route: Callable, route_backward: Callable, votes: Tensor, activations: Tensor) -> None:
-    """Raise ArithmeticError unless they compute what `_route` and `_route_backward` do, but for rounding."""
+    """Raise ArithmeticError unless kernels compute the same as `_route` and `_route_backward`, up to rounding."""
     arguments = votes, activations, votes[:, 0, 0, 0].square(), *votes[0, :2, :, 0], (0.1, 0.2, 0.3)
     capsules, *others = _route(*arguments)
     wanted = capsules, *others, *_route_backward(capsules, *arguments)
     found = *route(*arguments), *route_backward(capsules, *arguments)
-    # Of a tensor, for the largest of numbers in Python may not be the one that is none.
+    # The maximum of a tensor is NaN if any element is. Python's max() may skip it.
     error = torch.stack([(a - b).norm() / b.norm() for a, b in zip(found, wanted, strict=True)]).max().item()
     if not error < _ROUNDING:
-        raise ArithmeticError(f"they compute something else, with a relative error of {error:.1g}")
+        raise ArithmeticError(f"their relative error is {error:.1g}")
 
 
 def _route(
     votes: Tensor, input_activations: Tensor, floor: Tensor, beta_a: Tensor, beta_u: Tensor, schedule: tuple[float, ...]
 ) -> list[Tensor]:
-    """Route chunk by chunk: the capsules `[P, N, D]`, the assignment `[P, I, N]`, the activations `[P, N]`."""
+    """Return the capsules `[P, N, D]`, the assignment `[P, I, N]` and the activations `[P, N]`, chunk by chunk."""
     results = []
     for part in _vote_chunks(votes):
         state = em_iterations(votes[part], input_activations[part], floor[part], beta_a, beta_u, schedule)[-1]
@@ -290,7 +273,7 @@ def _route_backward(
     beta_u: Tensor,
     schedule: tuple[float, ...],
 ) -> list[Tensor]:
-    """Gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules, chunk by chunk."""
+    """Return gradients of votes, input activations, floor, beta_a and beta_u, chunk by chunk."""
     results = []
     for part in _vote_chunks(votes):
         parts = (tensor[part] for tensor in (grad_capsules, votes, input_activations, floor))
@@ -308,7 +291,7 @@ def _chunk_gradients(
     beta_u: Tensor,
     schedule: tuple[float, ...],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of votes, input activations, floor, beta_a and beta_u, from that of the capsules."""
+    """Return gradients of votes, input activations, floor, beta_a and beta_u."""
     states = em_iterations(votes, input_activations, floor, beta_a, beta_u, schedule)
     last = states[-1]
     probability = last.activation_logits.sigmoid()
@@ -344,7 +327,7 @@ def _m_step_backward(
     grad_votes: Tensor,
     grad_floor: Tensor,
 ) -> Tensor:
-    """Gradient of `assigned` [P, I, N]; those of votes and floor are added to `grad_votes` and `grad_floor`.
+    """Return the gradient of `assigned` [P, I, N]. Add those of votes and floor to `grad_votes` and `grad_floor`.
 
     `scaled` is lambda times the gradient of the activation logits.
     """
@@ -372,7 +355,7 @@ def _m_step_backward(
 def _e_step_backward(
     state: EMState, coefficients: Tensor, grad_coefficients: Tensor, grad_votes: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of mean, variance and activation logits of the iteration that `coefficients` were computed from."""
+    """Return gradients of mean, variance and activation logits of the iteration before `coefficients`."""
     inner = (grad_coefficients * coefficients).sum(-1, keepdim=True)
     grad_scores = (grad_coefficients - inner).mul_(coefficients)
     summed = grad_scores.sum(-2)
@@ -387,7 +370,7 @@ def _e_step_backward(
 
 
 def _vote_chunks(votes: Tensor) -> list[slice]:
-    """Slices of the positions; one for all under compilation."""
+    """Return slices of the positions, or one slice under compilation."""
     positions = votes.shape[0]
     if torch.compiler.is_compiling() or positions == 0:
         return [slice(None)]

@@ -1,8 +1,7 @@
 """EM routing on a GPU by Triton: all iterations of a position in one program, which reads its votes once.
 
-The same equations as those of em_routing.py, name by name, for flat tensors of float32. A program's votes are a block
-`[I, N, D]` whose sides are powers of two; what fills it up has votes, activations or coefficients of 0, and so adds
-nothing to any sum.
+The equations and names are those of em_routing.py, for flat tensors of float32. The votes of a program are a block
+`[I, N, D]` whose sides are powers of two. Its padding has votes, activations or coefficients of 0 and adds nothing.
 """
 
 import math
@@ -21,14 +20,14 @@ try:  # In a `try` block, for Transformers asks for what else a checkpoint's sou
 except ImportError as error:
     raise ImportError("the kernels of EM routing need triton, which comes with torch for GPUs") from error
 
-_LARGEST_BLOCK = 1 << 13  # votes; of more, what the backward pass computes goes to memory and back
+_LARGEST_BLOCK = 1 << 13  # votes; with more, the backward pass runs out of registers
 _VOTES_OF_A_WARP = 256
-_EPSILON = 1e-8  # that of em_routing.py: this file imports nothing of the package, for it travels beside one
+_EPSILON = 1e-8  # as in em_routing.py, which this file does not import because it travels separately
 _OF_A_NUMBER = tl.constexpr(1.4189385332046727)  # (1 + ln 2 pi) / 2: of Eq. 13, for each number of a vote
 
 
 def fit(votes: Tensor) -> bool:
-    """Return whether the kernels can route votes `[P, I, N, D]`: there must be some, not too many of a position."""
+    """Return whether the kernels can route votes `[P, I, N, D]`: not none, and not too many for a position."""
     return len(votes) > 0 and math.prod(_block(votes)) <= _LARGEST_BLOCK
 
 
@@ -222,8 +221,8 @@ def _route_backward(
 ):  # fmt: skip
     """Differentiate every iteration of one position, last to first, as `_chunk_gradients` of em_routing.py.
 
-    What an iteration found is computed again: to keep all of it takes more registers than there are. The loops are
-    loops of the device too, for of unrolled ones the compiler would compute nothing twice, and keep all.
+    Each iteration is computed again, because there are not enough registers to keep all results. The loops must not be
+    unrolled: the compiler would then keep the results.
     """
     votes, activations, floor, beta_a, beta_u, uniform = _load(
         votes_at, activations_at, floor_at, beta_a_at, beta_u_at, inputs, outputs, width, INPUTS, OUTPUTS, WIDTH, JOINT
@@ -240,7 +239,7 @@ def _route_backward(
         assigned, assigned_sum, mean, variance, log_deviation, logits = _m_step(
             coefficients, votes, activations, floor, beta_a, beta_u, schedule_at, width, EPSILON
         )
-        # Not what the M-step found: a name that a loop gives the value that it has already, Triton takes for unchanged.
+        # Fresh tensors: Triton treats a name that a loop sets to its current value as unchanged.
         last_mean, last_logits = tl.zeros_like(mean), tl.zeros_like(logits)
         last_variance = tl.zeros_like(variance) + 1.0
         for iteration in tl.range(1, ITERATIONS - back):

@@ -1,8 +1,6 @@
-"""PAST and FUTURE capsules (Zheng et al. 2019): equations, modules, losses."""
+"""PAST and FUTURE capsules (Zheng et al. 2019): equations, modules and losses."""
 
-import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -17,15 +15,13 @@ from .losses import bag_of_words_loss, bag_of_words_loss_of_scores, content_agre
 from .outputs import OutputRouting
 from .routing import compute_dtype, in_compute_dtype, squash
 
-# Hidden units in a chunk: on a CPU its temporaries stay in a core's cache, on an accelerator it is 64 MiB of float32.
+# Hidden units in a chunk. On a CPU they stay in the cache of a core. On an accelerator they are 64 MiB of float32.
 _PAIR_CHUNK = {"cpu": 1 << 18}
 _ACCELERATOR_PAIR_CHUNK = 1 << 24
-# Queries or keys, as in decoding, with which exponentials of each cost as much as those of their pairs.
-_FEW = 8
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
-    """sum_d weight[k, d] tanh(queries[..., t, d] + keys[..., s, d]).
+    """Return sum_d weight[k, d] tanh(queries[..., t, d] + keys[..., s, d]).
 
     Args:
         queries: `[..., T, D]`.
@@ -34,13 +30,8 @@ def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
 
     Returns:
         `[..., T, S, K]`.
-
-    Raises:
-        ValueError: if the leading dimensions are not the same.
     """
     leading = queries.shape[:-2]
-    if keys.shape[:-2] != leading:
-        raise ValueError(f"queries have shape {tuple(queries.shape)}, but keys {tuple(keys.shape)}")
     queries, keys = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (queries, keys))
     scores = AdditiveScoresFunction.apply(queries, keys, weight)
     return scores.reshape(*leading, *scores.shape[1:])
@@ -55,9 +46,10 @@ class AdditiveScoresFunction(torch.autograd.Function):
         ctx.save_for_backward(queries, keys, weight)
         (rows, length, _), source = queries.shape, keys.shape[1]
         scores = queries.new_empty(rows, length, source, weight.shape[0])
-        hidden_of, weight = _hidden_layer(queries, keys), 2 * weight
+        # tanh(x) = 2 sigmoid(2 x) - 1
+        weight = 2 * weight
         for row, part in _pair_chunks(queries, keys):
-            scores[row, part] = _product(hidden_of(row, part), weight)
+            scores[row, part] = _product(_hidden_layer(queries, keys, row, part), weight)
         return scores.sub_(weight.sum(-1) / 2)
 
     @staticmethod
@@ -66,11 +58,10 @@ class AdditiveScoresFunction(torch.autograd.Function):
         """Differentiate chunk by chunk."""
         queries, keys, weight = ctx.saved_tensors
         grad_queries, grad_keys, grad_weight = map(torch.zeros_like, (queries, keys, weight))
-        hidden_of = _hidden_layer(queries, keys)
         for row, part in _pair_chunks(queries, keys):
-            hidden, gradient = hidden_of(row, part), grad_scores[row, part]
+            hidden, gradient = _hidden_layer(queries, keys, row, part), grad_scores[row, part]
             if weight.shape[0] == 1:
-                # The weight is in every gradient: it is multiplied by at the end.
+                # Every gradient has the weight as a factor, which follows at the end.
                 slope = hidden * gradient
                 grad_weight += slope.sum((0, 1, 2))
             else:
@@ -84,52 +75,20 @@ class AdditiveScoresFunction(torch.autograd.Function):
         return grad_queries.mul_(factor), grad_keys.mul_(factor), grad_weight
 
 
-def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Tensor]:
-    """Return the function from a chunk to its sigmoids of twice the sums, `[rows, length, source, D]`."""
-    if _can_multiply(queries, keys):
-        # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)): no exponential for each pair.
-        queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
-        return lambda row, part: _pairs(torch.mul, queries, keys, row, part).add_(1).reciprocal_()
-    # Not 2 * keys: in decoding that would copy the keys of all sentences at every step.
-    queries, add_twice = 2 * queries, partial(torch.add, alpha=2)
-    return lambda row, part: _pairs(add_twice, queries, keys, row, part).sigmoid_()
-
-
-def _pairs(
-    operation: Callable[[Tensor, Tensor], Tensor], queries: Tensor, keys: Tensor, row: slice, part: slice
-) -> Tensor:
-    """The result of an operation for every query of a chunk with every key of its row."""
-    return operation(queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3))
-
-
-def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
-    """Return whether there are pairs enough, and exp(-2 q) and exp(-2 k) are finite and not zero.
-
-    Only on a CPU is that known at once.
-    """
-    # Of lengths that are not known a compiled program would make conditions.
-    if torch.compiler.is_compiling() or queries.device.type != "cpu":
-        return False
-    if min(queries.shape[1], keys.shape[1]) < _FEW:
-        return False
-    largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
-    return all(tensor.numel() == 0 or _largest(tensor) < largest for tensor in (queries, keys))
-
-
-def _largest(tensor: Tensor) -> float:
-    """The largest absolute value; without a copy of absolute values, which takes longer than to find it."""
-    return max(tensor.amax().item(), -tensor.amin().item())
+def _hidden_layer(queries: Tensor, keys: Tensor, row: slice, part: slice) -> Tensor:
+    """Return the sigmoids of twice the sums for a chunk, `[rows, length, source, D]`."""
+    return torch.add(2 * queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3), alpha=2).sigmoid_()
 
 
 def _product(inputs: Tensor, weight: Tensor) -> Tensor:
-    """inputs @ weight.t(); under compilation as a sum, into which a compiler fuses what makes the inputs."""
+    """Return inputs @ weight.t(). Under compilation it is a sum, so that the compiler fuses the inputs into it."""
     if torch.compiler.is_compiling():
         return (inputs.unsqueeze(-2) * weight).sum(-1)
     return inputs @ weight.t()
 
 
 def _pair_chunks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices of the rows and of the queries in them; one for all under compilation, which unrolls loops."""
+    """Return slices of the rows and of the queries in them, or one chunk under compilation, which unrolls loops."""
     (rows, length, width), source = queries.shape, keys.shape[1]
     if torch.compiler.is_compiling():
         yield slice(None), slice(None)
@@ -142,12 +101,12 @@ def _pair_chunks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]
 
 
 class GuidedRoutingOutput(NamedTuple):
-    """Capsules, and the assignment of source words to them.
+    """Capsules, and the assignment of source tokens to them.
 
     Attributes:
         capsules: `[B, T, J, D]`.
-        assignment: of source words to capsules (or, in the baselines, to PAST, FUTURE and redundant as a whole), that
-            of the last iteration, `[B, T, S, J]`, or of every iteration, `[B, T, iterations, S, J]`; without gradient.
+        assignment: source tokens to capsules, or in the baselines to PAST, FUTURE and redundant as groups. It is that
+            of the last iteration, `[B, T, S, J]`, or of every iteration, `[B, T, iterations, S, J]`, without gradient.
     """
 
     capsules: Tensor
@@ -164,21 +123,21 @@ def guided_dynamic_routing(
     mask: Tensor | None = None,
     every_iteration: bool = False,
 ) -> GuidedRoutingOutput:
-    """Guided dynamic routing (Algorithm 1, Eq. 4-7), with W_b of Eq. 7 in three parts.
+    """Guided dynamic routing (Algorithm 1, Eq. 4-7). W_b of Eq. 7 is in three parts.
 
     Args:
         votes: v `[B, J, S, D]` (Eq. 5).
         keys: W_v v `[B, J, S, D]`.
         queries: W_z z `[B, T, D]`.
-        capsule_map: W_Omega `[D, D]`, which is applied to the capsules.
+        capsule_map: W_Omega `[D, D]`, for the capsules.
         score_weight: w `[1, D]`.
         num_iterations: iterations, at least 1.
-        mask: `[B, S]`; every word exists by default.
+        mask: `[B, S]`, False for padding.
         every_iteration: whether to return the assignment of every iteration.
     """
     dtype = queries.dtype
     votes, keys, queries, capsule_map, score_weight = in_compute_dtype(votes, keys, queries, capsule_map, score_weight)
-    # Until the first update the assignment is that of every target position.
+    # The first assignment is the same for every target position.
     logits = votes.new_zeros(*votes.shape[:2], 1, votes.shape[2])
     every = []
     for iteration in range(num_iterations):
@@ -204,15 +163,15 @@ def guided_classifier(
     num_past: int,
     mask: Tensor | None = None,
 ) -> GuidedRoutingOutput:
-    """The baseline CLF (Fig. 6, footnote 5): each word is PAST, FUTURE or redundant, and capsules are weighted sums.
+    """The baseline CLF (Fig. 6, footnote 5): each token is PAST, FUTURE or redundant, and capsules are weighted sums.
 
     Args:
-        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
+        values: `[B, J, S, D]`, for the PAST and then the FUTURE capsules.
         keys: W_h h `[B, 1, S, D]`.
         queries: W_z z `[B, T, D]`.
         score_weight: `[2 or 3, D]`, of the classes.
-        num_past: the PAST capsules among J.
-        mask: `[B, S]`; every word exists by default.
+        num_past: the number of PAST capsules.
+        mask: `[B, S]`, False for padding.
     """
     dtype = queries.dtype
     values, keys, queries, score_weight = in_compute_dtype(values, keys, queries, score_weight)
@@ -227,11 +186,11 @@ def guided_attention(
     """The baseline ATTN (Fig. 6): scaled dot-product attention to PAST, and another to FUTURE.
 
     Args:
-        values: `[B, J, S, D]`, for the PAST capsules and then the FUTURE capsules.
+        values: `[B, J, S, D]`, for the PAST and then the FUTURE capsules.
         keys: `[B, 2, S, D]`.
         queries: `[B, T, 2 * D]`.
-        num_past: the PAST capsules among J.
-        mask: `[B, S]`; every word exists by default.
+        num_past: the number of PAST capsules.
+        mask: `[B, S]`, False for padding.
     """
     dtype = queries.dtype
     values, keys, queries = in_compute_dtype(values, keys, queries)
@@ -243,24 +202,24 @@ def guided_attention(
 
 
 def _hide(coefficients: Tensor, mask: Tensor | None) -> Tensor:
-    """Zero what is assigned of missing words, `[B, J, T, S]`."""
+    """Zero the assignment `[B, J, T, S]` of padding."""
     return coefficients if mask is None else coefficients.masked_fill(~mask[:, None, None], 0.0)
 
 
 def _at_every_position(tensor: Tensor, length: int) -> Tensor:
-    """`[B, J, length, ...]` of `[B, J, length or 1, ...]`."""
+    """Expand `[B, J, length or 1, ...]` to `[B, J, length, ...]`."""
     return tensor.expand(-1, -1, length, -1)
 
 
 def _weighted_sums(weights: Tensor, values: Tensor, num_past: int, dtype: torch.dtype) -> GuidedRoutingOutput:
-    """Capsules from weights `[B, 2 or 3, T, S]` of PAST, FUTURE (and redundant), and values `[B, J, S, D]`."""
+    """Return capsules, given weights `[B, 2 or 3, T, S]` of PAST, FUTURE (and redundant), and values `[B, J, S, D]`."""
     past, future = values.split([num_past, values.shape[1] - num_past], dim=1)
     capsules = torch.cat([weights[:, :1] @ past, weights[:, 1:2] @ future], dim=1)
     return GuidedRoutingOutput(capsules.transpose(1, 2).to(dtype), weights.detach().movedim(1, -1).to(dtype))
 
 
 class GuidedCapsules(NamedTuple):
-    """Numbers of PAST, FUTURE and redundant capsules, and the width of one."""
+    """The numbers of PAST, FUTURE and redundant capsules, and the width of one."""
 
     past: int
     future: int
@@ -269,12 +228,9 @@ class GuidedCapsules(NamedTuple):
 
 
 class GuidedVotes(nn.Module):
-    """Votes of the source words for capsules, and keys to score them by: made once a sentence, by the encoder.
+    """Votes of the source tokens for capsules, and keys for their scores. The encoder makes them once a sentence.
 
-    Args:
-        kind: "gdr", "classifier" or "attention".
-        width: of the encoder's states.
-        capsules: how many there are, and how wide.
+    `kind` is "gdr", "classifier" or "attention", and `width` that of the encoder's states.
     """
 
     def __init__(self, kind: str, width: int, capsules: GuidedCapsules) -> None:
@@ -290,16 +246,15 @@ class GuidedVotes(nn.Module):
             self.keys = Linear(width, attentions * self.capsule_dim, bias=False)
 
     def forward(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Votes (Eq. 5) and keys, `[B, ..., S, D]` and at least float32, of the encoder's states `[B, S, width]`."""
+        """Return votes (Eq. 5) and keys, `[B, ..., S, D]` in the dtype of routing, of states `[B, S, width]`."""
         if mask is not None:
             states = states.masked_fill(~mask.unsqueeze(-1), 0.0)
         votes = self._split(self.votes(states))
         keys = self.keys(votes) if self.routes else self._split(self.keys(states))
-        # As routing reads them, at every step.
         return in_compute_dtype(votes, keys)
 
     def of(self, encoded: ModelOutput, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Votes and keys in the output of an encoder; if it is not this one's, or a tuple of it, they are made now."""
+        """Return votes and keys from the output of an encoder. If it lacks them, compute them."""
         votes, keys = getattr(encoded, "guided_votes", None), getattr(encoded, "guided_keys", None)
         if votes is None or keys is None:
             return self(encoded.last_hidden_state, mask)
@@ -313,9 +268,9 @@ class GuidedContext(NamedTuple):
     """Output of [`GuidedRouting`].
 
     Attributes:
-        states: o `[B, T, width]`, which the next words are predicted from.
-        capsules: PAST, then FUTURE, `[B, T, J, D]`; None without guided routing.
-        assignment: as in [`GuidedRoutingOutput`], that of the last or of every iteration; None unless asked for.
+        states: o `[B, T, width]`, which predicts the next tokens.
+        capsules: PAST, then FUTURE, `[B, T, J, D]`, or None without guided routing.
+        assignment: as in [`GuidedRoutingOutput`], if asked for.
     """
 
     states: Tensor
@@ -324,14 +279,14 @@ class GuidedContext(NamedTuple):
 
 
 class GuidedRouting(nn.Module):
-    """o = z + FFN([z; PAST; FUTURE]) (section 3.2), with the capsules that z and the votes make.
+    """o = z + FFN([z; PAST; FUTURE]) (section 3.2), where z and the votes make the capsules.
 
     Args:
         kind: "gdr" (Algorithm 1), or a baseline of Fig. 6, "classifier" or "attention".
-        width: of the decoder's states.
-        capsules: how many there are, and how wide.
-        hidden_width: of the feed-forward network.
-        dropout: of what that network adds.
+        width: width of the decoder's states.
+        capsules: their numbers and width.
+        hidden_width: width of the hidden layer of the FFN.
+        dropout: dropout of the output of the FFN.
         num_iterations: iterations of "gdr".
     """
 
@@ -350,7 +305,7 @@ class GuidedRouting(nn.Module):
         self.num_iterations = num_iterations
         attends = kind == "attention"
         self.queries = Linear(width, (2 if attends else 1) * capsule_dim, bias=False)
-        # Not linear maps, whose weights may be elsewhere when it is not they that run.
+        # Plain parameters: sharding and offloading load the weights of an nn.Linear only while its own forward runs.
         if kind == "gdr":
             self.capsule_map = nn.Parameter(torch.empty(capsule_dim, capsule_dim))
         if not attends:
@@ -361,12 +316,12 @@ class GuidedRouting(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def init_weights(self, std: float | None = None) -> None:
-        """Draw the weights that are not a linear map's from N(0, std^2), or with unit gain, unless they were loaded."""
+        """Draw the parameters of this module from N(0, std^2), or with unit gain, unless they were loaded."""
         for _, weight in self.named_parameters(recurse=False):
             init.normal_(weight, mean=0.0, std=std or weight.shape[1] ** -0.5)
 
     def switch_off(self) -> None:
-        """Let o be z, until the first update."""
+        """Let o equal z until the first update."""
         for parameter in self.fc2.parameters():
             init.zeros_(parameter)
 
@@ -378,17 +333,8 @@ class GuidedRouting(nn.Module):
         mask: Tensor | None = None,
         output_routing: OutputRouting = False,
     ) -> GuidedContext:
-        """Route for the decoder's states z `[B, T, width]`.
-
-        Args:
-            states: z.
-            votes: of [`GuidedVotes`].
-            keys: of [`GuidedVotes`].
-            mask: `[B, S]` bool, True where there is a source word.
-            output_routing: True for the assignment of the last iteration, "all" for that of every iteration.
-        """
+        """Route for the decoder's states z `[B, T, width]`, given the result of [`GuidedVotes`] and a mask `[B, S]`."""
         queries = self.queries(states)
-        # Products of matrices too are computed in the dtype of their factors.
         with torch.autocast(states.device.type, enabled=False):
             capsules, assignment = self._route(votes, keys, queries, mask, output_routing == "all")
         capsules = capsules[:, :, : self.num_capsules]
@@ -410,13 +356,9 @@ class GuidedRouting(nn.Module):
 
 
 class GuidedLosses(nn.Module):
-    """The bag-of-words loss and that of bilingual content agreement, unweighted.
+    """The bag-of-words loss and the bilingual content agreement loss, both optional and without weight.
 
-    Args:
-        width: of the decoder's states and of the embedding.
-        capsules: how many there are, and how wide.
-        bow_loss: whether there is the bag-of-words loss.
-        bca_loss: whether there is that of bilingual content agreement.
+    `width` is that of the decoder's states and of the embedding.
     """
 
     def __init__(self, width: int, capsules: GuidedCapsules, bow_loss: bool = True, bca_loss: bool = True) -> None:
@@ -437,29 +379,29 @@ class GuidedLosses(nn.Module):
         embedding: Tensor | nn.Module,
         num_items_in_batch: Tensor | int | None = None,
     ) -> dict[str, Tensor]:
-        """Compute the losses, by name, each the mean over the target words.
+        """Return the losses by name, each the mean over the target tokens.
 
         Args:
             states: z `[B, T, width]`.
             capsules: PAST, then FUTURE, `[B, T, J, D]`.
-            labels: target words `[B, T]`, -100 where there is none.
-            embedding: of the output words, `[V, width]`; or the projection that scores them, if it is more than that.
-            num_items_in_batch: what the sums are divided by, instead of the number of target words.
+            labels: target token ids `[B, T]`, -100 for padding.
+            embedding: output embedding `[V, width]`, or a projection that computes scores.
+            num_items_in_batch: the number to divide the sums by, instead of the number of target tokens.
         """
         labels = labels.to(states.device)
         mask = labels != -100
-        # Zero, not times zero: what a position without a word holds may be anything.
+        # Padding may hold anything, even NaN.
         capsules = capsules.masked_fill(~mask[..., None, None], 0.0)
         states = states.masked_fill(~mask[..., None], 0.0)
         past, future = (part.flatten(-2) for part in capsules.tensor_split([self.num_past], dim=2))
         items = mask.sum() if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=mask.device)
-        # Of every position with a word: the words before it, those and its own, its own and those after it.
+        # For every token: the tokens before it, these with itself, and itself with those after it.
         pairs, dtype = mask.unsqueeze(1) & mask.unsqueeze(2), compute_dtype(states)
         before, until, after = (shares(members, dtype) for members in (pairs.tril(-1), pairs.tril(), pairs.triu()))
         sums = {}
         if "bow_loss" in self.names:
             words = labels.masked_fill(~mask, 0)
-            # Together, the two bags have half as many products with the vocabulary to add up.
+            # Both bags together need only one pass over the vocabulary.
             queries, bags = torch.cat([self.past_bow(past), self.future_bow(future)]), torch.cat([before, after])
             words = words.repeat(2, 1)
             if isinstance(embedding, Tensor):
@@ -479,20 +421,20 @@ class GuidedLosses(nn.Module):
 
 _PLACES = ("model.encoder.guided_votes", "model.guided_routing", "model.decoder.guided_routing", "guided_losses")
 GUIDED_PARTS = tuple(f"{place}." for place in _PLACES)
-"""Beginnings of the names of their weights in all models that have them."""
+"""Prefixes of the names of their weights in all models."""
 READ_BY_LOSSES = (r"^guided_losses\.",)
-"""Names of weights that translating has no need of: a model whose losses have since been switched off lacks them."""
+"""Names of weights that only losses read. A model without these losses lacks them."""
 
 
 def build_guided_votes(config: PreTrainedConfig) -> GuidedVotes | None:
-    """Build the votes of the encoder's states."""
+    """Build the votes."""
     if config.guided_routing is None:
         return None
     return GuidedVotes(config.guided_routing, config.d_model, _capsules(config))
 
 
 def build_guided_routing(config: PreTrainedConfig, hidden_width: int) -> GuidedRouting | None:
-    """Build the routing for the decoder's states, whose feed-forward network has `hidden_width` units."""
+    """Build the routing."""
     if config.guided_routing is None:
         return None
     return GuidedRouting(
@@ -506,7 +448,7 @@ def build_guided_routing(config: PreTrainedConfig, hidden_width: int) -> GuidedR
 
 
 def build_guided_losses(config: PreTrainedConfig) -> GuidedLosses | None:
-    """Build the losses of the capsules."""
+    """Build the losses."""
     if config.guided_routing is None:
         return None
     return GuidedLosses(config.d_model, _capsules(config), config.bow_loss_weight > 0, config.bca_loss_weight > 0)

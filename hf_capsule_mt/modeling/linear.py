@@ -1,4 +1,4 @@
-"""Linear maps and their first weights; products of matrices by oneDNN, where that is faster."""
+"""Linear maps, their initial weights, and matrix products by oneDNN where that is faster."""
 
 import platform
 from functools import cache
@@ -22,7 +22,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """The matrix with nothing between its rows or its columns, where oneDNN is a thousand times slower."""
+    """Return the matrix without gaps between rows or columns, with which oneDNN is a thousand times slower."""
     return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
@@ -35,10 +35,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
-    """Return whether [`product`] goes another way than `@`.
-
-    With large matrices of float32 on a CPU that is not Intel's, not compiled.
-    """
+    """Return whether [`product`] uses oneDNN: for large float32 matrices on a CPU other than Intel's, not compiled."""
     if torch.compiler.is_compiling():
         return False
     plain = left.dtype == right.dtype == torch.float32 and left.device.type == right.device.type == "cpu"
@@ -47,9 +44,9 @@ def is_faster_by_onednn(left: Tensor, right: Tensor) -> bool:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether the device has fast products in bfloat16: on a CPU without, one takes tens of times as long.
+    """Return whether the device has fast products in bfloat16. On x86 these are CPUs with AVX512.
 
-    CPUs that oneDNN has such products for have them, on x86 those with AVX512.
+    Without them a product takes tens of times as long.
     """
     return device.type != "cpu" or _cpu_multiplies_bfloat16()
 
@@ -64,7 +61,7 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 @cache
 def has_onednn() -> bool:
-    """Return whether oneDNN's product, the one that `torch.compile` calls, is there and works."""
+    """Return whether the product of oneDNN that `torch.compile` calls works."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         return False
     try:
@@ -97,7 +94,7 @@ class LinearFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute what is wanted."""
+        """Compute the gradients that are needed."""
         inputs, weight = ctx.saved_tensors
         wanted = ctx.needs_input_grad
         of_inputs = product(gradient, weight.t()) if wanted[0] else None
@@ -106,7 +103,7 @@ class LinearFunction(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """[`torch.nn.Linear`], by [`product`] where that is faster."""
+    """[`torch.nn.Linear`] that uses [`product`] where that is faster."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map `[..., in]` to `[..., out]`."""
@@ -118,29 +115,29 @@ class Linear(nn.Linear):
 
 
 def use_products(module: nn.Module) -> None:
-    """Make every [`torch.nn.Linear`] in a module a [`Linear`], with its weights."""
+    """Turn every [`torch.nn.Linear`] in a module into a [`Linear`]."""
     for part in module.modules():
         if type(part) is nn.Linear:
             part.__class__ = Linear
 
 
 def init_unit_gain(linear: nn.Linear) -> None:
-    """Draw weights whose outputs are as large as the inputs, and zero the bias, unless they were loaded."""
+    """Draw weights that keep the size of the inputs, and zero the bias, unless they were loaded."""
     init.normal_(linear.weight, mean=0.0, std=linear.in_features**-0.5)
     if linear.bias is not None:
         init.zeros_(linear.bias)
 
 
 class UnitGainLinear(Linear):
-    """A linear map whose outputs start as large as its inputs, for routing shrinks what it is given."""
+    """A linear map whose outputs start as large as its inputs, because routing shrinks them."""
 
     def init_weights(self, std: float | None = None) -> None:
-        """Draw the weights and zero the bias, unless they were loaded; `std`, a model's own, is for other maps."""
+        """Draw the weights and zero the bias, unless they were loaded. `std` is for other maps."""
         init_unit_gain(self)
 
 
 class GateLinear(Linear):
-    """Linear map of a vector to the gates of a recurrent network, initialised as Transformers does for LSTMs."""
+    """A linear map to the gates of a recurrent network, initialised as Transformers does for LSTMs."""
 
     def init_weights(self) -> None:
         """Draw the weights and zero the bias, unless they were loaded."""
@@ -149,8 +146,8 @@ class GateLinear(Linear):
 
 
 def init_words(words: nn.Embedding, width: int) -> None:
-    """Draw words that have unit variance once they are multiplied by sqrt(width), unless they were loaded."""
+    """Draw embeddings that have unit variance after multiplication by sqrt(width), unless they were loaded."""
     init.normal_(words.weight, mean=0.0, std=width**-0.5)
-    # The slice does not carry the mark of what was loaded.
+    # A slice lacks the mark of loaded weights.
     if words.padding_idx is not None and not getattr(words.weight, "_is_hf_initialized", False):
         init.zeros_(words.weight[words.padding_idx])

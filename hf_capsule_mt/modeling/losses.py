@@ -1,5 +1,6 @@
-"""Losses of target words, bags of words and capsules, which hold the scores of a few positions at a time."""
+"""Losses of target tokens, bags of words and capsules. They hold the scores of only a few positions at a time."""
 
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -10,82 +11,108 @@ from torch.nn import functional as F
 from .linear import add_product, product
 from .routing import compute_dtype, in_autocast_dtype, in_compute_dtype
 
-# Scores in a chunk. On a CPU 28 MiB of float32, for 32 and more are given back to the system every time; on an
-# accelerator 128 MiB, for it works through fewer faster than it is told to.
+# Scores in a chunk. On a CPU 28 MiB of float32: the allocator returns 32 MiB and more to the system every time. On an
+# accelerator 128 MiB: it computes smaller chunks faster than the host can launch them.
 _SCORE_CHUNK = {"cpu": 7 << 20}
 _ACCELERATOR_SCORE_CHUNK = 1 << 25
-_CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make too little of a product
+_CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make products too small
 
 
 def log_partition_sum(queries: Tensor, embedding: Tensor, weights: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return sum_n weight_n logsumexp(embedding @ query_n + bias), in the dtype of the weights.
 
-    Sums over the vocabulary and over positions are taken in that dtype, products in that of the queries.
+    Sums use that dtype, and products the dtype of the queries.
 
     Args:
         queries: `[N, d]`.
-        embedding: of the vocabulary, `[V, d]`; its gradient is in its own dtype.
-        weights: `[N]`, without gradient; positions of weight 0 are skipped.
+        embedding: `[V, d]`. Its gradient has its own dtype.
+        weights: `[N]`, without gradient.
         bias: `[V]`.
     """
-    if not torch.compiler.is_compiling():
-        # How many are left a compiler could not know. Counted once: each time, the host waits for an accelerator.
-        wanted = weights.nonzero().squeeze(-1)
-        queries, weights = queries[wanted], weights[wanted]
+    queries, weights = _with_weight(weights, queries)
     differentiable = (tensor for tensor in (queries, embedding, bias) if tensor is not None)
     gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in differentiable)
     return LogPartitionFunction.apply(queries, embedding, bias, weights, gradients)
 
 
+def _with_weight(weights: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+    """Drop positions of weight 0 on a CPU. An accelerator computes them, because counting them would make it wait."""
+    if weights.device.type == "cpu" and not torch.compiler.is_compiling():
+        wanted = weights.nonzero().squeeze(-1)
+        return *(each[wanted] for each in states), weights[wanted]
+    return *states, weights
+
+
 class LogPartitionFunction(torch.autograd.Function):
-    """[`log_partition_sum`], whose gradients are computed with it if `gradients` is True."""
+    """[`log_partition_sum`], which computes its gradients in the forward pass if `gradients` is True."""
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
     ) -> Tensor:
         """Sum up chunk by chunk."""
-        total = weights.new_zeros(())
-        grad_queries = grad_embedding = grad_bias = None
-        if gradients:
-            grad_queries = torch.zeros_like(queries)
-            # Transposed: that is how its sum is fastest.
-            grad_embedding = weights.new_zeros(embedding.shape[::-1])
-            grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
-        factors = embedding.to(queries.dtype)
-        for part in score_chunks(queries, factors):
-            exponentials = product(queries[part], factors).to(weights.dtype)
-            if bias is not None:
-                exponentials += bias
-            partition, log_partition = exponentiate(exponentials)
-            total += weights[part] @ log_partition.squeeze(-1)
-            if gradients:
-                scale = weights[part].unsqueeze(-1) / partition
-                if bias is not None:
-                    grad_bias += exponentials.t() @ scale.squeeze(-1)
-                exponentials, scale = exponentials.to(queries.dtype), scale.to(queries.dtype)
-                grad_queries[part] = scale * product(exponentials, factors.t())
-                add_product(grad_embedding, (scale * queries[part]).t(), exponentials.t())
-        if gradients:
-            grad_embedding = grad_embedding.t().contiguous()
-        in_dtype = (
-            None if gradient is None else gradient.to(tensor.dtype)
-            for gradient, tensor in ((grad_queries, queries), (grad_embedding, embedding), (grad_bias, bias))
-        )
-        ctx.save_for_backward(*in_dtype)
+        total, *grads = _log_partition(queries, embedding, bias, weights, gradients)
+        ctx.save_for_backward(*grads)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what the forward pass computed."""
-        return *(None if tensor is None else grad_total * tensor for tensor in ctx.saved_tensors), None, None
+        of_queries, of_embedding, *of_bias = (grad_total * gradient for gradient in ctx.saved_tensors)
+        return of_queries, of_embedding, of_bias[0] if of_bias else None, None, None
+
+
+# A custom operator, because `torch.compile` would unroll the loop or compute the scores of all positions at once.
+# The namespace differs in the copies of this file in checkpoints.
+_NAMESPACE = re.sub(r"\W", "_", __name__, flags=re.ASCII)
+
+
+@torch.library.custom_op(
+    f"{_NAMESPACE}::log_partition",
+    mutates_args=(),
+    schema="(Tensor queries, Tensor embedding, Tensor? bias, Tensor weights, bool gradients) -> Tensor[]",
+)
+def _log_partition(
+    queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
+) -> list[Tensor]:
+    """Return the sum and, if asked for, the gradients of the queries, the embedding and the bias."""
+    total = weights.new_zeros(())
+    if gradients:
+        grad_queries = torch.empty_like(queries)
+        # Transposed, because that sum is fastest.
+        grad_embedding = weights.new_zeros(embedding.shape[::-1])
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
+    factors = embedding.to(queries.dtype)
+    for part in score_chunks(queries, factors):
+        exponentials = product(queries[part], factors).to(weights.dtype)
+        if bias is not None:
+            exponentials += bias
+        partition, log_partition = exponentiate(exponentials)
+        total += weights[part] @ log_partition.squeeze(-1)
+        if gradients:
+            scale = weights[part].unsqueeze(-1) / partition
+            if bias is not None:
+                grad_bias += exponentials.t() @ scale.squeeze(-1)
+            exponentials, scale = exponentials.to(queries.dtype), scale.to(queries.dtype)
+            grad_queries[part] = scale * product(exponentials, factors.t())
+            add_product(grad_embedding, (scale * queries[part]).t(), exponentials.t())
+    if not gradients:
+        return [total]
+    of_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
+    return [total, grad_queries, of_embedding, *([] if bias is None else [grad_bias.to(bias.dtype)])]
+
+
+@_log_partition.register_fake
+def _(queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool) -> list[Tensor]:
+    differentiable = (queries, embedding, *([] if bias is None else [bias]))
+    return [weights.new_empty(()), *(torch.empty_like(tensor) for tensor in differentiable if gradients)]
 
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
-    """Return slices of queries whose scores may exist at one time; one for all under compilation."""
+    """Return slices of queries whose scores may exist at the same time, or one slice under compilation."""
     if torch.compiler.is_compiling():
-        # Not by `range`, which would tie what is compiled to the number of queries.
+        # A `range` would tie the compiled code to the number of queries.
         return [slice(None)]
     device = queries.device.type
     positions = max(1, _SCORE_CHUNK.get(device, _ACCELERATOR_SCORE_CHUNK) // embedding.shape[0])
@@ -94,14 +121,7 @@ def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
 
 
 def exponentiate(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn scores into exp(score - largest score) in their place; return their sums, and the log partition functions.
-
-    Args:
-        scores: `[N, V]`.
-
-    Returns:
-        Both `[N, 1]`.
-    """
+    """Turn scores `[N, V]` into exp(score - largest score) in place. Return their sums and log partitions, `[N, 1]`."""
     largest = scores.amax(-1, keepdim=True)
     total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
     return total, total.log() + largest
@@ -113,22 +133,18 @@ def two_pass_sums(
     """Return sum_n weight_n (log Z_n + log Z'_n + alpha D_n), and sum_n weight_n D_n without its gradient.
 
     Z_n and Z'_n are the partition functions of the scores embedding @ state + bias of the states one_n and other_n. D_n
-    is the mean of both Kullback-Leibler divergences between the distributions p and q that follow from them, in nats:
-    with d the difference of the scores it is (p - q) d / 2, for log Z_n and log Z'_n cancel. Sums are taken in the
-    dtype of the weights, products in that of the states.
+    is the mean of both Kullback-Leibler divergences between their distributions p and q, in nats. With d the difference
+    of the scores it is (p - q) d / 2, because log Z_n and log Z'_n cancel. Dtypes are as in [`log_partition_sum`].
 
     Args:
         one: states of the first pass, `[N, d]`.
         other: states of the second pass, `[N, d]`.
-        embedding: of the vocabulary, `[V, d]`; its gradient is in its own dtype.
-        weights: `[N]`, without gradient; positions of weight 0 are skipped.
+        embedding: `[V, d]`.
+        weights: `[N]`, without gradient.
         alpha: weight of the divergence.
         bias: `[V]`.
     """
-    if not torch.compiler.is_compiling():
-        # How many are left a compiler could not know. Counted once: each time, the host waits for an accelerator.
-        wanted = weights.nonzero().squeeze(-1)
-        one, other, weights = one[wanted], other[wanted], weights[wanted]
+    one, other, weights = _with_weight(weights, one, other)
     return TwoPassFunction.apply(one, other, embedding, bias, weights, alpha)
 
 
@@ -142,7 +158,7 @@ class TwoPassFunction(torch.autograd.Function):
         """Sum up chunk by chunk."""
         partitions, apart = weights.new_zeros(()), weights.new_zeros(())
         grads = torch.empty_like(one), torch.empty_like(other)
-        # Transposed: that is how its sum is fastest.
+        # Transposed, because that sum is fastest.
         grad_embedding = weights.new_zeros(embedding.shape[::-1])
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
         factors = embedding.to(one.dtype)
@@ -154,12 +170,12 @@ class TwoPassFunction(torch.autograd.Function):
                 p += bias
                 q += bias
             (p_sum, log_p_sum), (q_sum, log_q_sum) = exponentiate(p), exponentiate(q)
-            # The means of the difference under either distribution; half of what parts them is the divergence.
+            # The divergence is half of the difference between the means of d under p and under q.
             p_mean = torch.linalg.vecdot(p, difference).unsqueeze(-1) / p_sum
             q_mean = torch.linalg.vecdot(q, difference).unsqueeze(-1) / q_sum
             partitions += (weight * (log_p_sum + log_q_sum)).sum()
             apart += (weight * (p_mean - q_mean)).sum() / 2
-            # Of the first pass's scores: p (1 + alpha/2 (1 + d - mean of d under p)) - alpha/2 q; the other's alike.
+            # The gradient of the first scores is p (1 + alpha/2 (1 + d - mean of d under p)) - alpha/2 q.
             half, p_share, q_share = alpha / 2, weight / p_sum, weight / q_sum
             of_p = torch.addcmul((1 + half - half * p_mean) * p_share, difference, half * p_share)
             of_q = torch.addcmul((1 + half + half * q_mean) * q_share, difference, -half * q_share)
@@ -189,14 +205,14 @@ def label_smoothed_cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
-    """Cross entropy of target words, in nats, with label smoothing (Szegedy et al. 2016).
+    """Return the cross entropy of target tokens, in nats, with label smoothing (Szegedy et al. 2016).
 
     Args:
-        logits: `[batch, length, vocabulary]`; computed in float32, or float64 if they are.
-        labels: `[batch, length]`; positions with -100 do not count.
-        label_smoothing: the mass spread evenly over the vocabulary.
-        num_items_in_batch: what the sum is divided by, instead of the number of real labels: the Trainer's count over
-            all accumulation steps and processes.
+        logits: `[batch, length, vocabulary]`. They are converted to float32, unless they are float64.
+        labels: `[batch, length]`. Positions with -100 do not count.
+        label_smoothing: the probability that is spread evenly over the vocabulary.
+        num_items_in_batch: the number to divide the sum by, instead of the number of labels. The Trainer counts labels
+            over all accumulation steps and processes.
     """
     labels = labels.to(logits.device)
     reduction = "mean" if num_items_in_batch is None else "sum"
@@ -215,18 +231,18 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
 ) -> Tensor:
-    """[`label_smoothed_cross_entropy`] of the logits states @ embedding.t() + bias, which never exist as a whole.
+    """Return [`label_smoothed_cross_entropy`] of the logits states @ embedding.t() + bias, without storing them.
 
-    With logits z, label y and smoothing e, a position's loss is logsumexp(z) - (1 - e) z_y - e mean(z), and mean(z) is
-    the product of the state with the mean row of the embedding: only logsumexp takes the vocabulary.
+    With logits z, label y and smoothing e, the loss of a position is logsumexp(z) - (1 - e) z_y - e mean(z). Only
+    logsumexp needs all scores: mean(z) is the product of the state with the mean row of the embedding.
 
     Args:
         states: `[batch, length, d]`.
-        embedding: of the vocabulary, `[V, d]`.
-        labels: `[batch, length]`; positions with -100 do not count.
+        embedding: `[V, d]`.
+        labels: as in [`label_smoothed_cross_entropy`], with `label_smoothing` and `num_items_in_batch`.
         bias: of the logits, `[V]`.
-        label_smoothing: see [`label_smoothed_cross_entropy`].
-        num_items_in_batch: likewise.
+        label_smoothing: see `labels`.
+        num_items_in_batch: see `labels`.
 
     Returns:
         The loss, in float32 (float64 for float64 states).
@@ -247,29 +263,29 @@ def rdrop_cross_entropy(
     label_smoothing: float = 0.0,
     num_items_in_batch: Tensor | int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """[`linear_cross_entropy`] of two passes over the same pairs, plus alpha times how much dropout changes in them.
+    """Return [`linear_cross_entropy`] of two passes, plus alpha times their divergence (R-Drop, Liang et al. 2021).
 
-    That is the mean of both Kullback-Leibler divergences between the distributions of the two passes, which are the
-    first and the second half of a batch (Liang et al. 2021, Eq. 2, in nats, without its alpha). Both sums over all
-    words are divided by the words of both passes, so the loss is half of the paper's Eq. 3.
+    The passes are the two halves of a batch, and differ by dropout. The divergence is the mean of both Kullback-Leibler
+    divergences (Eq. 2, in nats, without its alpha). Sums are divided by the tokens of both passes, so the loss is half
+    of Eq. 3.
 
     Args:
         states: `[2 * batch, length, d]`.
-        embedding: of the vocabulary, `[V, d]`.
-        labels: `[2 * batch, length]`, both halves alike; positions with -100 do not count.
+        embedding: `[V, d]`.
+        labels: `[2 * batch, length]`, with two equal halves.
         alpha: weight of the divergence.
-        bias: of the logits, `[V]`.
-        label_smoothing: see [`label_smoothed_cross_entropy`].
-        num_items_in_batch: likewise.
+        bias: as in [`linear_cross_entropy`], with the other arguments.
+        label_smoothing: see `bias`.
+        num_items_in_batch: see `bias`.
 
     Returns:
-        The loss, and the divergence in it, which has no gradient of its own.
+        The loss, and the divergence in it, without gradient.
 
     Raises:
         ValueError: if the two halves of the labels differ.
     """
     if not torch.equal(*labels.tensor_split(2)):
-        raise ValueError("R-Drop compares two passes: give each pair twice, the second half of the batch as the first")
+        raise ValueError("R-Drop needs each pair twice: the second half of the batch must equal the first.")
     words = _real_words(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
         weights = words.weights.chunk(2)[0]
@@ -280,9 +296,10 @@ def rdrop_cross_entropy(
 
 
 class _RealWords(NamedTuple):
-    """States `[N, d]` and target words `[N]`, zero where the weights `[N]` are, and the embedding in their dtype.
+    """States `[N, d]`, target token ids `[N]` and weights `[N]`, all zero for padding, and the embedding.
 
-    That is not the states': a frequent word's gradient is a small difference of large sums, which need its digits.
+    The embedding has the dtype of the weights, not of the states, because the gradient of a frequent token is a small
+    difference of large sums.
     """
 
     states: Tensor
@@ -291,7 +308,7 @@ class _RealWords(NamedTuple):
     weights: Tensor
 
     def items(self, num_items_in_batch: Tensor | int | None) -> Tensor:
-        """The number that a sum over the words is divided by."""
+        """Return the number to divide a sum by."""
         given = num_items_in_batch is not None
         return torch.as_tensor(num_items_in_batch, device=self.weights.device) if given else self.weights.sum()
 
@@ -300,18 +317,18 @@ def _real_words(states: Tensor, embedding: Tensor, labels: Tensor) -> _RealWords
     labels = labels.to(states.device)
     mask = labels != -100
     weights = mask.flatten().to(compute_dtype(states))
-    # Zero, not times zero: what a position without a word holds may be anything.
+    # Padding may hold anything, even NaN, so it is replaced and not multiplied by zero.
     states = in_autocast_dtype(states.masked_fill(~mask.unsqueeze(-1), 0.0).flatten(0, 1))
     return _RealWords(states, embedding.to(weights.dtype), labels.masked_fill(~mask, 0).flatten(), weights)
 
 
 def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: float) -> Tensor:
-    """Sum the scores that the loss wants: (1 - e) z_y + e mean(z), whose mean takes no product with the vocabulary."""
+    """Return the sum of (1 - e) z_y + e mean(z)."""
     dtype = of.weights.dtype
     states, targets = of.states.to(dtype), F.embedding(of.words, of.embedding)
     scores = (states * targets).sum(-1)
     if of.states.dtype != dtype:
-        # As the products are, from which log Z comes: a loss that differs by their rounding may be negative.
+        # Round as the products in log Z are rounded. Otherwise the loss could be negative.
         rounded = (states * targets.to(of.states.dtype)).sum(-1).to(of.states.dtype)
         scores = scores + (rounded - scores).detach()
     scores = (1 - label_smoothing) * scores.sum()
@@ -326,39 +343,39 @@ def _scores_of_targets(of: _RealWords, bias: Tensor | None, label_smoothing: flo
 
 
 def content_agreement_loss(capsules: Tensor, contents: Tensor, mask: Tensor) -> Tensor:
-    """The sum over all positions of the mean squared error between capsules and contents.
+    """Return the sum over all positions of the mean squared error between capsules and contents.
 
     Args:
         capsules: `[B, T, d]`.
         contents: targets of the capsules, `[B, T, d]`.
-        mask: `[B, T]`, True where there is a target word.
+        mask: `[B, T]`, True for target tokens.
     """
     capsules, contents = in_compute_dtype(capsules, contents)
     return (capsules - contents).square().mean(-1).masked_fill(~mask, 0.0).sum()
 
 
 def shares(members: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return shares of equal size for the members of every row, by a mask `[..., T]`."""
+    """Return equal shares for the members of every row, given a mask `[..., T]`."""
     members = members.to(dtype)
     return members / members.sum(-1, keepdim=True).clamp(min=1)
 
 
 def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: Tensor) -> Tensor:
-    """The sum over all positions of the mean of -log p over the words of the position's bag.
+    """Return the sum over all positions of the mean of -log p over the tokens in the position's bag.
 
-    p = softmax(embedding @ query). A position whose bag is empty adds nothing.
+    p is softmax(embedding @ query). An empty bag adds nothing.
 
     Args:
         queries: `[B, T, d]`.
-        embedding: of the vocabulary, `[V, d]`.
-        words: ids `[B, T]`.
-        bags: `[B, T, T]`: the share of every word in the bag of every position; they sum to 1, or 0 of an empty bag.
+        embedding: `[V, d]`.
+        words: token ids `[B, T]`.
+        bags: `[B, T, T]`, the share of every token in the bag of every position. They sum to 1, or to 0 if it is empty.
 
     Returns:
         The sum, in float32 (float64 for float64 bags).
     """
     queries = in_autocast_dtype(queries)
-    # A frequent word's gradient is a small difference of large sums, which need these digits.
+    # The gradient of a frequent token is a small difference of large sums.
     embedding = embedding.to(bags.dtype)
     vectors = F.embedding(words, embedding)
     with torch.autocast(queries.device.type, enabled=False):
@@ -368,7 +385,7 @@ def bag_of_words_loss(queries: Tensor, embedding: Tensor, words: Tensor, bags: T
 
 
 def bag_of_words_loss_of_scores(scores: Tensor, words: Tensor, bags: Tensor) -> Tensor:
-    """[`bag_of_words_loss`] by the scores `[B, T, V]` of all words, which is embedding @ query or a head's own."""
+    """Return [`bag_of_words_loss`], given the scores `[B, T, V]` of all tokens."""
     log_shares = scores.to(bags.dtype).log_softmax(-1)
     each = log_shares.gather(-1, words.unsqueeze(1).expand(bags.shape))
     return -(bags * each).sum()

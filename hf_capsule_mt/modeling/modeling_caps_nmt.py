@@ -1,10 +1,3 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
 """CapsNMT (Wang et al. 2019): translation in time linear in the lengths of source and target."""
 
 from typing import Any
@@ -39,7 +32,7 @@ from .translation_head import TranslationHead
 
 
 class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):
-    """Configuration class and undivided modules of the family."""
+    """The base of the family."""
 
     config: CapsNMTConfig
     config_class = CapsNMTConfig
@@ -47,7 +40,7 @@ class CapsNMTPreTrainedModel(RecurrentPreTrainedModel):
 
 
 class CapsNMTEncoder(CapsNMTPreTrainedModel):
-    """Bidirectional LSTM layers, and the aggregation of their states to a state of the sentence."""
+    """Bidirectional LSTM layers, whose states are aggregated to one state of the sentence."""
 
     _can_record_outputs = {"hidden_states": BidirectionalLayer}  # noqa: RUF012
 
@@ -74,15 +67,14 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
         """Encode a batch.
 
         Args:
-            input_ids: `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what [`get_input_embeddings`]
-                makes of them.
-            attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
-            inputs_embeds: see `input_ids`.
-            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
+            input_ids: token ids `[batch, source]`.
+            attention_mask: `[batch, source]`, 1 for tokens and 0 for padding.
+            inputs_embeds: embeddings `[batch, source, d_model]` instead of `input_ids`.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        words = self.dropout(self._embed(input_ids, inputs_embeds))
-        hidden_states, mask = self._encode(words, attention_mask)
+        embeddings = self.dropout(self._embed(input_ids, inputs_embeds))
+        hidden_states, mask = self._encode(embeddings, attention_mask)
         vectors, routing = self.aggregation(hidden_states, mask, output_routing)
         return RecurrentEncoderOutput(
             last_hidden_state=hidden_states,
@@ -93,7 +85,7 @@ class CapsNMTEncoder(CapsNMTPreTrainedModel):
 
 
 class CapsNMTDecoder(CapsNMTPreTrainedModel):
-    """LSTM layers that read the state of the sentence with every word (Eq. 5)."""
+    """LSTM layers that read the state of the sentence with every token (Eq. 5)."""
 
     _can_record_outputs = {"hidden_states": decoder_layers(RecurrentLayer)}  # noqa: RUF012
 
@@ -104,7 +96,7 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
             RecurrentLayer(config.d_model, config.dropout, layer) for layer in range(config.decoder_layers)
         )
         self.dropout = nn.Dropout(config.dropout)
-        # By this attribute Transformers returns no cache where checkpointed layers fill none.
+        # Because of this attribute Transformers returns no cache when layers are checkpointed.
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -124,21 +116,21 @@ class CapsNMTDecoder(CapsNMTPreTrainedModel):
         """Decode a batch.
 
         Args:
-            input_ids: the next words `[batch, target]`; or `inputs_embeds`, as in [`CapsNMTEncoder.forward`].
-            attention_mask: `[batch, target]`, or that and the words before, 1 where there is a word.
-            sentence_state: `[batch, d_model]`, of the encoder.
-            cache: the states after the words before; they are updated.
-            inputs_embeds: see `input_ids`.
-            use_cache: whether to return the states after the last word.
+            input_ids: the next token ids `[batch, target]`.
+            attention_mask: `[batch, target]`; it may include the tokens before.
+            sentence_state: `[batch, d_model]`, from the encoder.
+            cache: the states after the tokens before. It is updated.
+            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
+            use_cache: whether to return the states after the last token.
             **kwargs: `output_hidden_states` and `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds)
+        embeddings = self._embed(input_ids, inputs_embeds)
         if cache is None and use_cache:
             cache = RecurrentCache(len(self.layers))
         if cache is not None and self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-            raise ValueError("checkpointed layers read no cache; leave it out in training")
-        mask = next_word_mask(attention_mask, words)
-        hidden_states = self.dropout(sentence_state.unsqueeze(1) + words)
+            raise ValueError("Checkpointed layers cannot read a cache in training.")
+        mask = next_word_mask(attention_mask, embeddings)
+        hidden_states = self.dropout(sentence_state.unsqueeze(1) + embeddings)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, cache=cache)
         return RoutedDecoderOutput(last_hidden_state=hidden_states, **{CACHE: cache if use_cache else None})

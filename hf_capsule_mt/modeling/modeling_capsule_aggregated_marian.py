@@ -1,11 +1,4 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-"""The Marian encoder-decoder with capsule routing: Marian's own modules, and only the difference."""
+"""The Marian encoder-decoder with capsule routing: it reuses Marian's modules and adds only the difference."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -61,36 +54,34 @@ from .translation_head import EncoderDecoder, TranslationHead, UntiedEmbeddings
 
 
 class Positions(MarianSinusoidalPositionalEmbedding):
-    """Marian's sinusoids, which say when a text is longer than they are."""
+    """Marian's sinusoids, which refuse a text that is too long."""
 
     def forward(
         self, input_ids_shape: Sequence[int], cache_length: int | Tensor = 0, position_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the sinusoids of a text's positions, behind those of a cache: arguments and result of Marian's.
+        """Return the sinusoids of the positions after `cache_length`, as Marian does.
 
         Raises:
-            ValueError: if there are fewer. Not while a program is compiled or exported, nor of a static cache, whose
-                length is on the device.
+            ValueError: if there are fewer. Compiled and exported programs, and static caches, are not checked.
         """
-        # On a GPU what is looked up past the end is an assertion of the device, after which nothing runs on it.
+        # On a GPU a lookup past the end would end the process.
         if not torch.compiler.is_compiling() and isinstance(cache_length, int):
             longest = cache_length + input_ids_shape[1]
             if longest > self.num_embeddings:
                 raise ValueError(
-                    f"a text has {longest} tokens, and the model {self.num_embeddings} positions "
-                    "(max_position_embeddings); cut a source, as a tokenizer does with truncation=True, or write a "
-                    "shorter translation, by max_new_tokens"
+                    f"A text has {longest} tokens, but the model has {self.num_embeddings} positions. Truncate the "
+                    "source, or set a smaller max_new_tokens."
                 )
         return super().forward(input_ids_shape, cache_length, position_ids)
 
 
 def use_positions(stack: nn.Module) -> None:
-    """Make a [`Positions`] of those of Marian's encoder or decoder, as they are: new ones would draw random numbers."""
+    """Turn the positions of Marian's encoder or decoder into [`Positions`]. New ones would draw random numbers."""
     stack.embed_positions.__class__ = Positions
 
 
 def float32_attention(device: torch.device) -> AbstractContextManager:
-    """Compute `scaled_dot_product_attention` in float32 meanwhile, if this device is a CPU that autocasts.
+    """Return a context that computes `scaled_dot_product_attention` in float32 under autocast on a CPU.
 
     Without AMX its backward pass takes several times as long in bfloat16.
     """
@@ -127,34 +118,25 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
         "GuidedRouting",
     )
 
-    # Positions are computed. Marian's own list has the bias too, and zeros would take its place without a word.
+    # Positions are computed. Marian also lists the bias, which would silently become zero.
     _keys_to_ignore_on_load_missing = (r"embed_positions\.weight$",)
-
-    def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
-        # Marian's own __init__ would spend this flag of old configurations on modules that are replaced after it.
-        self._checkpointing_requested = config.__dict__.pop("gradient_checkpointing", False)
-        super().__init__(config)
-
-    def post_init(self) -> None:
-        """Finish the initialisation, as [`PreTrainedModel.post_init`] does."""
-        if self._checkpointing_requested:
-            self.config.gradient_checkpointing = True
-        super().post_init()
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load a model as [`PreTrainedModel.from_pretrained`] does. Its positions are not trained."""
+        """Load a model as [`PreTrainedModel.from_pretrained`] does, and freeze its positions.
+
+        Transformers marks every loaded weight as trainable. Positions are fixed sinusoids.
+        """
         loaded = super().from_pretrained(*args, **kwargs)
         for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
             if isinstance(module, MarianSinusoidalPositionalEmbedding):
-                # Of Transformers every weight that was loaded can be. A translation model is saved without positions.
                 module.requires_grad_(False)
         return loaded
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, MarianSinusoidalPositionalEmbedding):
-            # Past Marian's own, which takes seconds for the same numbers.
+            # Marian's own function takes seconds for the same numbers.
             super(MarianPreTrainedModel, self)._init_weights(module)
             init.copy_(module.weight, _positions(*module.weight.shape))
         else:
@@ -166,14 +148,14 @@ class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedMode
 
 
 def _positions(count: int, width: int) -> Tensor:
-    """Return the sinusoids of positions `[count, width]`, to the last bit as Marian computes them one by one."""
+    """Return the sinusoids `[count, width]`, bit for bit those of Marian."""
     periods = np.array([np.power(10000, 2 * (place // 2) / width) for place in range(width)])
     angles = np.arange(count)[:, None] / periods
     return torch.from_numpy(np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], axis=1)).float()
 
 
 def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
-    """Arguments of [`CapsuleRouting`] that layers and heads share."""
+    """Return the arguments of [`CapsuleRouting`] that layers and heads share."""
     return {
         "num_capsules": config.num_output_capsules or config.d_model,
         "num_iterations": config.routing_iterations,
@@ -182,7 +164,7 @@ def _routing_settings(config: CapsuleAggregatedMarianConfig) -> dict[str, Any]:
 
 
 def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: int) -> LayerAggregation:
-    """Build the aggregation that the configuration describes, for a stack of `num_layers`."""
+    """Build the layer aggregation of a stack of `num_layers`."""
     size = num_layers, config.d_model
     if config.routes_layers:
         routing = CapsuleRouting(config.layer_aggregation, **_routing_settings(config))
@@ -194,13 +176,9 @@ def build_layer_aggregation(config: CapsuleAggregatedMarianConfig, num_layers: i
 
 
 def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig, site: str, layer: int) -> None:
-    """Put an aggregation in the place of `attention.out_proj`, if the configuration has one at this site and layer.
+    """Replace `attention.out_proj` by an aggregation, if the configuration has one at this site and layer.
 
-    Args:
-        attention: of one site: "encoder_self", "decoder_self" or "cross".
-        config: of the model.
-        site: where `attention` is.
-        layer: index of its layer, from the bottom.
+    The sites are "encoder_self", "decoder_self" and "cross". Layers are counted from 0 at the bottom.
     """
     if config.aggregates_heads(site, layer):
         kind = RoutedHeads if config.head_aggregation_output == "replace" else ResidualRoutedHeads
@@ -209,7 +187,7 @@ def aggregate_heads(attention: nn.Module, config: CapsuleAggregatedMarianConfig,
 
 
 class _Layer:
-    """A layer that appends its output to `layer_outputs`, outside of what gradient checkpointing runs again."""
+    """A layer that appends its output to `layer_outputs`, outside of the part that gradient checkpointing repeats."""
 
     def __call__(self, *args: Any, layer_outputs: list[Tensor] | None = None, **kwargs: Any) -> Tensor:
         output = super().__call__(*args, **kwargs)
@@ -224,7 +202,7 @@ class _Layer:
 
 
 class CapsuleAggregatedMarianEncoderLayer(_Layer, MarianEncoderLayer):
-    """Marian's encoder layer, recorded, with its heads aggregated if the configuration says so."""
+    """Marian's encoder layer, with aggregated heads if configured."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
         super().__init__(config)
@@ -233,7 +211,7 @@ class CapsuleAggregatedMarianEncoderLayer(_Layer, MarianEncoderLayer):
 
 
 class CapsuleAggregatedMarianDecoderLayer(_Layer, MarianDecoderLayer):
-    """Marian's decoder layer, recorded, with its heads aggregated if the configuration says so."""
+    """Marian's decoder layer, with aggregated heads if configured."""
 
     def __init__(self, config: CapsuleAggregatedMarianConfig, layer: int) -> None:
         super().__init__(config, layer_idx=layer)
@@ -243,9 +221,9 @@ class CapsuleAggregatedMarianDecoderLayer(_Layer, MarianDecoderLayer):
 
 
 class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, MarianEncoder):
-    """Marian's encoder, with its layers aggregated if the configuration says so.
+    """Marian's encoder, with aggregated layers if configured.
 
-    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate.
     """
 
     _can_record_outputs = {**MarianEncoder._can_record_outputs, **RECORDED_HEADS}  # noqa: RUF012
@@ -270,7 +248,7 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedEncoderOutput:
-        """Encode a batch: arguments of [`MarianEncoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        """Encode a batch. Arguments are those of [`MarianEncoder`], and `output_routing`."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
         kwargs |= record_heads(output_routing)
         outputs = super().forward(
@@ -294,9 +272,9 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 
 
 class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, MarianDecoder):
-    """Marian's decoder, with its layers aggregated if the configuration says so.
+    """Marian's decoder, with aggregated layers if configured.
 
-    `hidden_states` are the outputs of the layers; `last_hidden_state` is the aggregate.
+    `hidden_states` are the outputs of the layers. `last_hidden_state` is the aggregate.
     """
 
     _can_record_outputs = {  # noqa: RUF012
@@ -329,7 +307,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedDecoderOutput:
-        """Decode a batch: arguments of [`MarianDecoder`], and `output_routing` of [`LayerAggregation.forward`]."""
+        """Decode a batch. Arguments are those of [`MarianDecoder`], and `output_routing`."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
         kwargs |= record_heads(output_routing)
         outputs = super().forward(
@@ -354,7 +332,7 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
 class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTrainedModel, MarianModel):
     """The encoder-decoder without a language model head.
 
-    With guided routing, `last_hidden_state` is what the next words are predicted from (o in Zheng et al. 2019).
+    With guided routing, `last_hidden_state` is o of Zheng et al. 2019, which predicts the next tokens.
     """
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
@@ -370,7 +348,7 @@ class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTra
             super().set_input_embeddings(value)
         else:
             self.encoder.embed_tokens = value
-            # Nothing reads this one, but it is saved, and has as many words.
+            # Nothing reads this one, but it is saved, and must have the same size.
             self.shared = copy.deepcopy(value)
 
     def _encoder_outputs(self, outputs: tuple[Tensor, ...]) -> RoutedEncoderOutput:
@@ -406,7 +384,7 @@ class CapsuleAggregatedMarianModel(EncoderDecoder, CapsuleAggregatedMarianPreTra
 class CapsuleAggregatedMarianForConditionalGeneration(
     TranslationHead, UntiedEmbeddings, CapsuleAggregatedMarianPreTrainedModel, MarianMTModel, GenerationMixin
 ):
-    """The translation model: aggregated Marian with a language model head and its own label-smoothed loss."""
+    """The translation model: aggregated Marian with a language model head and its own loss."""
 
     _keys_to_ignore_on_load_unexpected = READ_BY_LOSSES
 
@@ -420,10 +398,10 @@ class CapsuleAggregatedMarianForConditionalGeneration(
         return self.final_logits_bias
 
     def _resize_final_logits_bias(self, new_num_tokens: int) -> None:
-        # With `pad_to_multiple_of` there are more words than were asked for.
+        # With `pad_to_multiple_of` there are more tokens than were asked for.
         dtype = self.final_logits_bias.dtype
         super()._resize_final_logits_bias(self.lm_head.weight.shape[0])
-        # Marian's own gets words in float32.
+        # Marian adds float32 elements.
         self.final_logits_bias = self.final_logits_bias.to(dtype)
 
     @classmethod
@@ -436,23 +414,21 @@ class CapsuleAggregatedMarianForConditionalGeneration(
     ) -> "CapsuleAggregatedMarianForConditionalGeneration":
         """Warm-start from a Marian translation model. This needs the package hf-capsule-mt.
 
-        Until the first update the logits are those of the Marian model, if no output is "replace".
+        Logits are those of the Marian model until the first update, if no output is "replace".
 
         Args:
-            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT), as `from_pretrained` takes it; or a
-                model of this class without any aggregation or guided routing, or its name or folder.
-            dtype: what a name or folder is loaded in, float32 by default; "auto" is the dtype of the file.
+            marian: a [`MarianMTModel`], or the name or folder of one (OPUS-MT). It may also be a model of this class
+                without aggregation or guided routing.
+            dtype: the dtype to load it in, float32 by default. "auto" is the dtype of the file.
             revision: branch, tag or commit of a name on the Hub.
             **config_overrides: fields of [`CapsuleAggregatedMarianConfig`]. `layer_aggregation_output` and
-                `head_aggregation_output` are "residual" unless given: their scales start at zero. So does what guided
-                routing adds to the decoder's states.
+                `head_aggregation_output` are "residual" by default: their scales start at zero.
 
         Raises:
-            ValueError: if `marian` is of another type or not plain, or an override is unknown, not allowed, not read,
-                or does not fit the weights.
+            ValueError: if `marian` is another model or not plain, or an override is unknown or does not fit.
             OSError: if there is no such model.
         """
-        # It stays in the package when a model is saved with its source.
+        # Imported by name, because checkpoints carry this file without the package.
         warm_start = import_module("hf_capsule_mt.modeling.warm_start")
         return warm_start.from_marian(cls, marian, dtype, revision, config_overrides)
 

@@ -1,11 +1,4 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-"""RNMT, GRUs with attention (Bahdanau et al. 2015): alone, or with capsules (Wang et al. 2019, Zheng et al. 2019)."""
+"""RNMT: GRUs with attention (Bahdanau et al. 2015), optionally with capsules (Wang et al. 2019, Zheng et al. 2019)."""
 
 from importlib import import_module
 from typing import Any
@@ -48,7 +41,7 @@ from .translation_head import TranslationHead
 
 
 class RNMTPreTrainedModel(RecurrentPreTrainedModel):
-    """Configuration class and undivided modules of the family."""
+    """The base of the family."""
 
     config: RNMTConfig
     config_class = RNMTConfig
@@ -56,9 +49,9 @@ class RNMTPreTrainedModel(RecurrentPreTrainedModel):
 
 
 class RNMTEncoder(RNMTPreTrainedModel):
-    """Bidirectional GRU layers, the keys that the decoder attends by, and what capsules the decoder has need of them.
+    """Bidirectional GRU layers. Also computes the attention keys and, if configured, the capsules' votes.
 
-    What the decoder needs once a sentence is computed here, so that it travels through `generate()`.
+    The decoder needs these once a sentence. As outputs of the encoder they pass through `generate()`.
     """
 
     _can_record_outputs = {"hidden_states": BidirectionalGRULayer}  # noqa: RUF012
@@ -86,16 +79,7 @@ class RNMTEncoder(RNMTPreTrainedModel):
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RecurrentEncoderOutput:
-        """Encode a batch.
-
-        Args:
-            input_ids: `[batch, source]`; or `inputs_embeds` `[batch, source, d_model]`: what [`get_input_embeddings`]
-                makes of them.
-            attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
-            inputs_embeds: see `input_ids`.
-            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
-            **kwargs: `output_hidden_states` and `return_dict`.
-        """
+        """Encode a batch. Arguments are those of [`CapsNMTEncoder.forward`]."""
         hidden_states, mask = self._encode(self._embed(input_ids, inputs_embeds), attention_mask)
         vectors = routing = votes = keys = None
         if self.aggregation is not None:
@@ -114,9 +98,9 @@ class RNMTEncoder(RNMTPreTrainedModel):
 
 
 class RNMTDecoder(RNMTPreTrainedModel):
-    """A conditional GRU, and a readout of the word, the state and what was attended to.
+    """A conditional GRU, and a readout of the token, the state and the context.
 
-    If routing is guided, it is the states that guide it (z in Zheng et al. 2019), and the readout has o in their place.
+    With guided routing, the states guide it (z in Zheng et al. 2019), and the readout reads its result o instead of z.
     """
 
     _can_record_outputs = {  # noqa: RUF012
@@ -157,42 +141,41 @@ class RNMTDecoder(RNMTPreTrainedModel):
         """Decode a batch.
 
         Args:
-            input_ids: the next words `[batch, target]`; or `inputs_embeds`, as in [`RNMTEncoder.forward`].
-            attention_mask: `[batch, target]`, or that and the words before, 1 where there is a word.
-            encoder_hidden_states: `[batch, source, d_model]`, of the encoder.
-            attention_keys: `[batch, source, d_model]`, of the encoder.
-            encoder_attention_mask: `[batch, source]`, 1 where there is a word; everywhere by default.
-            sentence_state: `[batch, d_model]`, of the encoder, if it aggregates.
-            guided_votes: of the encoder, with `guided_keys`, if routing is guided.
+            input_ids: the next token ids `[batch, target]`.
+            attention_mask: `[batch, target]`; it may include the tokens before.
+            encoder_hidden_states: `[batch, source, d_model]`.
+            attention_keys: `[batch, source, d_model]`, from the encoder.
+            encoder_attention_mask: `[batch, source]`, 1 for tokens and 0 for padding.
+            sentence_state: `[batch, d_model]`, from the encoder, if it aggregates.
+            guided_votes: from the encoder, with `guided_keys`, if routing is guided.
             guided_keys: see `guided_votes`.
-            cache: the state after the words before; it is updated.
-            inputs_embeds: see `input_ids`.
-            use_cache: whether to return the state after the last word.
-            output_routing: True for the assignment of guided routing's last iteration, "all" for that of every one.
+            cache: the state after the tokens before. It is updated.
+            inputs_embeds: embeddings `[batch, target, d_model]` instead of `input_ids`.
+            use_cache: whether to return the state after the last token.
+            output_routing: True returns the assignment of the last guided iteration, "all" those of every iteration.
             output_guided_capsules: whether to return the capsules of guided routing, and the states that guided it.
-            **kwargs: `output_hidden_states` (what is read, and the states that predict words), `output_attentions` and
-                `return_dict`.
+            **kwargs: `output_hidden_states` (inputs and states), `output_attentions` and `return_dict`.
         """
-        words = self._embed(input_ids, inputs_embeds)
+        embeddings = self._embed(input_ids, inputs_embeds)
         if self.config.sentence_aggregation is not None:
-            words = sentence_state.unsqueeze(1) + words
-        words = self.dropout(words)
+            embeddings = sentence_state.unsqueeze(1) + embeddings
+        embeddings = self.dropout(embeddings)
         mask = word_mask(encoder_attention_mask, encoder_hidden_states)
         if cache is None or cache.states[0] is None:
             before = self.first_state(encoder_hidden_states, mask)
         else:
             (before,) = cache.states[0]
-        real = next_word_mask(attention_mask, words)
-        # The states that predict the words, [batch, target, d_model].
-        states, contexts, _ = self.recurrence(words, before, attention_keys, encoder_hidden_states, mask, real)
+        real = next_word_mask(attention_mask, embeddings)
+        # The states that predict the next tokens, [batch, target, d_model].
+        states, contexts, _ = self.recurrence(embeddings, before, attention_keys, encoder_hidden_states, mask, real)
         if cache is None and use_cache:
             cache = RecurrentCache(1)
         if cache is not None:
-            cache.update(0, states[:, -1], num_words=words.shape[1])
+            cache.update(0, states[:, -1], num_words=embeddings.shape[1])
         guided = GuidedContext(states, None, None)
         if self.guided_routing is not None:
             guided = self.guided_routing(states, guided_votes, guided_keys, mask, output_routing)
-        readout = self.readout(torch.cat([words, guided.states, contexts], dim=-1)).tanh()
+        readout = self.readout(torch.cat([embeddings, guided.states, contexts], dim=-1)).tanh()
         return RoutedDecoderOutput(
             last_hidden_state=self.dropout(readout),
             **{CACHE: cache if use_cache else None},
@@ -202,7 +185,7 @@ class RNMTDecoder(RNMTPreTrainedModel):
         )
 
     def first_state(self, encoder_hidden_states: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the state before the first word, `[batch, d_model]`, of a source and its mask, bool."""
+        """Return the state before the first token, `[batch, d_model]`, given the encoder's states and their mask."""
         return self.start(mean_over_words(encoder_hidden_states, mask)).tanh()
 
 
@@ -240,7 +223,7 @@ class RNMTModel(RecurrentModel, RNMTPreTrainedModel):
 
 
 class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTrainedModel, GenerationMixin):
-    """The translation model: RNMT with a language model head and its own label-smoothed loss."""
+    """The translation model: RNMT with a language model head and its own loss."""
 
     _keys_to_ignore_on_load_unexpected = READ_BY_LOSSES
 
@@ -255,21 +238,18 @@ class RNMTForConditionalGeneration(TranslationHead, RecurrentHead, RNMTPreTraine
     def from_rnmt(
         cls, plain: "RNMTForConditionalGeneration", **config_overrides: Any
     ) -> "RNMTForConditionalGeneration":
-        """Warm-start guided routing from a trained model without it, whose logits stay until the first update.
+        """Warm-start guided routing from a trained model without it. Logits stay the same until the first update.
 
         Args:
             plain: the trained model.
             **config_overrides: fields of [`RNMTConfig`].
 
         Raises:
-            ValueError: if `plain` is of another type or has guided routing, or an override is unknown, not allowed or
-                does not fit the weights.
+            ValueError: if `plain` is another model or has guided routing, or an override is unknown or does not fit.
         """
-        if not isinstance(plain, cls):
-            raise ValueError(f"from_rnmt takes a trained {cls.__name__}, not a {type(plain).__name__}; load it first")
-        if plain.config.guided_routing is not None:
-            raise ValueError(f"the model has guided_routing={plain.config.guided_routing!r}; give one without it")
-        # It stays in the package.
+        if not isinstance(plain, cls) or plain.config.guided_routing is not None:
+            raise ValueError(f"from_rnmt takes a trained {cls.__name__} without guided routing.")
+        # Imported by name, because checkpoints carry this file without the package.
         warm_start = import_module("hf_capsule_mt.modeling.warm_start")
         warm_start.check_overrides(RNMTConfig, config_overrides)
         config = RNMTConfig(**{**plain.config.to_dict(), **config_overrides})

@@ -16,30 +16,27 @@ from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.output_capturing import OutputRecorder
 
 CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_key_values"
-"""What the installed Transformers calls it, in the arguments of models and in their outputs."""
+"""The name of the cache in the arguments and outputs of the installed Transformers."""
 
-# Deprecated where Transformers has it so; there is no warning of what was removed before the installed version.
+# Warns only where Transformers itself warns.
 under_both_names = deprecate_kwarg("past_key_values", "5.40.0" if CACHE == "cache" else "5.0.0", new_name="cache")
-"""Decorator of a method that has an argument `cache`: it may be called with `past_key_values` too."""
-
-
-# Since Transformers 5.24, where hidden states can be asked for by numbers, from behind too.
-_COUNTED_BY = {"num_hidden_layers_key": "decoder_layers"}
-_KNOWN = {field.name for field in fields(OutputRecorder)}
+"""A decorator for a method with an argument `cache`, which may also be called `past_key_values`."""
 
 
 def decoder_layers(kind: type[nn.Module]) -> OutputRecorder:
-    """Return the recorder of a decoder's layers of a `kind`, which may be more or fewer than the encoder's."""
-    return OutputRecorder(kind, **{name: value for name, value in _COUNTED_BY.items() if name in _KNOWN})
+    """Return a recorder of the decoder's layers."""
+    # Since Transformers 5.24 hidden states can be chosen by negative numbers, which need the number of layers.
+    known = any(field.name == "num_hidden_layers_key" for field in fields(OutputRecorder))
+    return OutputRecorder(kind, **({"num_hidden_layers_key": "decoder_layers"} if known else {}))
 
 
 OutputRouting = bool | Literal["all"]
-"""Whether a forward pass returns assignments: no, those of the last iteration, or those of every iteration."""
+"""Whether a forward pass returns no assignments, those of the last iteration, or those of every iteration."""
 
 
 @dataclass
 class RoutedEncoderOutput(BaseModelOutput):
-    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and what guided routing reads.
+    """[`BaseModelOutput`] with routing, as in [`RoutedSeq2SeqModelOutput`], and the inputs of guided routing.
 
     Args:
         guided_votes: `[batch, capsules, source, width]`.
@@ -94,18 +91,18 @@ class RoutedSeq2SeqModelOutput(Seq2SeqModelOutput):
     """[`Seq2SeqModelOutput`] with the assignment of every kind of routing that the model has.
 
     Args:
-        encoder_layer_routing: of encoder layers to output capsules, `[batch, source, L, N]`, or
+        encoder_layer_routing: encoder layers to output capsules, `[batch, source, L, N]`, or
             `[batch, source, iterations, L, N]` with `output_routing="all"`.
-        decoder_layer_routing: of decoder layers to output capsules, the same with target positions.
-        head_routing: of attention heads to output capsules: by place, as "encoder_self.0" (site and layer),
-            `[batch, positions, H, N]`, or `[batch, positions, iterations, H, N]`.
-        guided_routing: of source positions to PAST, then FUTURE, then redundant capsules (with the baselines, to each
-            of these as a whole), `[batch, target, source, J]`, or `[batch, target, iterations, source, J]`.
-        sentence_routing: of source positions to sentence capsules, `[batch, source, M]`, or
-            `[batch, iterations, source, M]` with `output_routing="all"`.
-        guided_states: z, the decoder's states that guided routing, `[batch, target, d]`, with
+        decoder_layer_routing: decoder layers to output capsules, with target positions instead.
+        head_routing: attention heads to output capsules, by place such as "encoder_self.0" (site and layer),
+            `[batch, positions, H, N]` or `[batch, positions, iterations, H, N]`.
+        guided_routing: source positions to PAST, FUTURE and redundant capsules, `[batch, target, source, J]` or
+            `[batch, target, iterations, source, J]`. The baselines have one column for each of the three groups.
+        sentence_routing: source positions to sentence capsules, `[batch, source, M]` or
+            `[batch, iterations, source, M]`.
+        guided_states: z, the decoder's states that guide routing, `[batch, target, d]`, with
             `output_guided_capsules=True`.
-        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`, likewise.
+        guided_capsules: PAST, then FUTURE capsules, `[batch, target, capsules, width]`, with the same argument.
     """
 
     encoder_layer_routing: Tensor | None = None
@@ -122,10 +119,10 @@ class RoutedSeq2SeqLMOutput(Seq2SeqLMOutput):
     """[`Seq2SeqLMOutput`] with the parts of the loss, and the routing as in [`RoutedSeq2SeqModelOutput`].
 
     Args:
-        lm_loss: the (label-smoothed) cross entropy of the target words.
+        lm_loss: the label-smoothed cross entropy of the target tokens.
         bow_loss: the bag-of-words loss of guided routing.
         bca_loss: the bilingual content agreement loss of guided routing.
-        rdrop_loss: the divergence between two passes (R-Drop). It, and `lm_loss` beside it, have no gradient.
+        rdrop_loss: the divergence between two passes (R-Drop). With it, neither part has a gradient.
     """
 
     lm_loss: Tensor | None = None

@@ -1,7 +1,7 @@
-"""Recurrent networks: LSTM and GRU layers, a conditional GRU, a loop over words that can be exported."""
+"""Recurrent networks: LSTM and GRU layers, a conditional GRU, and a loop over tokens that can be exported."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from importlib import import_module
 
 import torch
 from torch import Tensor, nn
@@ -20,18 +20,18 @@ Step = Callable[[Tensors, Tensors, Tensors], tuple[Tensors, Tensors]]
 def scan_words(
     module: nn.Module, step: Step, states: Tensors, words: Tensors, others: Tensors = ()
 ) -> tuple[Tensors, Tensors]:
-    """Read words one after the other.
+    """Read tokens one after the other.
 
     Args:
-        module: whose parameters `step` reads; others it may not.
-        step: maps the states, what it reads of a word, `[batch, ...]` each, and `others` to the states after the word
-            and what it puts out, in new tensors.
-        states: before the first word.
-        words: what is read, `[batch, length, ...]` each.
-        others: what is read with every word.
+        module: the module whose parameters `step` reads.
+        step: a function of the states, the inputs of one token, `[batch, ...]` each, and `others`. It returns the next
+            states and the outputs, in new tensors.
+        states: the states before the first token.
+        words: the inputs, `[batch, length, ...]` each.
+        others: further inputs, the same for every token.
 
     Returns:
-        The states after the last word, and what was put out, `[batch, length, ...]` each.
+        The states after the last token, and the outputs, `[batch, length, ...]` each.
     """
     if is_exported():
         return _exported_scan(module, step, states, words, others)
@@ -43,15 +43,12 @@ def scan_words(
 
 
 def is_exported() -> bool:
-    """Return whether `torch.export` follows the program with `strict=False`, its default.
-
-    With `strict=True` the compiler follows it, which does not look into this operation.
-    """
+    """Return whether `torch.export` traces the program with `strict=False`, its default."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 class _Step(nn.Module):
-    """A step as the forward of a module, to which its parameters can be given."""
+    """A step as the forward of a module, so that its parameters can be given as arguments."""
 
     def __init__(self, module: nn.Module, step: Step) -> None:
         super().__init__()
@@ -74,9 +71,10 @@ def _exported_scan(
         after, outputs = functional_call(holder, dict(zip(parameters, given)), (before, word, shared))
         return [*after, *(output.clone() for output in outputs)]
 
-    results = _scan_operation()(
+    # The public function `scan` would compile the step first, which takes twenty times as long.
+    results = import_module("torch._higher_order_ops.scan").scan_op(
         combine,
-        # What goes in and what comes out must share no memory.
+        # Inputs and outputs must not share memory.
         [state.clone() for state in states],
         [each.transpose(0, 1) for each in words],
         additional_inputs=(*parameters.values(), *others),
@@ -84,44 +82,36 @@ def _exported_scan(
     return tuple(results[:num_states]), tuple(output.transpose(0, 1) for output in results[num_states:])
 
 
-def _scan_operation() -> Any:
-    # Not the function of this name: it compiles the step first, which takes twenty times as long.
-    from torch._higher_order_ops.scan import scan_op
-
-    return scan_op
-
-
 class RecurrentCache:
-    """The states `[batch, d]` of a decoder's recurrent layers: of the same size after every word.
+    """The states `[batch, d]` of a decoder's recurrent layers.
 
     Attributes:
-        states: what each layer goes on from, such as the hidden and the cell state of an LSTM; None before the first
-            word.
+        states: the state of each layer, such as the hidden and the cell state of an LSTM. None at the start.
     """
 
-    # What `generate()` asks of any cache.
+    # `generate()` reads these from any cache.
     is_compileable = False
     is_croppable = False
     is_linear = (False,)
 
     def __init__(self, num_layers: int) -> None:
         self.states: list[tuple[Tensor, ...] | None] = [None] * num_layers
-        # A tensor, so that compiled code does not depend on its value.
+        # It is a tensor, so that compiled code does not depend on its value.
         self._length: Tensor | None = None
 
     def update(self, layer: int, *state: Tensor, num_words: int) -> None:
-        """Store the state that `layer` has after `num_words` more words."""
+        """Store the state of `layer` after `num_words` more tokens."""
         self.states[layer] = state
         if layer == 0:
             length = torch.zeros((), dtype=torch.long, device=state[0].device) if self._length is None else self._length
             self._length = length + num_words
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """The number of words read so far."""
+        """Return the number of tokens so far."""
         return 0 if self._length is None else int(self._length)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Go on with the chosen rows `[batch]` of the batch."""
+        """Continue with the chosen rows `[batch]` of the batch."""
         for layer, state in enumerate(self.states):
             if state is not None:
                 self.states[layer] = tuple(part.index_select(0, beam_idx.to(part.device)) for part in state)
@@ -130,12 +120,7 @@ class RecurrentCache:
 class OneWayRNN(nn.RNNBase):
     """A recurrent network of one layer and one direction, on batches `[batch, length, width]`.
 
-    It reads its weights when it runs, so that they may be offloaded or replaced, and `torch.compile` may look into it.
-
-    Args:
-        mode: which of [`torch.nn.RNNBase`] it is.
-        width: of what it reads.
-        hidden_width: of its states.
+    It reads its weights when it runs, so they can be offloaded or replaced, and `torch.compile` can trace it.
     """
 
     def __init__(self, mode: str, width: int, hidden_width: int) -> None:
@@ -149,19 +134,19 @@ class OneWayRNN(nn.RNNBase):
             init.zeros_(bias)
 
     def _run(self, fused: Callable[..., Tensors], inputs: Tensor, *start: Tensor) -> Tensors:
-        """Return what torch's `fused` function makes of the inputs and the states before them, `[1, batch, width]`."""
+        """Call a `fused` function of torch with the inputs and the states before them, `[1, batch, width]`."""
         weights = (self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0)
-        # There is no dropout inside; without this flag cuDNN cannot run backward.
+        # The flag of training is on because cuDNN needs it for the backward pass. There is no dropout inside.
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, True)
-        # Under autocast an LSTM's cell is bfloat16 on a CPU, where long sums stall; on a GPU all is float16, where the
-        # gradients of large batches vanish.
+        # Autocast would make the cell of an LSTM bfloat16 on a CPU, where long sums stall, and float16 on a GPU, where
+        # the gradients of large batches vanish.
         with torch.autocast(inputs.device.type, enabled=False):
             inputs, *start = (tensor.to(weights[0].dtype) for tensor in (inputs, *start))
             return fused(inputs, start[0] if len(start) == 1 else tuple(start), weights, *options)
 
 
 class LSTM(OneWayRNN):
-    """[`torch.nn.LSTM`], whose forget gates start open, so that early training remembers (Jozefowicz et al. 2015)."""
+    """[`torch.nn.LSTM`] with forget gates that start open (Jozefowicz et al. 2015)."""
 
     def __init__(self, width: int, hidden_width: int) -> None:
         super().__init__("LSTM", width, hidden_width)
@@ -174,9 +159,9 @@ class LSTM(OneWayRNN):
         init.copy_(self.bias_ih_l0, gates.flatten())
 
     def forward(self, inputs: Tensor, states: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """The hidden state after every word `[batch, length, width]`; the hidden and the cell state after the last.
+        """Return the hidden state after every token `[batch, length, width]`, and the last hidden and cell state.
 
-        `states` are those before the first word: zero by default.
+        `states` are those before the first token, zero by default.
         """
         hidden, cell = states or (inputs.new_zeros(inputs.shape[0], self.hidden_size),) * 2
         if inputs.shape[1] == 1:
@@ -193,7 +178,7 @@ class LSTM(OneWayRNN):
         return states, states[:1]
 
     def _step(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """The hidden and the cell state after one more word; all are `[batch, width]`."""
+        """Return the hidden and the cell state after one more token. All are `[batch, width]`."""
         from_inputs = in_full_precision(F.linear(inputs, self.weight_ih_l0, self.bias_ih_l0))
         gates = from_inputs + F.linear(hidden, self.weight_hh_l0, self.bias_hh_l0)
         write, keep, candidate, read = gates.chunk(4, dim=-1)
@@ -202,13 +187,13 @@ class LSTM(OneWayRNN):
 
 
 class GRU(OneWayRNN):
-    """[`torch.nn.GRU`], whose reset gate acts on what the candidate gets of the state, not on the state."""
+    """[`torch.nn.GRU`]. The reset gate acts on the projected state."""
 
     def __init__(self, width: int, hidden_width: int) -> None:
         super().__init__("GRU", width, hidden_width)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The state after every word `[batch, length, width]`, from zero; the state after the last."""
+        """Return the state after every token `[batch, length, width]`, from zero, and the last state."""
         start = inputs.new_zeros(inputs.shape[0], self.hidden_size)
         if is_exported():
             (hidden,), (outputs,) = scan_words(self, self._read_word, (start,), (inputs,))
@@ -225,9 +210,7 @@ class GRU(OneWayRNN):
 class BidirectionalLayer(GradientCheckpointingLayer):
     """LayerNorm(x + [forward LSTM; backward LSTM]), each direction with half of the width (Eq. 1).
 
-    Args:
-        width: d, even.
-        dropout: of the outputs before the residual connection.
+    Dropout acts on the outputs before the residual connection.
     """
 
     def __init__(self, width: int, dropout: float) -> None:
@@ -247,9 +230,7 @@ class BidirectionalLayer(GradientCheckpointingLayer):
 class BidirectionalGRULayer(GradientCheckpointingLayer):
     """[forward GRU; backward GRU], each direction with half of the width (Bahdanau et al. 2015, section 3.2).
 
-    Args:
-        width: d, even.
-        dropout: of the inputs.
+    Dropout acts on the inputs.
     """
 
     def __init__(self, width: int, dropout: float) -> None:
@@ -265,12 +246,9 @@ class BidirectionalGRULayer(GradientCheckpointingLayer):
 
 
 class RecurrentLayer(GradientCheckpointingLayer):
-    """LayerNorm(x + LSTM(x)), from left to right.
+    """LayerNorm(x + LSTM(x)), from left to right. `layer` is its index, from the bottom.
 
-    Args:
-        width: d.
-        dropout: of the outputs before the residual connection.
-        layer: its index, from the bottom.
+    Dropout acts on the outputs before the residual connection.
     """
 
     def __init__(self, width: int, dropout: float, layer: int) -> None:
@@ -281,13 +259,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         self.layer_norm = nn.LayerNorm(width)
 
     def forward(self, hidden_states: Tensor, mask: Tensor | None = None, cache: RecurrentCache | None = None) -> Tensor:
-        """Map states `[batch, length, d]`.
-
-        Args:
-            hidden_states: of the next words.
-            mask: `[batch, length]` bool, True where there is a word; everywhere by default.
-            cache: states of the words before, which become those after the last word.
-        """
+        """Map states `[batch, length, d]`, given a mask `[batch, length]`, False for padding, and update the cache."""
         if cache is not None:
             outputs = self._go_on(hidden_states, mask, cache)
         else:
@@ -299,7 +271,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         if mask is None:
             outputs, *states = self.lstm(inputs, states)
         else:
-            # The fused kernel does not tell the cell state after a sentence's last word, if padding follows.
+            # If padding follows, the fused kernel does not return the cell state after the last token.
             states = states or (torch.zeros_like(inputs[:, 0]),) * 2
             states, (outputs,) = scan_words(self.lstm, self._read_word, tuple(states), (inputs, mask))
         cache.update(self.layer, *states, num_words=inputs.shape[1])
@@ -313,9 +285,9 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
 
 def reading_orders(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The places of a batch `[batch, length]` from the first word to the last and from the last to the first.
+    """Return the positions `[batch, length]` of the tokens from first to last, and from last to first.
 
-    Padding comes after the words in both, wherever it stands, so no recurrence carries it to a word.
+    In both orders padding comes last, so no recurrence carries it to a token.
     """
     places = torch.arange(mask.shape[1], device=mask.device)
     padding = places + mask.shape[1]
@@ -327,7 +299,7 @@ def _read_both_ways(states: Tensor, directions: Iterable[tuple[OneWayRNN, Tensor
 
 
 def _read(network: OneWayRNN, states: Tensor, order: Tensor | None) -> Tensor:
-    """The outputs at the places of `states`, read in an order `[batch, length]`, or as they stand."""
+    """Return the outputs at the positions of `states`, which are read in an order `[batch, length]`, if given."""
     if order is None:
         return network(states)[0]
     return _take(network(_take(states, order))[0], order.argsort(-1))
@@ -338,15 +310,15 @@ def _take(states: Tensor, places: Tensor) -> Tensor:
 
 
 class GRUStep(nn.Module):
-    """One step of [`torch.nn.GRUCell`], given what its gates get of the input."""
+    """One step of [`torch.nn.GRUCell`], given the projected input of its gates."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.from_hidden = GateLinear(width, 3 * width)
 
     def forward(self, from_inputs: Tensor, hidden: Tensor) -> Tensor:
-        """The state `[batch, width]` after `hidden`; `from_inputs` is `[batch, 3 * width]`."""
-        # In bfloat16 a gate that keeps all but a little keeps all.
+        """Return the state `[batch, width]` after `hidden`. `from_inputs` is `[batch, 3 * width]`."""
+        # In bfloat16 a gate near 1 would be rounded to 1.
         from_inputs, hidden = in_full_precision(from_inputs), in_full_precision(hidden)
         reset, keep, candidate = from_inputs.chunk(3, dim=-1)
         reset_by_hidden, keep_by_hidden, candidate_by_hidden = self.from_hidden(hidden).chunk(3, dim=-1)
@@ -356,7 +328,7 @@ class GRUStep(nn.Module):
 
 
 class AdditiveAttention(nn.Module):
-    """A mean of values, weighted by softmax(v . tanh(W q + k_s)) of a query and the keys (Bahdanau et al. 2015)."""
+    """A mean of values with weights softmax(v . tanh(W q + k_s)), given a query and keys (Bahdanau et al. 2015)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -368,16 +340,13 @@ class AdditiveAttention(nn.Module):
         init.normal_(self.score, mean=0.0, std=self.score.shape[0] ** -0.5)
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Attend.
+        """Return the mean `[batch, d]` and the weights `[batch, source]`, both zero for a sentence without tokens.
 
         Args:
             query: `[batch, d]`.
             keys: `[batch, source, d]`.
             values: `[batch, source, d]`.
-            mask: `[batch, source]` bool, True where there is a word; None for everywhere.
-
-        Returns:
-            The mean `[batch, d]`, zero for a sentence without words, and the weights `[batch, source]`.
+            mask: `[batch, source]` bool, False for padding.
         """
         scores = (self.query(query).unsqueeze(1) + keys).tanh() @ self.score
         scores = scores.to(compute_dtype(scores))
@@ -385,18 +354,14 @@ class AdditiveAttention(nn.Module):
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if mask is not None:
-            # Without a word, softmax would spread over the padding.
+            # Without tokens, softmax would spread over the padding.
             weights = weights.masked_fill(~mask, 0.0)
         weights = weights.to(values.dtype)
         return (weights.unsqueeze(1) @ values).squeeze(1), weights
 
 
 class ConditionalGRUStep(GradientCheckpointingLayer):
-    """One word: s' = GRU_1(u, s); a = attention(s', h); the next state is GRU_2(a, s').
-
-    Args:
-        width: d, of words, states, keys and values.
-    """
+    """One token: s' = GRU_1(u, s), a = attention(s', h), and the next state is GRU_2(a, s')."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -408,18 +373,15 @@ class ConditionalGRUStep(GradientCheckpointingLayer):
     def forward(
         self, from_word: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, real: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read a word.
+        """Read a token. Return the next state, the context `[batch, d]`, and the weights `[batch, source]`.
 
         Args:
-            from_word: what the gates of GRU_1 get of it, `[batch, 3 * d]`.
-            state: `[batch, d]`, before it.
+            from_word: the projected token for the gates of GRU_1, `[batch, 3 * d]`.
+            state: `[batch, d]`.
             keys: as in [`AdditiveAttention.forward`], with `values` and `mask`.
             values: see `keys`.
             mask: see `keys`.
-            real: `[batch]` bool, False where padding is read, which leaves the state as it is; None for nowhere.
-
-        Returns:
-            The state after it, what was attended to `[batch, d]`, and the weights `[batch, source]`.
+            real: `[batch]` bool, False for padding, which leaves the state unchanged.
         """
         between = self.first(from_word, state)
         context, weights = self.attention(between, keys, values, mask)
@@ -430,11 +392,7 @@ class ConditionalGRUStep(GradientCheckpointingLayer):
 
 
 class ConditionalGRU(nn.Module):
-    """The words of a target, one after the other: what is attended to depends on the state, so nothing can be fused.
-
-    Args:
-        width: d, of words, states, keys and values.
-    """
+    """Reads the tokens of a target one after the other, because attention depends on the state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -450,19 +408,19 @@ class ConditionalGRU(nn.Module):
         mask: Tensor | None = None,
         real: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Read words `[batch, target, d]`.
+        """Read embeddings `[batch, target, d]`.
 
         Args:
-            words: what is read.
-            state: `[batch, d]`, before the first.
+            words: the embeddings.
+            state: `[batch, d]`, before the first token.
             keys: as in [`AdditiveAttention.forward`], with `values` and `mask`.
             values: see `keys`.
             mask: see `keys`.
-            real: `[batch, target]` bool, True where there is a word; everywhere by default.
+            real: `[batch, target]` bool, False for padding.
 
         Returns:
-            The states after each word and what was attended to `[batch, target, d]`, and the weights `[batch, 1,
-            target, source]`, as of one head. After the last word, whatever padding follows, the state stays.
+            The states and the contexts, both `[batch, target, d]`, and the weights `[batch, 1, target, source]`, as of
+            one head. Padding does not change the state.
         """
         read = (self.from_words(words), *(() if real is None else (real,)))
         source = (keys, values, *(() if mask is None else (mask,)))

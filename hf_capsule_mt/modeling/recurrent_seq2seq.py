@@ -1,4 +1,4 @@
-"""Parts that the recurrent families share: initialisation, embeddings, heads, the aggregation of a sentence."""
+"""Parts that the recurrent families share: initialisation, embeddings, heads, and the aggregation of a sentence."""
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,12 @@ from .translation_head import EncoderDecoder, UntiedEmbeddings
 
 
 class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
-    """Weight initialisation, loading, and the words that encoder and decoder read."""
+    """Weight initialisation, loading, and the embeddings of encoder and decoder."""
 
     config: RecurrentConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    # A recurrent network cannot take words back, as assisted decoding asks.
+    # A recurrent network cannot drop tokens again, which assisted decoding needs.
     _is_stateful = True
 
     @classmethod
@@ -30,7 +30,7 @@ class RecurrentPreTrainedModel(PortableModel, PreTrainedModel):
 
     @property
     def dummy_inputs(self) -> dict[str, Tensor]:
-        """Inputs to try the model with, of both sides."""
+        """Return inputs for both sides, to try the model with."""
         inputs = super().dummy_inputs
         return {**inputs, "decoder_input_ids": inputs["input_ids"]}
 
@@ -89,17 +89,17 @@ class RecurrentModel(EncoderDecoder):
 
 
 class RecurrentHead(UntiedEmbeddings):
-    """For a translation model: its output projection, and the words that its decoder reads."""
+    """A mixin for a translation model, with its output projection and the inputs of its decoder."""
 
     _tied_weights_keys = {"lm_head.weight": "model.encoder.embed_tokens.weight"}  # noqa: RUF012
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return the words that the decoder reads to predict `labels` `[batch, target]`: the word before each."""
+        """Shift `labels` `[batch, target]` right. The decoder reads the result to predict them."""
         return shift_tokens_right(labels, self.config.pad_token_id, self.config.decoder_start_token_id)
 
 
 def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | SentencePooling:
-    """Build the aggregation of the encoder's states that the configuration describes."""
+    """Build the aggregation of the encoder's states."""
     if config.sentence_aggregation == "pooling":
         return SentencePooling()
     return SentenceCapsules(
@@ -113,6 +113,6 @@ def build_sentence_aggregation(config: RecurrentConfig) -> SentenceCapsules | Se
 
 
 def build_sentence_projection(config: RecurrentConfig) -> SentenceProjection:
-    """Build the map of the aggregate to a state of the sentence."""
+    """Build the map from the aggregate to the state of the sentence."""
     squashed = config.sentence_aggregation == "capsule"
     return SentenceProjection(config.d_model, config.num_sentence_vectors, squashed)

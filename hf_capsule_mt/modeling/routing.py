@@ -1,11 +1,9 @@
-"""Routing by agreement, dynamic and simple, as functions on tensors of votes; masks.
+"""Dynamic and simple routing as functions on tensors of votes, and masks. em_routing.py has the third algorithm.
 
-em_routing.py has the third algorithm.
+`votes` is `[..., I, N, D]`: each of I input capsules votes for N output capsules of width D. Where the mask `[..., I]`
+is False, an input capsule contributes exactly nothing.
 
-`votes` is `[..., I, N, D]`: each of I input capsules votes for N output capsules of width D; the leading dimensions are
-batch. `mask` is `[..., I]`, True where the input capsule exists: one that does not exist contributes exactly nothing.
-
-Routing runs in float32 (float64 for float64 votes) and returns in the dtype of the votes.
+Routing runs in float32 (float64 for float64 votes) and returns the dtype of the votes.
 """
 
 from collections.abc import Callable
@@ -24,10 +22,10 @@ class RoutingOutput(NamedTuple):
 
     Attributes:
         capsules: the output capsules, `[..., N, D]`.
-        coefficients: the assignment that produced them (the last iteration's), `[..., I, N]`, without gradient. They
-            sum to 1 over N for an input capsule that exists, and are 0 for one that does not.
+        coefficients: the assignment of the last iteration, `[..., I, N]`, without gradient. They sum to 1 over N, or
+            are 0 for an input capsule that is masked.
         activations: the activation probabilities of the output capsules, `[..., N]`, without gradient (EM only).
-        all_coefficients: the assignment of every iteration, `[num_iterations, ..., I, N]`, where asked for.
+        all_coefficients: the assignment of every iteration, `[num_iterations, ..., I, N]`, if asked for.
     """
 
     capsules: Tensor
@@ -37,9 +35,9 @@ class RoutingOutput(NamedTuple):
 
 
 def squash(inputs: Tensor) -> Tensor:
-    """Shrink vectors `[..., D]` to a length in [0, 1) (Dou et al. 2019, Eq. 5); squash(0) = 0 with gradient 0."""
+    """Shrink vectors `[..., D]` to a length in [0, 1) (Dou et al. 2019, Eq. 5). At 0 result and gradient are 0."""
     squared_norm = inputs.square().sum(-1, keepdim=True)
-    # The square root has no gradient at zero, so it never sees one.
+    # The square root has no gradient at zero.
     norm = torch.where(squared_norm > 0, squared_norm, 1.0).sqrt()
     return inputs * (norm / (1 + squared_norm)).masked_fill(squared_norm == 0, 0.0)
 
@@ -52,11 +50,8 @@ def dynamic_routing(
     Args:
         votes: `[..., I, N, D]`, any floating dtype.
         num_iterations: iterations, at least 1.
-        mask: `[..., I]` bool, True where the input capsule exists; all exist by default.
-        return_all_coefficients: whether to return the assignment of every iteration too.
-
-    Raises:
-        ValueError: if the shapes do not fit or `num_iterations` is not positive.
+        mask: `[..., I]` bool, False for input capsules that do not exist.
+        return_all_coefficients: whether to also return the assignment of every iteration.
     """
     return _agreement_routing(votes, num_iterations, mask, return_all_coefficients, normalize=False)
 
@@ -66,8 +61,8 @@ def simple_routing(
 ) -> RoutingOutput:
     """Simple routing (Li et al. 2019, Algorithm 1, Eq. 7-8): the total input is a weighted mean of the votes.
 
-    Algorithm 1 names Eq. 7 alone; capsules are squashed (Eq. 8) in every iteration, as section 4.2.2 has it. Arguments,
-    result and errors are those of [`dynamic_routing`].
+    Algorithm 1 names only Eq. 7. Capsules are also squashed (Eq. 8) in every iteration, as section 4.2.2 says.
+    Arguments and result are those of [`dynamic_routing`].
     """
     return _agreement_routing(votes, num_iterations, mask, return_all_coefficients, normalize=True)
 
@@ -75,7 +70,6 @@ def simple_routing(
 def _agreement_routing(
     votes: Tensor, num_iterations: int, mask: Tensor | None, return_all_coefficients: bool, normalize: bool
 ) -> RoutingOutput:
-    check_votes(votes, num_iterations, mask)
     dtype = votes.dtype
     (votes,) = in_compute_dtype(votes)
     if mask is not None:
@@ -102,8 +96,9 @@ class RoutingAlgorithm(NamedTuple):
     """How [`CapsuleRouting`] runs an algorithm.
 
     Attributes:
-        route: takes votes, `num_iterations`, `return_all_coefficients` and what follows; returns a [`RoutingOutput`].
-        parameters: names of its arguments that are learned, one number for each output capsule, zero at the start.
+        route: a function of votes, `num_iterations`, `return_all_coefficients` and the arguments below. It returns a
+            [`RoutingOutput`].
+        parameters: names of learned arguments, one number for each output capsule, zero at the start.
         reads_activations: whether it takes `input_activations` and `inverse_temperature`.
     """
 
@@ -116,7 +111,7 @@ ROUTINGS = {
     "dynamic_routing": RoutingAlgorithm(dynamic_routing),
     "simple_routing": RoutingAlgorithm(simple_routing),
 }
-"""The algorithms by name. A module that adds one enters it here, as em_routing.py does."""
+"""The algorithms by name. A module that adds one enters it here."""
 
 
 class CapsuleRouting(nn.Module):
@@ -125,11 +120,8 @@ class CapsuleRouting(nn.Module):
     Args:
         algorithm: one of `ROUTINGS`.
         num_capsules: N, a divisor of the width of the votes.
-        num_iterations: iterations, at least 1.
+        num_iterations: at least 1.
         inverse_temperature: for an algorithm that reads activations.
-
-    Raises:
-        ValueError: if the algorithm is unknown.
     """
 
     def __init__(
@@ -158,15 +150,15 @@ class CapsuleRouting(nn.Module):
     def forward(
         self, votes: Tensor, input_activations: Tensor | None = None, every_iteration: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Route votes `[..., I, d]`, of which output capsule n has the n-th part of width d / N.
+        """Route votes `[..., I, d]`. Output capsule n reads their n-th part of width d / N.
 
         Args:
             votes: of the I input capsules.
-            input_activations: `[..., I, 1 or N]`, for an algorithm that reads them; 1 by default.
+            input_activations: `[..., I, 1 or N]`, for an algorithm that reads them, 1 by default.
             every_iteration: whether to return the assignment of every iteration.
 
         Returns:
-            The output capsules `[..., d]`, and the assignment that made them, `[..., I, N]`, or that of every
+            The output capsules `[..., d]`, and the assignment of the last iteration, `[..., I, N]`, or of every
             iteration, `[..., iterations, I, N]`.
         """
         route, parameters, reads_activations = ROUTINGS[self.algorithm]
@@ -180,75 +172,57 @@ class CapsuleRouting(nn.Module):
         return routed.capsules.flatten(-2), assignment
 
 
-def check_votes(votes: Tensor, num_iterations: int, mask: Tensor | None) -> None:
-    """Raise ValueError if votes `[..., I, N, D]` and a mask `[..., I]` do not fit, or there is no vote or iteration."""
-    if votes.dim() < 3 or 0 in votes.shape[-3:]:
-        raise ValueError(
-            f"votes has shape {tuple(votes.shape)}; routing needs [..., inputs, outputs, width], 1 or more of each"
-        )
-    if num_iterations < 1:
-        raise ValueError(f"num_iterations is {num_iterations}; routing needs at least 1")
-    if mask is not None and mask.shape != votes.shape[:-2]:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}; votes of this shape need {tuple(votes.shape[:-2])}")
-
-
 def hide_missing(coefficients: Tensor, mask: Tensor | None) -> Tensor:
-    """Zero the assignment `[..., I, N]` of input capsules that do not exist, by the mask `[..., I]`."""
+    """Zero the assignment `[..., I, N]` where the mask `[..., I]` is False."""
     return coefficients if mask is None else coefficients.masked_fill(~mask.unsqueeze(-1), 0.0)
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """The dtype that routing runs in: float64 for float64, float32 for all others."""
+    """Return the dtype of routing: float64 for float64, float32 for all others."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def in_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the dtype that routing runs in for the first of them."""
+    """Return the tensors in the dtype of routing for the first of them."""
     return tuple(tensor.to(compute_dtype(tensors[0])) for tensor in tensors)
 
 
 def in_full_precision(tensor: Tensor) -> Tensor:
-    """The tensor in the dtype that routing runs in, if autocast, which may have lowered it, is on where it is."""
+    """Return the tensor in the dtype of routing, if autocast is on and may have lowered it."""
     return tensor.to(compute_dtype(tensor)) if torch.is_autocast_enabled(tensor.device.type) else tensor
 
 
 def in_autocast_dtype(tensor: Tensor) -> Tensor:
-    """The tensor in the dtype of autocast, if that is on where the tensor is."""
+    """Return the tensor in the dtype of autocast, if that is on."""
     device = tensor.device.type
     return tensor.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tensor
 
 
 def word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
-    """Return a mask `[batch, length]` of words `[batch, length, d]` as bool; None where all are words.
+    """Return the attention mask of embeddings `[batch, length, d]` as bool, or None.
 
     Raises:
-        ValueError: if the mask has another shape.
+        ValueError: if the mask is not `[batch, length]`.
     """
     if attention_mask is None:
         return None
     if attention_mask.shape != words.shape[:2]:
-        raise ValueError(
-            f"the attention mask has shape {tuple(attention_mask.shape)}; that of these words is [batch, length] = "
-            f"{tuple(words.shape[:2])}"
-        )
+        raise ValueError(f"The attention mask is {[*attention_mask.shape]}. It must be {[*words.shape[:2]]}.")
     return attention_mask.bool()
 
 
 def next_word_mask(attention_mask: Tensor | None, words: Tensor) -> Tensor | None:
-    """Return the same as `word_mask`, of the last columns of a mask that is also of the words before."""
+    """Return `word_mask` for the last columns of a mask, which may include the tokens before."""
     return None if attention_mask is None else word_mask(attention_mask[:, -words.shape[1] :], words)
 
 
 def reading_mask(mask: Tensor | None, words: Tensor) -> Tensor:
-    """Return the mask that `word_mask` returned for `words`: True everywhere where there is none."""
+    """Return the mask of `word_mask`, or one that is True everywhere."""
     return torch.ones(words.shape[:2], dtype=torch.bool, device=words.device) if mask is None else mask
 
 
 def mean_over_words(states: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mean `[batch, d]` of states `[batch, length, d]` where a mask `[batch, length]` is True.
-
-    Without a mask it is that of all states; for a sentence without words it is zero.
-    """
+    """Return the mean `[batch, d]` of states `[batch, length, d]` where the mask is True, or zero if it never is."""
     if mask is None:
         return states.mean(1)
     total = states.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)

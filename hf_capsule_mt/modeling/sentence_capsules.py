@@ -1,7 +1,6 @@
-"""Aggregation of a sentence's states to a fixed number of vectors (Wang et al. 2019).
+"""Aggregation of the states of a sentence, `[batch, source, d]`, to M vectors `[batch, M, d]` (Wang et al. 2019).
 
-An aggregation maps states `[batch, source, d]` and a mask `[batch, source]` (True where there is a word) to vectors
-`[batch, M, d]`. What stands where the mask is False contributes exactly nothing.
+Where the mask `[batch, source]` is False, states contribute exactly nothing.
 """
 
 import torch
@@ -16,22 +15,22 @@ from .routing import compute_dtype, hide_missing, in_compute_dtype, mean_over_wo
 class SentenceCapsules(nn.Module):
     """Dynamic routing of the states to M output capsules (Eq. 7-14), with the three strategies of section 3.2.
 
-    Non-sharing weights: W_j of every iteration is another, unless they are shared.
+    Non-sharing weights: every iteration has its own W_j.
 
-    Position-aware routing: the sinusoid of a word's place is added to its state, and that of j to capsule j wherever it
-    is compared with states. A capsule is no longer than 1, so its sinusoid has length 1: at its own length,
-    sqrt(d / 2), it would leave the capsule no say. The capsules that are returned have none: it would be a constant.
+    Position-aware routing: the sinusoid of a position is added to its state, and the sinusoid of j to capsule j for the
+    comparison with states. A capsule is at most 1 long, so its sinusoid is scaled from sqrt(d / 2) to length 1. The
+    returned capsules have no sinusoids.
 
-    Separable scoring: b += g(c_j) . g(h_s) (Eq. 14) rather than b += c_j . f(h_s) (Eq. 12), with one g, two linear maps
-    with ReLU between, for states and capsules.
+    Separable scoring: b += g(c_j) . g(h_s) (Eq. 14) instead of b += c_j . f(h_s) (Eq. 12). The same g, two linear maps
+    with ReLU between them, serves states and capsules.
 
     Args:
         width: d, of states and capsules.
         num_capsules: M.
-        num_iterations: iterations, at least 1.
-        position_aware: whether routing is.
-        share_weights: whether one W_j serves every iteration.
-        separable_scoring: whether Eq. 14 scores, rather than Eq. 12.
+        num_iterations: at least 1.
+        position_aware: whether routing is position-aware.
+        share_weights: whether all iterations share one W_j.
+        separable_scoring: whether to use Eq. 14.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class SentenceCapsules(nn.Module):
         own_weights = 1 if share_weights else num_iterations
         self.weight = nn.Parameter(torch.empty(own_weights, width, self.num_capsules * width))
         self.scoring = None
-        # What follows the last iteration has no effect, so one iteration compares nothing.
+        # A single iteration compares nothing.
         if separable_scoring and num_iterations > 1:
             self.scoring = nn.Sequential(UnitGainLinear(width, width), nn.ReLU(), UnitGainLinear(width, width))
 
@@ -65,12 +64,12 @@ class SentenceCapsules(nn.Module):
 
         Args:
             states: `[batch, source, d]`.
-            mask: `[batch, source]` bool, True where there is a word; everywhere by default.
-            output_routing: True for the assignment of the last iteration, "all" for that of every iteration.
+            mask: `[batch, source]` bool, False for padding.
+            output_routing: True returns the assignment of the last iteration, "all" those of every iteration.
 
         Returns:
-            The capsules `[batch, M, d]`; and, if asked for, the assignment `[batch, source, M]` or `[batch, iterations,
-            source, M]`, without gradient: it sums to 1 over M for a word, and is 0 elsewhere.
+            The capsules `[batch, M, d]` and, if asked for, the assignment `[batch, source, M]` or `[batch, iterations,
+            source, M]`, without gradient. It sums to 1 over M for a token, and is 0 for padding.
         """
         children = self._children(states, mask)
         scored = None if self.scoring is None else self.scoring(children)
@@ -87,19 +86,19 @@ class SentenceCapsules(nn.Module):
         return capsules.to(states.dtype), routing if output_routing else None
 
     def _children(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """Input capsules: the states, with their places among the words of the sentence."""
+        """Return the input capsules: the states, with the sinusoids of their positions."""
         if self.position_aware:
             table = sinusoids(states.shape[1], states).to(states.dtype)
             states = states + (table if mask is None else table[(mask.long().cumsum(-1) - 1).clamp(min=0)])
         return states if mask is None else states.masked_fill(~mask.unsqueeze(-1), 0.0)
 
     def _messages(self, children: Tensor, iteration: int) -> Tensor:
-        """Eq. 8, f(h_s, theta_j) of every word and capsule `[batch, source, M, d]`."""
+        """Return f(h_s, theta_j) of every token and capsule, `[batch, source, M, d]` (Eq. 8)."""
         weight = self.weight[iteration % len(self.weight)]
         return torch.relu(children @ weight).unflatten(-1, (self.num_capsules, -1))
 
     def _score(self, capsules: Tensor, messages: Tensor, scored: Tensor | None) -> Tensor:
-        """Agreement that is added to the logits `[batch, source, M]` (Eq. 12 or 14)."""
+        """Return the agreement to add to the logits, `[batch, source, M]` (Eq. 12 or 14)."""
         parents = capsules
         if self.position_aware:
             parents = capsules + sinusoids(self.num_capsules, capsules) * (capsules.shape[-1] / 2) ** -0.5
@@ -109,12 +108,12 @@ class SentenceCapsules(nn.Module):
 
 
 class SentencePooling(nn.Module):
-    """The largest, the mean, the first and the last state (Eq. 2-4); zero for a sentence without words."""
+    """The largest, the mean, the first and the last state (Eq. 2-4), or zero for a sentence without tokens."""
 
     def forward(
         self, states: Tensor, mask: Tensor | None = None, output_routing: OutputRouting = False
     ) -> tuple[Tensor, None]:
-        """Pool states `[batch, source, d]` to `[batch, 4, d]`; arguments are those of [`SentenceCapsules.forward`]."""
+        """Pool states `[batch, source, d]` to `[batch, 4, d]`."""
         mask = reading_mask(mask, states)
         missing = ~mask.unsqueeze(-1)
         largest = states.masked_fill(missing, torch.finfo(states.dtype).min).amax(1)
@@ -127,7 +126,7 @@ class SentencePooling(nn.Module):
 
 
 def sinusoids(length: int, vectors: Tensor) -> Tensor:
-    """Positions `[length, d]` for vectors `[..., d]`: sines in the first half, cosines in the second, as in Marian."""
+    """Return sinusoids `[length, d]` for vectors `[..., d]`: first sines, then cosines, as in Marian."""
     width, options = vectors.shape[-1], {"dtype": compute_dtype(vectors), "device": vectors.device}
     frequencies = 10000 ** -(torch.arange(0, width, 2, **options) / width)
     angles = torch.arange(length, **options).unsqueeze(-1) * frequencies
@@ -141,14 +140,10 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
 
 
 class SentenceProjection(nn.Linear):
-    """W_c of Eq. 5: the concatenated vectors of a sentence `[batch, M * d]` to `[batch, d]`.
+    """W_c of Eq. 5, from the concatenated vectors of a sentence `[batch, M * d]` to `[batch, d]`.
 
-    It starts with outputs of about unit variance, as words have, which it is added to.
-
-    Args:
-        width: d.
-        num_vectors: M.
-        squashed: whether they are capsules, no longer than 1, rather than pooled states, of d elements of that size.
+    Its outputs start with about unit variance, as the embeddings to which they are added. `squashed` says that the
+    vectors are capsules, at most 1 long, and not pooled states.
     """
 
     def __init__(self, width: int, num_vectors: int, squashed: bool) -> None:

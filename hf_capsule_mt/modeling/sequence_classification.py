@@ -1,11 +1,4 @@
-# Copyright 2026 The hf-capsule-mt authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-"""A classifier of sentences on the encoder of the Marian family: what Li et al. 2019 probe (section 5.1)."""
+"""A classifier of sentences on the encoder of the Marian family, as in the probing of Li et al. 2019 (section 5.1)."""
 
 from torch import Tensor, nn
 from transformers.models.bart.modeling_bart import BartClassificationHead
@@ -33,22 +26,21 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
         super().__init__(config)
-        # Translation checkpoints with one embedding hold it under this name alone.
+        # Translation checkpoints with one embedding store it only under this name.
         self._one_embedding = config.share_encoder_decoder_embeddings and config.tie_word_embeddings
         if self._one_embedding:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
             self._tied_weights_keys = {"encoder.embed_tokens.weight": "shared.weight"}
         self.encoder = CapsuleAggregatedMarianEncoder(config)
-        # No decoder reads them.
-        self.encoder.guided_votes = None
+        self.encoder.guided_votes = None  # Only a decoder reads them.
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The embedding of the words."""
+        """Return the embedding."""
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the embedding of the words."""
+        """Replace the embedding."""
         self.encoder.embed_tokens = value
         if self._one_embedding:
             self.shared = value
@@ -62,17 +54,17 @@ class CapsuleAggregatedMarianEncoderModel(CapsuleAggregatedMarianPreTrainedModel
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedEncoderOutput:
-        """Encode a batch: arguments of [`CapsuleAggregatedMarianEncoder.forward`]."""
+        """Encode a batch. Arguments are those of [`CapsuleAggregatedMarianEncoder.forward`]."""
         return self.encoder(input_ids, attention_mask, inputs_embeds, output_routing=output_routing, **kwargs)
 
 
 class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPreTrainedModel):
-    """The encoder, the mean of its output over the real positions, and a classifier with one hidden layer.
+    """The encoder, the mean of its output over the tokens, and a classifier with one hidden layer.
 
-    The paper's has `encoder_layers=3`. `num_labels` and `problem_type` are those of every Transformers classifier.
+    The paper uses `encoder_layers=3`. `num_labels` and `problem_type` are as in every Transformers classifier.
     """
 
-    # The loss is the mean over a batch, whatever the Trainer accumulates.
+    # The loss is the mean over a batch, even if the Trainer accumulates gradients.
     accepts_loss_kwargs = False
 
     def __init__(self, config: CapsuleAggregatedMarianConfig) -> None:
@@ -93,19 +85,19 @@ class CapsuleAggregatedMarianForSequenceClassification(CapsuleAggregatedMarianPr
         output_routing: OutputRouting = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSequenceClassifierOutput:
-        """Classify a batch of sentences; with labels, compute the loss.
+        """Classify a batch of sentences. With labels, also compute the loss.
 
         Args:
-            input_ids: words `[batch, length]`; or `inputs_embeds` `[batch, length, d_model]`.
-            attention_mask: `[batch, length]`, 1 where there is a word.
-            inputs_embeds: see `input_ids`.
+            input_ids: token ids `[batch, length]`.
+            attention_mask: `[batch, length]`, 1 for tokens and 0 for padding.
+            inputs_embeds: embeddings `[batch, length, d_model]` instead of `input_ids`.
             labels: classes `[batch]`.
-            output_routing: True for the assignment of the last routing iteration, "all" for every iteration's.
-            **kwargs: `output_hidden_states`, `output_attentions` and what attention backends take.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **kwargs: `output_hidden_states`, `output_attentions`, and arguments of attention backends.
         """
         outputs = self.model(input_ids, attention_mask, inputs_embeds, output_routing, **kwargs)
         states = outputs.last_hidden_state
-        # A model that is spread over several devices has them where the last layer is.
+        # With several devices the states are on that of the last layer.
         mask = word_mask(None if attention_mask is None else attention_mask.to(states.device), states)
         logits = self.classification_head(mean_over_words(states, mask))
         loss = None

@@ -107,9 +107,7 @@ class EncoderDecoder(UntiedEmbeddings):
 
 
 class TranslationHead:
-    """For a model that has an encoder-decoder as `model`, an output projection as `lm_head`, and [`GuidedLosses`] or
-    None as `guided_losses`.
-    """
+    """A mixin for a model with an encoder-decoder `model`, a projection `lm_head`, and `guided_losses` or None."""
 
     @can_return_tuple
     @under_both_names
@@ -131,19 +129,19 @@ class TranslationHead:
         rdrop_alpha: float = 0.0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> RoutedSeq2SeqLMOutput:
-        """Run the model; with labels, compute the loss.
+        """Run the model. With labels, also compute the loss.
 
-        In training with labels there are no logits, unless they are asked for: the loss is computed a few positions at
-        a time, straight from the decoder's states.
+        In training with labels there are no logits by default: the loss comes straight from the decoder's states, a few
+        positions at a time.
 
         Args:
-            labels: target words `[batch, target]`, -100 where there is none. They become `decoder_input_ids`, shifted
-                right, if there are no others.
-            num_items_in_batch: the number of labels that the loss is averaged over; those of this call by default.
-            return_logits: whether to return the logits in training with labels too.
-            rdrop_alpha: weight of the divergence ([`rdrop_cross_entropy`]), for a batch that repeats its first half.
+            labels: target token ids `[batch, target]`, -100 for padding. Shifted right, they are the default for
+                `decoder_input_ids`.
+            num_items_in_batch: the number of labels to divide the loss by, that of this call by default.
+            return_logits: whether to return logits in training with labels too.
+            rdrop_alpha: weight of the divergence in [`rdrop_cross_entropy`], for a batch that repeats its first half.
 
-        The other arguments are those of the encoder-decoder's forward, but for `output_guided_capsules`.
+        The other arguments are those of [`EncoderDecoder.forward`], except for `output_guided_capsules`.
         """
         if labels is None and self.training and torch.is_grad_enabled():
             self._warn_of_a_bypassed_loss()
@@ -176,19 +174,16 @@ class TranslationHead:
         return RoutedSeq2SeqLMOutput(**losses, logits=logits, **others)
 
     def _warn_of_a_bypassed_loss(self) -> None:
-        """Say what is not trained where the loss is computed elsewhere: by a Trainer with `label_smoothing_factor`."""
-        names = [] if self.guided_losses is None else self.guided_losses.names
-        lost = [f"its losses {' and '.join(names)}"] if names else []
-        lost += [f"label_smoothing={self.config.label_smoothing}"] if self.config.label_smoothing else []
-        if lost and not torch.compiler.is_compiling():
+        """Warn that the model's own losses are not trained, as with the `label_smoothing_factor` of a Trainer."""
+        has_losses = self.config.label_smoothing or (self.guided_losses is not None and self.guided_losses.names)
+        if has_losses and not torch.compiler.is_compiling():
             logging.get_logger(__name__).warning_once(
-                f"{type(self).__name__} is trained without labels, so {' and '.join(lost)} have no effect. Give the "
-                "labels to the model, and set label_smoothing in its configuration, instead of the Trainer's "
-                "label_smoothing_factor or compute_loss_func."
+                f"{type(self).__name__} is trained without labels, so label_smoothing and the losses of capsules have "
+                "no effect. Give it labels, and do not set label_smoothing_factor or compute_loss_func."
             )
 
     def _logits_bias(self) -> Tensor | None:
-        """Bias `[1, vocabulary]` of the logits, besides that of the output projection."""
+        """Return a bias `[1, vocabulary]` of the logits, in addition to that of the output projection."""
         return None
 
     def _losses(
@@ -199,63 +194,54 @@ class TranslationHead:
         num_items_in_batch: Tensor | int | None,
         rdrop_alpha: float,
     ) -> dict[str, Tensor]:
-        """The loss and its parts: each part but that of the words has its weight in the configuration."""
-        loss, of_words = self._losses_of_words(logits, outputs, labels, num_items_in_batch, rdrop_alpha)
-        parts = {}
-        if self.guided_losses is not None:
-            # Hooks of accelerate would move a module that is among the arguments.
-            words = self.lm_head.weight if _is_plain(self.lm_head) else lambda states: self.lm_head(states)
-            read = outputs.guided_states, outputs.guided_capsules, labels, words
-            parts = self.guided_losses(*read, num_items_in_batch)
-        weighted = [getattr(self.config, f"{name}_weight") * part for name, part in parts.items()]
-        # A model that is spread over several devices has them where they were computed.
-        return {"loss": sum((part.to(loss.device) for part in weighted), start=loss), **of_words, **parts}
-
-    def _losses_of_words(
-        self,
-        logits: Tensor | None,
-        outputs: RoutedSeq2SeqModelOutput,
-        labels: Tensor,
-        num_items_in_batch: Tensor | int | None,
-        rdrop_alpha: float,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of the words, and its parts by name."""
-        smoothing = self.config.label_smoothing
-        states, bias = outputs.last_hidden_state, self._flat_bias()
+        """Return the loss and its parts by name. The losses of capsules have weights in the configuration."""
+        smoothing, is_plain = self.config.label_smoothing, _is_plain(self.lm_head)
+        bias = None if self._logits_bias() is None else self._logits_bias().flatten()
         if rdrop_alpha:
-            if not _is_plain(self.lm_head):
-                raise ValueError(
-                    "rdrop_alpha needs an output projection without adapter or hook; leave it as it is, or set 0"
-                )
-            loss, apart = rdrop_cross_entropy(
-                states, self.lm_head.weight, labels, rdrop_alpha, bias, smoothing, num_items_in_batch
+            if not is_plain:
+                raise ValueError("rdrop_alpha cannot be combined with an adapter or a hook on the output projection.")
+            loss, divergence = rdrop_cross_entropy(
+                outputs.last_hidden_state,
+                self.lm_head.weight,
+                labels,
+                rdrop_alpha,
+                bias,
+                smoothing,
+                num_items_in_batch,
             )
-            return loss, {"lm_loss": (loss - rdrop_alpha * apart).detach(), "rdrop_loss": apart}
-        if logits is None:
-            loss = linear_cross_entropy(states, self.lm_head.weight, labels, bias, smoothing, num_items_in_batch)
+            parts = {"lm_loss": (loss - rdrop_alpha * divergence).detach(), "rdrop_loss": divergence}
         else:
-            loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
-        return loss, {"lm_loss": loss}
-
-    def _flat_bias(self) -> Tensor | None:
-        return None if self._logits_bias() is None else self._logits_bias().flatten()
+            if logits is None:
+                states, weight = outputs.last_hidden_state, self.lm_head.weight
+                loss = linear_cross_entropy(states, weight, labels, bias, smoothing, num_items_in_batch)
+            else:
+                loss = label_smoothed_cross_entropy(logits, labels, smoothing, num_items_in_batch)
+            parts = {"lm_loss": loss}
+        if self.guided_losses is not None:
+            # A function, because hooks of accelerate would move a module among the arguments.
+            project = self.lm_head.weight if is_plain else lambda states: self.lm_head(states)
+            read = outputs.guided_states, outputs.guided_capsules, labels, project
+            for name, part in self.guided_losses(*read, num_items_in_batch).items():
+                parts[name] = part
+                # The parts may be on different devices.
+                loss = loss + getattr(self.config, f"{name}_weight") * part.to(loss.device)
+        return {"loss": loss, **parts}
 
     @torch.no_grad()
     def force_decode(self, sequences: Tensor, output_routing: OutputRouting = True, **source: Tensor) -> Any:
-        """Run the model over translations, as `generate()` returns them.
+        """Run the model over translations that `generate()` returned.
 
         Args:
-            sequences: `[batch * n, length]`, n translations of every source one after the other; each begins with what
-                decoding starts from, and is filled up at its end.
-            output_routing: True for the assignment of the last routing iteration, "all" for that of every iteration.
-            **source: `input_ids` and `attention_mask`, or what else the encoder takes, `[batch, ...]` each.
+            sequences: `[batch * n, length]`, with n translations of each source.
+            output_routing: True returns the assignment of the last routing iteration, "all" those of every iteration.
+            **source: `input_ids` and `attention_mask` or other arguments of the encoder, `[batch, ...]` each.
 
         Returns:
-            The model's output: what it has at target position t, logits and assignments, is of the step that wrote
+            The model's output. Logits and assignments at target position t belong to the step that wrote
             `sequences[:, t + 1]`.
 
         Raises:
-            ValueError: if the model takes no source of that name.
+            ValueError: if the model has no such argument.
         """
         if unknown := source.keys() - signature(self.forward).parameters.keys():
             raise ValueError(f"{type(self).__name__} takes no {', '.join(sorted(unknown))}.")
@@ -267,7 +253,7 @@ class TranslationHead:
 
 
 def _is_plain(projection: nn.Module) -> bool:
-    """Return whether a projection is its weight and nothing else: no adapter, no bias, no hook, no other forward."""
+    """Return whether a projection is only its weight, without adapter, bias or hook."""
     forward = projection._forward_hooks or projection._forward_pre_hooks or "forward" in projection.__dict__
     changed = forward or projection._backward_hooks or projection._backward_pre_hooks
     return type(projection) is nn.Linear and projection.bias is None and not changed

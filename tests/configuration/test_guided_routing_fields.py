@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_capsule_mt import CapsuleAggregatedMarianConfig, CapsuleAggregatedMarianForConditionalGeneration, preset_config
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 
 WIDTH, CAPSULE, HIDDEN = 512, 256, 2048
 WITHOUT_LOSSES = {"bow_loss_weight": 0, "bca_loss_weight": 0}
@@ -50,21 +50,3 @@ def test_parameters_of_the_baselines():
     assert classifier == 2 * WIDTH * CAPSULE + 3 * CAPSULE
     attention = parameters("gdr-attention", **WITHOUT_LOSSES) - plain - feed_forward - values
     assert attention == 2 * 2 * WIDTH * CAPSULE
-
-
-def test_overrides_reach_the_config(tmp_path):
-    overrides = {
-        "num_past_capsules": 1,
-        "num_future_capsules": 3,
-        "num_redundant_capsules": 0,
-        "guided_capsule_dim": 32,
-        "guided_routing_iterations": 2,
-        "bow_loss_weight": 0,
-        "bca_loss_weight": 0.5,
-    }
-    config = preset_config("gdr", "tiny", layer_aggregation="em_routing", **overrides)
-    config.save_pretrained(tmp_path)
-    for made in (config, CapsuleAggregatedMarianConfig.from_pretrained(tmp_path)):
-        assert {name: getattr(made, name) for name in overrides} == overrides
-        assert (made.guided_routing, made.layer_aggregation) == ("gdr", "em_routing")
-        assert made.to_dict() == config.to_dict()

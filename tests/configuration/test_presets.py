@@ -1,10 +1,7 @@
 """Presets, and the rejection of wrong configurations."""
 
-import json
-
 import pytest
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig
 
 from hf_capsule_mt.configuration import (
     METHODS,
@@ -109,24 +106,6 @@ def test_overrides_reach_the_config(tmp_path):
         assert not made.aggregates_layers("encoder")
 
 
-def test_fields_that_nobody_knows_are_accepted(tmp_path):
-    """OPUS-MT models have some, and later versions of Transformers have others."""
-    preset_config("em-routing", "tiny", label_smoothing=0.1).save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "normalize_before": False, "layer_agregation": "x"}))
-    config = AutoConfig.from_pretrained(tmp_path)
-    assert (config.normalize_before, config.label_smoothing) == (False, 0.1)
-
-
-def test_an_unknown_name_lists_what_there_is():
-    with pytest.raises(ValueError, match="method is 'em'.*" + ".*".join(METHODS)):
-        preset_config("em", "tiny")
-    with pytest.raises(ValueError, match="size is 'huge'.*" + ".*".join(SIZES)):
-        preset_config("em-routing", "huge")
-    with pytest.raises(ValueError, match=r"'layer_agregation'.*layer_aggregation"):
-        preset_config("em-routing", "tiny", layer_agregation="linear")
-
-
 @pytest.mark.parametrize(
     ("method", "field", "value"),
     [
@@ -154,7 +133,3 @@ def test_an_unknown_name_lists_what_there_is():
 def test_a_wrong_value_is_refused(method, field, value):
     with pytest.raises(StrictDataclassError, match=field.partition("_")[0]):
         preset_config(method, "tiny", **{field: value})
-
-
-def test_layerdrop_is_accepted_where_no_layer_is_aggregated():
-    assert preset_config("transformer", "tiny", encoder_layerdrop=0.1).encoder_layerdrop == 0.1

@@ -61,29 +61,6 @@ def test_decoding():
 
 
 @pytest.mark.parametrize("method", CLASSES)
-def test_overrides_reach_the_config(method, tmp_path):
-    overrides = {
-        "encoder_layers": 5,
-        "sentence_aggregation": "capsule",
-        "num_sentence_capsules": 8,
-        "routing_iterations": 4,
-        "position_aware_routing": False,
-        "share_routing_weights": True,
-        "separable_scoring": False,
-        "dropout": 0,
-        "label_smoothing": 0.1,
-        "vocab_size": 77,
-        "tie_word_embeddings": False,
-    }
-    config = preset_config(method, "tiny", **overrides)
-    config.save_pretrained(tmp_path)
-    for made in (config, CLASSES[method].from_pretrained(tmp_path)):
-        assert {name: getattr(made, name) for name in overrides} == overrides
-        assert made.to_dict() == config.to_dict()
-    assert CLASSES[method].from_pretrained(tmp_path, num_sentence_capsules=2).num_sentence_capsules == 2
-
-
-@pytest.mark.parametrize("method", CLASSES)
 def test_fields_by_the_names_of_transformers(method, tmp_path):
     config = CLASSES[method](hidden_size=64, num_hidden_layers=2)
     assert (config.d_model, config.encoder_layers, config.hidden_size) == (64, 2, 64)

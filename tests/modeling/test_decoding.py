@@ -5,15 +5,14 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from aggregated_models import EOS, WIDTH, aggregated, source_batch
+from aggregated_models import EOS, aggregated, source_batch
 from decoding import TARGET_MASK, TARGETS, alone, beam_search, cached, trimmed, uncached
 from families import names
-from recurrent_models import CAPSNMT_KINDS, LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
+from recurrent_models import LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_capsule_mt.decoding import generate
-from hf_capsule_mt.modeling import translation_head
 from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
@@ -100,24 +99,6 @@ def test_reordered_cache_continues_the_chosen_beams(model, cache_kind):
     assert not torch.allclose(*continued), "the order does nothing"
 
 
-@every_recurrent
-def test_states_have_the_same_size_after_every_word(model):
-    source, cache = source_batch(), new_cache(model, "states")
-    encoded = model.get_encoder()(**source)
-    assert cache.get_seq_length() == 0
-    for length in range(1, 4):
-        cached(model, source, encoded, TARGETS, cache, start=length - 1, stop=length)
-        assert cache.get_seq_length() == length
-        parts = 2 * LAYERS if model.config.model_type == "caps_nmt" else 1
-        assert [part.shape for state in cache.states for part in state] == [(3, WIDTH)] * parts
-
-
-def test_an_empty_cache_is_reordered():
-    cache = RecurrentCache(LAYERS)
-    cache.reorder_cache(torch.tensor([1, 0]))
-    assert cache.states == [None] * LAYERS
-
-
 @pytest.mark.parametrize(("num_beams", "length_penalty"), [(2, 1.0), (5, 0.0), (4, 2.0)])
 @every_kind
 def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
@@ -182,16 +163,6 @@ def test_caches_change_nothing(model, cache_kind, arguments):
     assert results[0] == results[1]
 
 
-@each_recurrent_family
-def test_sampling_follows_the_probabilities(kind):
-    model, source = recurrent(kind).double(), alone(source_batch(), 0)
-    torch.manual_seed(0)
-    draws = model.generate(**source, do_sample=True, top_k=0, num_return_sequences=4000, max_new_tokens=1)[:, 1]
-    frequencies = torch.bincount(draws, minlength=31) / 4000
-    expected = uncached(model, source, torch.zeros(1, 1, dtype=torch.long))[0, 0].softmax(-1)
-    assert (frequencies - expected).abs().max() < 0.03
-
-
 @few_or_many_beams
 @every_recurrent
 def test_a_prompt_with_padding(model, num_beams):
@@ -240,13 +211,6 @@ def test_going_on_with_returned_states(kind):
     torch.testing.assert_close(rest.logits, whole.logits[4:])
 
 
-def test_generate_takes_a_cache_by_the_name_that_it_knows(monkeypatch):
-    """Before 5.24 it would read all words again behind one that is called otherwise."""
-    monkeypatch.setattr(translation_head, "CACHE", "past_key_values")
-    with pytest.raises(ValueError, match="knows as past_key_values; call it that"):
-        recurrent("capsule").generate(**source_batch(), cache=RecurrentCache(1), max_new_tokens=2)
-
-
 @pytest.mark.parametrize("output_routing", [True, "all"])
 @few_or_many_beams
 @every_kind
@@ -272,20 +236,6 @@ def test_assisted_decoding(model, name, help_from):
     source = alone(source_batch(), 0)
     expected = model.generate(**source, max_new_tokens=8)
     assert torch.equal(model.generate(**source, **help_from, max_new_tokens=8), expected)
-
-
-@each_recurrent_family
-def test_assisted_decoding_is_refused(kind):
-    source = alone(source_batch(), 0)
-    with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
-        recurrent(kind).generate(**source, assistant_model=recurrent(kind, seed=1), max_new_tokens=4)
-
-
-@each_recurrent_family
-def test_other_caches_are_refused(kind):
-    family = "CapsNMT" if kind in CAPSNMT_KINDS else "RNMT"
-    with pytest.raises(TypeError, match=f"the cache is a DynamicCache; {family} goes on from a RecurrentCache"):
-        recurrent(kind)(**source_batch(), decoder_input_ids=TARGETS, cache=DynamicCache())
 
 
 @every_kind

@@ -4,10 +4,6 @@
 """
 
 import importlib
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -101,14 +97,6 @@ def test_the_same_every_time():
     assert all(torch.equal(gradients[name], gradients_again[name]) for name in gradients)
 
 
-def test_what_they_can_route():
-    from hf_capsule_mt.modeling.em_routing_kernels import fit
-
-    assert fit(torch.empty(1, 8, 1024, 1, device="meta"))
-    assert not fit(torch.empty(1, 9, 1024, 1, device="meta"))
-    assert not fit(torch.empty(0, 2, 2, 2, device="meta"))
-
-
 def test_a_device_has_them_if_it_can_go_back_too(monkeypatch):
     from hf_capsule_mt.modeling import em_routing_kernels
 
@@ -139,25 +127,6 @@ def test_a_device_has_them_if_they_compute_what_loops_do(monkeypatch, result, fa
     monkeypatch.setattr(em_routing.logger, "warning", said.append)
     assert em_routing._kernels.__wrapped__(DEVICE) is None
     assert f"they compute something else, with a relative error of {'nan' if factor != factor else '0.01'}" in said[0]
-
-
-def test_loops_hand_on_what_they_change():
-    """Compiled for a GPU, which takes none: a name that Triton takes for unchanged is not among a loop's results."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    script = Path(__file__).with_name("compiled_kernels.py")
-    process = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment)
-    # The last: the coefficients, six results of the M-step, and three of the one before it.
-    assert process.stdout.split() == ["_route:", "5", "_route_backward:", "8", "10"]
-
-
-def test_temperatures_are_of_float32_whatever_the_default():
-    from hf_capsule_mt.modeling import em_routing_kernels
-
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        assert em_routing_kernels._schedule_on.__wrapped__(DEVICE, (0.01,)).dtype == torch.float32
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.skipif(not HAS_CUDA, reason="needs a CUDA device")

@@ -72,23 +72,6 @@ def test_positions_without_a_word_contribute_nothing(labels, garbage):
         assert not gradient[~real].any()
 
 
-def test_number_of_items():
-    labels = torch.tensor(LABELS["both sides"])
-    module, *tensors, embedding = make(labels)
-    whole = module(*tensors, labels, embedding)
-    for count in (18, torch.tensor(18)):
-        for name, loss in module(*tensors, labels, embedding, num_items_in_batch=count).items():
-            torch.testing.assert_close(loss * 18, whole[name] * 9)
-
-
-@pytest.mark.parametrize("wanted", [[], ["bca"], ["bow"]])
-def test_a_loss_that_is_not_asked_for_has_no_parameters(wanted):
-    labels = torch.tensor(LABELS["no padding"])
-    module, *tensors, embedding = make(labels, **{f"{name}_loss": name in wanted for name in ("bow", "bca")})
-    assert list(module(*tensors, labels, embedding)) == [f"{name}_loss" for name in wanted]
-    assert list(module.state_dict()) == [f"{side}_{name}.weight" for name in wanted for side in ("past", "future")]
-
-
 def test_the_probabilities_of_all_positions_never_exist(monkeypatch):
     monkeypatch.setitem(_SCORE_CHUNK, "cpu", 4 * VOCABULARY)
     sizes, exp = [], torch.Tensor.exp_

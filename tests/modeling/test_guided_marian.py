@@ -72,14 +72,6 @@ def test_the_hidden_states_of_padding_are_never_read():
     assert torch.equal(actual, expected)
 
 
-def test_a_mask_of_another_shape_is_refused():
-    model, batch = aggregated("gdr"), training_batch()
-    encoded = model.get_encoder()(**source_batch())
-    mask = batch.pop("attention_mask")[:, None, None].bool()
-    with pytest.raises(ValueError, match=r"attention mask has shape \(3, 1, 1, 7\); .* \[batch, length\]"):
-        model(**batch, encoder_outputs=encoded, attention_mask=mask)
-
-
 @every_kind
 def test_the_auxiliary_weights_are_saved(kind, tmp_path):
     model = aggregated(kind)

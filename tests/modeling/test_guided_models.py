@@ -117,5 +117,3 @@ def test_forced_decoding_is_what_was_generated(kind, num_beams):
     assert model.force_decode(sequences[:1], **without_mask).logits.shape[0] == 1
     with pytest.raises(ValueError, match="takes no mask"):
         model.force_decode(sequences, input_ids=source["input_ids"], mask=source["attention_mask"])
-    with pytest.raises(ValueError, match=r"output_routing is 'every'"):
-        model.force_decode(sequences, output_routing="every", **source)

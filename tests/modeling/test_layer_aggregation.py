@@ -140,17 +140,6 @@ def test_the_gradient_of_the_norm_under_autocast(routing):
     torch.testing.assert_close(module.layer_norm.bias.grad, wanted.sum(0), rtol=0.01, atol=0)
 
 
-@both_outputs
-@every_kind
-def test_position_by_position(kind, output):
-    module, layers = make_module(make_config(kind, output)), make_layers(2, 5)
-    whole = module(layers)[0]
-    permutation = torch.tensor([3, 0, 4, 1, 2])
-    torch.testing.assert_close(module([x[:, permutation] for x in layers])[0], whole[:, permutation])
-    torch.testing.assert_close(module([x[:, :2] for x in layers])[0], whole[:, :2])
-    torch.testing.assert_close(module([x[1, 3] for x in layers])[0], whole[1, 3])
-
-
 @every_kind
 def test_a_new_residual_is_exactly_the_top_layer(kind):
     model = CapsuleAggregatedMarianForConditionalGeneration(make_config(kind, "residual", vocab_size=11))
@@ -158,22 +147,6 @@ def test_a_new_residual_is_exactly_the_top_layer(kind):
     layers.append(torch.randn(2, 5, WIDTH))
     for stack in (model.model.encoder, model.model.decoder):
         assert torch.equal(stack.aggregation(layers)[0], layers[-1])
-
-
-@every_kind
-def test_initial_parameters(kind):
-    config = make_config(kind, vocab_size=11, init_std=0.3, num_output_capsules=4)
-    model = CapsuleAggregatedMarianForConditionalGeneration(config)
-    for name, parameter in model.model.encoder.aggregation.named_parameters():
-        if kind[0] == "linear" and name == "aggregator.weight":
-            assert parameter.eq(1 / config.encoder_layers).all()
-        elif name == "layer_norm.weight":
-            assert parameter.eq(1).all()
-        elif name.endswith(".weight"):
-            # Five standard errors of the standard deviation of that many normal numbers.
-            assert parameter.std().item() == pytest.approx(0.3, rel=5 / (2 * parameter.numel()) ** 0.5), name
-        else:
-            assert not parameter.any(), name
 
 
 @pytest.mark.parametrize(
@@ -193,18 +166,3 @@ def test_published_parameter_counts(method, size, published):
     assert added == pytest.approx(published, rel=0.01)
     for side in ("encoder", "decoder"):
         assert count_parameters(method, size, **joint, layer_aggregation_sides=[side]) - plain == added / 2
-
-
-@pytest.mark.parametrize(
-    ("method", "weights", "vectors"),
-    # d-vectors beside the matrices are biases, LayerNorm's two and, for EM, the betas; N = d.
-    [
-        ("linear-combination", lambda d: 6 * d, 2),
-        ("dynamic-combination", lambda d: 48 * d**2, 4 + 6 + 2),
-        ("dynamic-routing", lambda d: (36 + 6) * d**2, 6 + 6 + 2),
-        ("em-routing", lambda d: (36 + 6) * d**2 + 6 * d + 6, 6 + 6 + 2 + 2),
-    ],
-)
-def test_factored_parameter_counts(method, weights, vectors):
-    added = count_parameters(method, "base") - count_parameters("transformer", "base")
-    assert added == 2 * (weights(512) + vectors * 512)

@@ -1,13 +1,9 @@
 """Checkpoints of every family: saving, loading, missing weights, placement on devices, resizing and copies."""
 
-import copy
-import pickle
-
 import pytest
 import torch
 from aggregated_models import (
     AGGREGATIONS,
-    EOS,
     OUTPUTS,
     VOCABULARY,
     WIDTH,
@@ -18,9 +14,9 @@ from aggregated_models import (
 )
 from families import MARIAN, RECURRENT, each_family, every_kind, logits, translator
 from recurrent_models import CAPSNMT_KINDS, CAPSULES, recurrent
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, MarianConfig
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from hf_capsule_mt import CapsNMTConfig, CapsuleAggregatedMarianForConditionalGeneration, RNMTModel, preset_config
+from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 
 both_ties = pytest.mark.parametrize("tied", [True, False])
 
@@ -61,34 +57,6 @@ def test_round_trip(name, tied, checkpoint):
     assert number_of_tables(loaded) == number_of_tables(model)
 
 
-@pytest.mark.parametrize(
-    ("method", "field", "value"),
-    [
-        ("em-routing", "layer_aggregation_output", "Residual"),
-        ("em-routing", "label_smoothing", 1.5),
-        ("rnmt-gdr", "guided_routing", "GDR"),
-        ("capsnmt", "routing_iterations", 0),
-    ],
-)
-def test_what_was_set_in_a_configuration_is_checked(method, field, value, tmp_path):
-    config = preset_config(method, "tiny")
-    setattr(config, field, value)
-    with pytest.raises(ValueError, match=f"{field} is {value!r}; allowed are"):
-        AutoModelForSeq2SeqLM.from_config(config)
-    with pytest.raises(ValueError, match=f"{field} is {value!r}; allowed are"):
-        config.save_pretrained(tmp_path)
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize("model_class", [CapsuleAggregatedMarianForConditionalGeneration, RNMTModel])
-@pytest.mark.parametrize("config", ["checkpoint", MarianConfig(), CapsNMTConfig()], ids=type)
-def test_a_model_is_made_from_a_configuration_of_its_family(model_class, config):
-    made_from = model_class.config_class.__name__
-    message = f"config is a {type(config).__name__}; {model_class.__name__} is made from a {made_from}"
-    with pytest.raises(TypeError, match=message):
-        model_class(config)
-
-
 @pytest.mark.parametrize("kind", ["gdr", "guided_rnmt"])
 def test_losses_that_have_been_switched_off(kind, tmp_path):
     model = aggregated(kind) if kind == "gdr" else recurrent("guided")
@@ -99,30 +67,6 @@ def test_losses_that_have_been_switched_off(kind, tmp_path):
     assert torch.equal(logits(loaded), logits(model))
 
 
-@each_family
-def test_dummy_inputs(name):
-    model = translator(name)
-    inputs = {side: ids.clamp(max=model.config.vocab_size - 1) for side, ids in model.dummy_inputs.items()}
-    assert model(**inputs).logits.shape[:2] == inputs["decoder_input_ids"].shape
-
-
-@pytest.mark.parametrize("kind", ["capsule", "guided_hybrid"])
-def test_dropout_is_that_of_the_configuration_a_model_was_made_from(kind):
-    model, batch = recurrent(kind, dropout=0.0).train(), training_batch()
-    model.config.dropout = 0.5
-    assert model(**batch).loss == model(**batch).loss
-
-
-@every_kind
-def test_base_model_of_a_checkpoint(name, checkpoint):
-    model = translator(name)
-    base, found = AutoModel.from_pretrained(checkpoint(model), output_loading_info=True)
-    assert type(base) is type(model.model)
-    assert not found["missing_keys"]
-    for key, value in base.state_dict().items():
-        assert torch.equal(value, model.model.state_dict()[key]), key
-
-
 @pytest.mark.parametrize("fields", [{"tie_word_embeddings": False}, {"share_encoder_decoder_embeddings": False}])
 def test_round_trip_of_separate_embeddings(fields, checkpoint):
     model = aggregated("em_routing", **fields)
@@ -131,13 +75,6 @@ def test_round_trip_of_separate_embeddings(fields, checkpoint):
     assert encoder.embed_tokens.weight is not decoder.embed_tokens.weight
     assert (loaded.lm_head.weight is decoder.embed_tokens.weight) == loaded.config.tie_word_embeddings
     assert torch.equal(logits(loaded), logits(model))
-
-
-@each_family
-def test_embeddings_are_one_tensor_where_they_are_tied(name):
-    assert number_of_tables(translator(name)) == 1
-    if name.startswith("recurrent"):
-        assert number_of_tables(translator(name, tie_word_embeddings=False)) == 3
 
 
 @pytest.mark.parametrize(
@@ -225,18 +162,6 @@ def test_presets_start_with_words_of_unit_variance(method, size, checkpoint):
     assert torch.equal(words, model.get_input_embeddings().weight)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"layer_aggregation": "em"}, "layer_aggregation is 'em'"),
-        ({"layer_aggregation": "em_routing", "encoder_layerdrop": 0.1}, "encoder_layerdrop is 0.1"),
-    ],
-)
-def test_load_refuses_fields(fields, message, checkpoint):
-    with pytest.raises(ValueError, match=message):
-        AutoModelForSeq2SeqLM.from_pretrained(checkpoint(aggregated("none")), **fields)
-
-
 # What is on disk is not in memory but for the time that it runs.
 ON_DISK = ["layers.1", "key_projection", "projection", "aggregation", "recurrence", "start", "readout"]
 ON_DISK += ["guided_votes", "guided_routing"]
@@ -301,14 +226,6 @@ def test_resize_token_embeddings_to_a_multiple(name):
 
 
 @each_family
-def test_resize_without_a_head(name, checkpoint):
-    model = translator(name, tie_word_embeddings=False).model
-    model.resize_token_embeddings(VOCABULARY + 4)
-    assert {part.embed_tokens.weight.shape[0] for part in (model.encoder, model.decoder)} == {VOCABULARY + 4}
-    AutoModel.from_pretrained(checkpoint(model))
-
-
-@each_family
 def test_resizing_keeps_the_precision(name):
     model = translator(name).to(torch.bfloat16)
     model.resize_token_embeddings(VOCABULARY + 4)
@@ -324,29 +241,6 @@ def test_resize_separate_vocabularies():
     torch.testing.assert_close(logits(model)[..., :23], before)
 
 
-@both_ties
-@pytest.mark.parametrize("kind", ["capsule", "rnmt"])
-def test_set_input_embeddings(kind, tied):
-    model = recurrent(kind, tie_word_embeddings=tied)
-    new = torch.nn.Embedding(VOCABULARY, WIDTH)
-    model.set_input_embeddings(new)
-    assert model.get_input_embeddings() is model.get_encoder().embed_tokens is new
-    assert (model.get_decoder().embed_tokens is new) == tied
-
-
-@every_kind
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies(name, duplicate):
-    model = translator(name)
-    expected = logits(model)
-    other = duplicate(model)
-    assert torch.equal(logits(other), expected)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
-    assert torch.equal(logits(model), expected)
-
-
 @every_kind
 def test_encoder_alone(name, tmp_path):
     encoder = translator(name).get_encoder()
@@ -355,14 +249,3 @@ def test_encoder_alone(name, tmp_path):
     expected, actual = encoder(**source_batch()), loaded(**source_batch())
     assert set(actual) == set(expected)
     assert all(torch.equal(value, expected[key]) for key, value in actual.items())
-
-
-def test_gradient_checkpointing_of_old_configurations(checkpoint):
-    model = aggregated("em_routing")
-    model.config.gradient_checkpointing = True
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(checkpoint(model))
-    assert all(
-        layer.gradient_checkpointing for stack in (loaded.get_encoder(), loaded.get_decoder()) for layer in stack.layers
-    )
-    assert not hasattr(loaded.config, "gradient_checkpointing")
-    assert loaded.config.eos_token_id == EOS

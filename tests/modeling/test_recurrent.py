@@ -20,7 +20,6 @@ from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers.modeling_outputs import BaseModelOutput
 
 from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import LSTM, ConditionalGRU
@@ -81,14 +80,6 @@ def test_matches_loops(kind, fields):
         torch.testing.assert_close(actual[name], gradient, rtol=1e-9, atol=1e-9 * scale, msg=name)
 
 
-@pytest.mark.parametrize("training", [False, True])
-@every_kind
-def test_every_parameter_has_a_gradient(kind, training):
-    for name, gradient in gradients(recurrent(kind).train(training)).items():
-        assert gradient.any(), name
-        assert gradient.isfinite().all(), name
-
-
 @pytest.mark.parametrize("side", ["left", "right", "middle"])
 @every_kind
 def test_padding_of_the_source_changes_nothing(kind, side):
@@ -112,16 +103,6 @@ def test_padding_of_the_source_changes_nothing(kind, side):
     for name, parameter in model.named_parameters():
         # The loss is computed in float32.
         torch.testing.assert_close(parameter.grad, expected_gradients[name], rtol=1e-5, atol=1e-7, msg=name)
-
-
-@every_kind
-def test_what_stands_in_the_padding_does_not_matter(kind):
-    model, batch = recurrent(kind).double(), training_batch()
-    expected = model(**batch).logits
-    batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, 11)
-    torch.testing.assert_close(model(**batch).logits, expected)
-    del batch["attention_mask"]
-    assert not torch.allclose(model(**batch).logits, expected), "the mask does nothing"
 
 
 @every_kind
@@ -160,25 +141,6 @@ def test_loss(kind, label_smoothing):
 
 
 @each_family
-def test_num_items_in_batch_adds_parts_up_to_the_whole(kind):
-    model, batch = recurrent(kind, label_smoothing=0.1).double(), training_batch()
-    count = (batch["labels"] != -100).sum()
-    whole = gradients(model)
-    model.zero_grad()
-    total = 0
-    for row in range(3):
-        part = {name: value[row : row + 1] for name, value in batch.items()}
-        loss = model(**part, num_items_in_batch=count).loss
-        loss.backward()
-        total += loss.detach()
-    torch.testing.assert_close(total, model(**batch).loss.detach())
-    torch.testing.assert_close(total, model(**batch, num_items_in_batch=count.item()).loss.detach())
-    for name, parameter in model.named_parameters():
-        # The loss is computed in float32.
-        torch.testing.assert_close(parameter.grad, whole[name], rtol=1e-5, atol=1e-6, msg=name)
-
-
-@each_family
 def test_labels_are_shifted_into_decoder_inputs(kind):
     model, batch = recurrent(kind), training_batch()
     labels = batch["labels"]
@@ -212,13 +174,6 @@ def test_hidden_states(kind):
     assert torch.equal(outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state)
     words = model.get_input_embeddings()(batch["input_ids"]) * WIDTH**0.5
     torch.testing.assert_close(outputs.encoder_hidden_states[0], words)
-
-
-def test_hidden_states_of_a_stack():
-    model = recurrent()
-    outputs = model(**training_batch(), output_hidden_states=True)
-    assert len(outputs.decoder_hidden_states) == LAYERS + 1
-    assert torch.equal(model.lm_head(outputs.decoder_hidden_states[-1]), outputs.logits)
 
 
 @pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
@@ -264,48 +219,6 @@ def test_tuples(kind):
         assert torch.equal(with_tuple.logits, named.logits)
 
 
-@pytest.mark.parametrize(
-    ("kind", "missing", "number"),
-    [("capsule", "sentence_state", 2), ("rnmt", "attention_keys", 2), ("hybrid", "attention_keys", 3)],
-)
-def test_encoder_outputs_without_what_the_decoder_needs_are_refused(kind, missing, number):
-    model, source = recurrent(kind), source_batch()
-    strange = BaseModelOutput(last_hidden_state=torch.zeros(3, 7, WIDTH))
-    message = rf"encoder_outputs has no {missing}; give what get_encoder\(\) returns, or its first {number} elements"
-    for outputs in (strange, strange.to_tuple()):
-        with pytest.raises(ValueError, match=message):
-            model(**source, encoder_outputs=outputs, decoder_input_ids=TARGETS)
-
-
-@pytest.mark.parametrize(("one", "other"), [("rnmt", "hybrid"), ("hybrid", "rnmt")])
-def test_outputs_of_an_encoder_with_another_aggregation_are_refused(one, other):
-    source = source_batch()
-    encoded = recurrent(one).get_encoder()(**source)
-    message = "encoder_outputs has no sentence_state" if one == "rnmt" else "is given, but sentence_aggregation is None"
-    with pytest.raises(ValueError, match=message):
-        recurrent(other)(**source, encoder_outputs=encoded, decoder_input_ids=TARGETS)
-
-
-@pytest.mark.parametrize(
-    ("kind", "family", "missing"),
-    [
-        ("capsule", "CapsNMT", "sentence_state"),
-        ("rnmt", "RNMT", "attention_keys"),
-        ("hybrid", "RNMT", "sentence_state"),
-    ],
-)
-def test_missing_and_double_inputs_are_refused(kind, family, missing):
-    model, source = recurrent(kind), source_batch()
-    embeds = torch.zeros(3, 5, WIDTH)
-    with pytest.raises(ValueError, match=f"{family}Decoder takes either .* the whole model labels, decoder_input"):
-        model(**source)
-    with pytest.raises(ValueError, match=f"{family}Encoder takes either input_ids or inputs_embeds"):
-        model(**source, inputs_embeds=embeds, decoder_input_ids=TARGETS)
-    given = {"encoder_hidden_states": embeds, "attention_keys": embeds} if kind == "hybrid" else {}
-    with pytest.raises(ValueError, match=f"{missing} is missing"):
-        model.get_decoder()(TARGETS, **given)
-
-
 @each_family
 def test_inputs_embeds(kind):
     model, batch = recurrent(kind), training_batch()
@@ -339,27 +252,6 @@ def test_no_work_grows_with_source_times_target(kind):
         recurrent(kind).train()(**batch).loss.backward()
     assert {size for shape in shapes.seen for size in shape} >= {source, target}
     assert not [shape for shape in shapes.seen if {source, target} <= {*shape} or source * target in shape]
-
-
-@each_family
-def test_dropout(kind):
-    model, batch = recurrent(kind, dropout=0.5), training_batch()
-    still = model(**batch).logits
-    assert torch.equal(model(**batch).logits, still)
-    model.train()
-    assert not torch.allclose(model(**batch, return_logits=True).logits, still)
-    for module in model.modules():
-        assert not isinstance(module, torch.nn.Dropout) or module.p == 0.5
-    read = []
-    first = model.get_encoder().layers[0]
-    network = first.forward_gru if kind == "rnmt" else first.forward_lstm
-    network.register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
-    outputs = model(**batch, output_hidden_states=True)
-    read.append(outputs.decoder_hidden_states[0])
-    if kind == "rnmt":
-        read.append(model.model(**source_batch(), decoder_input_ids=TARGETS).last_hidden_state)
-    for words in read:
-        assert 0.3 < (words[0] == 0).float().mean() < 0.7
 
 
 @every_kind

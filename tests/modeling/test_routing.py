@@ -155,23 +155,6 @@ def test_half_precision_only_rounds_the_result(algorithm, dtype, scale):
     assert_matches_loops(algorithm, to(arguments, dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("shape", [(1, 4, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1)], ids=str)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_one_of_a_kind(algorithm, shape, dtype):
-    arguments = make_arguments(algorithm, shape=shape, activations="joint")
-    assert_matches_loops(algorithm, to(arguments, dtype))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("scale", [0.0, 1e-4, 1.0])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_identical_votes(algorithm, scale, dtype):
-    arguments = make_arguments(algorithm, activations="joint")
-    arguments["votes"][:] = scale
-    assert_matches_loops(algorithm, to(arguments, dtype))
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_identical_huge_votes_stay_finite(algorithm):
     """Float32 cannot tell the variance of such votes from zero, so only the capsules are compared."""
@@ -231,67 +214,10 @@ def test_coefficients_sum_to_one_and_start_uniform(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_only_capsules_carry_gradients(algorithm):
-    arguments = {name: value.requires_grad_() for name, value in make_arguments(algorithm).items()}
-    output = getattr(routing, algorithm)(**arguments, return_all_coefficients=True)
-    assert output.capsules.requires_grad
-    assert not output.coefficients.requires_grad
-    assert not output.all_coefficients.requires_grad
-    assert output.activations is None or not output.activations.requires_grad
-
-
-@pytest.mark.parametrize("needed", ["votes", "beta_a", "beta_u", "input_activations"])
-@pytest.mark.parametrize("activations", ["factored", "joint"])
-def test_em_gradient_of_one_argument_alone(needed, activations):
-    arguments = make_arguments("em_routing", activations=activations)
-    cotangent = torch.randn(2, 4, 2, dtype=torch.float64)
-    _, gradients = differentiate(routing.em_routing, arguments, {}, cotangent)
-    arguments = {name: value.detach().requires_grad_(name == needed) for name, value in arguments.items()}
-    routing.em_routing(**arguments).capsules.backward(cotangent)
-    torch.testing.assert_close(arguments[needed].grad, gradients[needed])
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_strided_votes_and_expanded_cotangent(algorithm):
-    arguments = make_arguments(algorithm, shape=(4, 4, 4))
-    route = getattr(routing, algorithm)
-    expected, expected_gradients = differentiate(route, arguments, {}, torch.ones(2, 4, 4, dtype=torch.float64))
-    strided = arguments | {"votes": arguments["votes"].transpose(1, 3).contiguous().transpose(1, 3)}
-    output, gradients = differentiate(route, strided, {}, torch.ones((), dtype=torch.float64).expand(2, 4, 4))
-    torch.testing.assert_close(output.capsules, expected.capsules)
-    torch.testing.assert_close(gradients, expected_gradients)
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_autocast_does_not_lower_precision(algorithm):
     arguments = to(make_arguments(algorithm, (4,), (5, 6, 3), activations="joint"), torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         assert_matches_loops(algorithm, arguments)
-
-
-def test_float32_betas_with_bfloat16_votes():
-    arguments = to(make_arguments("em_routing", activations="factored"), torch.bfloat16)
-    arguments |= {beta: arguments[beta].float() for beta in ("beta_a", "beta_u")}
-    assert_matches_loops("em_routing", arguments)
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_positions_are_independent(algorithm):
-    """A batch that the CPU path routes in several pieces gives what its positions give alone."""
-    arguments = make_arguments(algorithm, (50, 2), (6, 512, 1), activations="joint")
-    route, cotangent = getattr(routing, algorithm), torch.randn(50, 2, 512, 1, dtype=torch.float64)
-    output, gradients = differentiate(route, arguments, {}, cotangent)
-    parts = [
-        differentiate(route, {k: x if k.startswith("beta") else x[i] for k, x in arguments.items()}, {}, cotangent[i])
-        for i in range(50)
-    ]
-    for name in ("capsules", "coefficients", "activations"):
-        expected = [getattr(part, name) for part, _ in parts]
-        assert expected[0] is None or torch.stack(expected).allclose(getattr(output, name), rtol=1e-12, atol=0), name
-    for name, gradient in gradients.items():
-        expected = torch.stack([part[name] for _, part in parts])
-        expected = expected.sum(0) if name.startswith("beta") else expected
-        torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-14, msg=name)
 
 
 def test_votes_without_memory_are_routed_without_kernels(monkeypatch):
@@ -308,45 +234,6 @@ def test_a_device_without_kernels_is_told_of(monkeypatch):
     assert em_routing._kernels.__wrapped__(torch.device("cpu")) is None
     assert len(told) == 1
     assert "takes several times as long on cpu as it could" in told[0]
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_empty_batch(algorithm):
-    output = getattr(routing, algorithm)(**make_arguments(algorithm, (0,), activations="factored"))
-    assert output.capsules.shape == (0, 4, 2)
-    assert output.coefficients.shape == (0, 3, 4)
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"votes": torch.zeros(4, 2)}, r"votes has shape \(4, 2\)"),
-        ({"votes": torch.zeros(2, 0, 4, 2)}, r"votes has shape \(2, 0, 4, 2\); .*, 1 or more of each"),
-        ({"num_iterations": 0}, "num_iterations is 0"),
-        ({"mask": torch.ones(3, dtype=torch.bool)}, r"mask has shape \(3,\).*\(2, 3\)"),
-    ],
-)
-def test_wrong_arguments_are_named(algorithm, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(routing, algorithm)(**make_arguments(algorithm) | wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"beta_a": torch.zeros(3)}, r"beta_a has shape \(3,\)"),
-        ({"beta_u": torch.zeros(1)}, r"beta_u has shape \(1,\)"),
-        (
-            {"input_activations": torch.ones(2, 3)},
-            r"input_activations has shape \(2, 3\).*\(2, 3, 1\) or \(2, 3, 4\)",
-        ),
-        ({"input_activations": torch.ones(2, 3, 3)}, r"input_activations has shape \(2, 3, 3\)"),
-    ],
-)
-def test_wrong_em_arguments_are_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        routing.em_routing(**make_arguments("em_routing") | wrong)
 
 
 def test_one_iteration_by_hand():

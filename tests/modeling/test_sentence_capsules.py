@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from reference.sentence_capsules import pool_sentences, route_sentences, sinusoid
+from reference.sentence_capsules import pool_sentences, route_sentences
 from torch import nn
 
 from hf_capsule_mt import CapsNMTConfig, dynamic_routing
 from hf_capsule_mt.modeling.recurrent_seq2seq import build_sentence_aggregation, build_sentence_projection
-from hf_capsule_mt.modeling.sentence_capsules import SentencePooling, sinusoids
+from hf_capsule_mt.modeling.sentence_capsules import SentencePooling
 
 WIDTH = 8
 # Table 2, row by row, and each strategy alone.
@@ -179,35 +179,6 @@ def test_assignments(strategy):
     torch.testing.assert_close(every[:, 0][MASK], torch.full((MASK.sum(), 4), 0.25, dtype=torch.float64))
     assert (every[:, 2] - every[:, 1]).abs().max() > 0.01
     assert (capsules.norm(dim=-1) < 1).all()
-
-
-def test_only_positions_know_the_order():
-    states, shuffled = make_states(1, 5), [3, 0, 4, 1, 2]
-    for strategy, fields in STRATEGIES.items():
-        module = make_module(make_config(strategy))
-        same = torch.allclose(module(states)[0], module(states[:, shuffled])[0])
-        assert same != fields.get("position_aware_routing", True), strategy
-
-
-def test_sinusoids():
-    table = sinusoids(300, make_states(1))
-    torch.testing.assert_close(table, torch.stack([sinusoid(place, WIDTH) for place in range(300)]))
-    assert sinusoids(3, make_states(1, dtype=torch.bfloat16)).dtype == torch.float32
-
-
-def count(**fields):
-    with torch.device("meta"):
-        module = build_sentence_aggregation(CapsNMTConfig(**fields))
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_parameters_of_the_strategies():
-    """M d^2 for each set of W_j; g is two maps with biases; positions and pooling have none."""
-    strategies = [STRATEGIES[name] for name in ("none", "own_weights", "own_weights_positions", "all")]
-    counts = [count(**fields) for fields in strategies]
-    assert counts == [6 * 512**2, 18 * 512**2, 18 * 512**2, 18 * 512**2 + 2 * (512**2 + 512)]
-    assert count(sentence_aggregation="pooling") == 0
-    assert count(**STRATEGIES["own_weights"], routing_iterations=4, num_sentence_capsules=2) == 8 * 512**2
 
 
 @pytest.mark.parametrize("fields", [{}, {"sentence_aggregation": "pooling"}], ids=["capsule", "pooling"])

@@ -65,18 +65,6 @@ def test_gradient_checkpointing(name, use_reentrant):
     assert len(outputs.encoder_hidden_states) == 3
 
 
-@both_ways
-def test_gradient_checkpointing_with_outputs(use_reentrant):
-    model = aggregated("heads_and_layers_em").train()
-    checkpoint_activations(model, use_reentrant)
-    outputs = model(**training_batch(), output_hidden_states=True, output_routing=True)
-    outputs.loss.backward()
-    assert outputs.encoder_layer_routing.shape == (3, 7, 2, 16)
-    assert len(outputs.head_routing) == 6
-    assert outputs.head_routing["encoder_self.1"].shape == (3, 7, 4, 16)
-    assert outputs.head_routing["cross.0"].shape == (3, 6, 4, 16)
-
-
 def test_checkpointed_layers_without_a_cache_to_fill():
     model, batch = recurrent("capsule").train(), training_batch()
     words = {"decoder_input_ids": batch.pop("labels").clamp(min=0)}

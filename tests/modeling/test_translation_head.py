@@ -67,29 +67,6 @@ def test_a_head_that_is_more_than_its_weight_runs(model):
     assert model(**training_batch()).logits is not None
 
 
-def test_under_autocast(model):
-    _, exact = gradients(model)
-    with torch.autocast("cpu", torch.bfloat16):
-        output, actual = gradients(model)
-    assert output.loss.dtype == torch.float32
-    [embedding] = [name for name, weight in model.named_parameters() if weight is model.lm_head.weight]
-    assert (actual[embedding] - exact[embedding]).norm() < 0.1 * exact[embedding].norm()
-
-
-def test_a_hook_that_changes_nothing(model):
-    plain, expected = gradients(model, return_logits=True)
-    model.lm_head.register_forward_hook(lambda *_: None)
-    given = []
-    if model.guided_losses is not None:
-        model.guided_losses.register_forward_pre_hook(lambda module, args: given.extend(args))
-    hooked, actual = gradients(model)
-    # Accelerate's hooks would move a module, in place.
-    assert not any(isinstance(each, torch.nn.Module) for each in given)
-    for name in ("loss", "lm_loss", *(() if model.guided_losses is None else model.guided_losses.names)):
-        torch.testing.assert_close(hooked[name], plain[name])
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings")
 def test_lora_on_the_head(model):
     """The adapter's weights count in the loss, and they are what is trained."""

@@ -5,7 +5,7 @@ import torch
 from aggregated_models import source_batch, training_batch
 from families import logits
 from loopback_hub import TOKEN
-from plug_table import FAMILIES, PAGE, SHORT, library, promised
+from plug_table import FAMILIES, SHORT, library, promised
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
@@ -114,10 +114,3 @@ def test_an_adapter_is_loaded_by_the_class_of_its_base(whole, tmp_path):
     (tmp_path / "base" / "generation_config.json").unlink()
     with pytest.raises(OSError, match=r"base: generation_config\.json"):
         type(model).from_pretrained(tmp_path / "adapter")
-
-
-@pytest.mark.parametrize("model_type", LORA_TARGETS)
-def test_the_page_names_them(model_type):
-    cells = [LORA_TARGETS[model_type], LORA_PARAMETERS.get(model_type, [])]
-    row = " | ".join(", ".join(f"`{name}`" for name in names) for names in cells)
-    assert f"| `{model_type}` | {row} |\n" in PAGE
