@@ -77,7 +77,8 @@ class RNMTDecoding(_Recurrent):
     def __init__(self, adapter: RNMTAdapter, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
         self.adapter, self.num_beams = adapter, num_beams
         self.keys, self.values = encoded.attention_keys, encoded.last_hidden_state
-        self.sentence_state = encoded.sentence_state
+        aggregates = adapter.config.sentence_aggregation is not None
+        self.sentence_state = encoded.sentence_state.unsqueeze(1) if aggregates else None
         self.mask = word_mask(mask, self.values)
         start = adapter.start(mean_over_words(self.values, self.mask)).tanh()
         self.states = start.repeat_interleave(num_beams, dim=0)
@@ -88,7 +89,7 @@ class RNMTDecoding(_Recurrent):
         adapter, beams = self.adapter, self.num_beams
         read = F.embedding(words.reshape(-1), adapter.words) * adapter.scale
         if self.sentence_state is not None:
-            read = (read.view(-1, beams, read.shape[1]) + self.sentence_state.unsqueeze(1)).flatten(0, 1)
+            read = (read.view(-1, beams, read.shape[1]) + self.sentence_state).flatten(0, 1)
         between = _gru(adapter.from_words(read), self.states, adapter.first)
         context = self._attend(adapter.query(between))
         after = _gru(adapter.from_context(context), between, adapter.second)

@@ -69,7 +69,7 @@ class Positions(MarianSinusoidalPositionalEmbedding):
             longest = cache_length + input_ids_shape[1]
             if longest > self.num_embeddings:
                 raise ValueError(
-                    f"A text has {longest} tokens, but the model has {self.num_embeddings} positions. Truncate the "
+                    f"a text has {longest} tokens, and the model {self.num_embeddings} positions. Truncate the "
                     "source, or set a smaller max_new_tokens."
                 )
         return super().forward(input_ids_shape, cache_length, position_ids)

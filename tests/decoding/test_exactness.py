@@ -150,16 +150,6 @@ def test_a_limit_for_every_sentence(name, options, models, engine_calls):
         assert translation.sequences.shape[1] <= limit + 1
 
 
-@pytest.mark.parametrize("name", ["recurrent/hybrid", "recurrent/capsule"])
-def test_the_encoder_of_another_model(name, models):
-    source = sources(4)
-    encoded = models("recurrent/rnmt").get_encoder()(**source)
-    with pytest.raises(ValueError, match="sentence_state"):
-        models(name).generate(
-            encoder_outputs=encoded, attention_mask=source["attention_mask"], max_new_tokens=5, custom_generate=generate
-        )
-
-
 def test_a_limit_behind_a_prefix(models):
     source, prefix = sources(2), torch.tensor([[0, 5, 6, 7]] * 2)
     criteria = StoppingCriteriaList([NewTokenLimits(torch.tensor([5, 5]), prefix_length=4)])

@@ -138,7 +138,7 @@ def test_warm_start_is_marian_at_first(kind, fields):
 def test_too_few_positions():
     model = aggregated(max_position_embeddings=16)
     long, short = torch.full((1, 17), 5), torch.full((1, 4), 5)
-    with pytest.raises(ValueError, match=r"17 tokens, but the model has 16 positions"):
+    with pytest.raises(ValueError, match=r"17 tokens, and the model 16 positions"):
         model(input_ids=long, decoder_input_ids=short)
     with pytest.raises(ValueError, match="17 tokens"):
         model(input_ids=short, decoder_input_ids=long)

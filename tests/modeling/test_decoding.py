@@ -12,7 +12,6 @@ from recurrent_models import LAYERS, ONE_OF_EACH_FAMILY, prefer_eos, recurrent
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from hf_capsule_mt.decoding import generate
 from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import RecurrentCache
 
@@ -297,12 +296,3 @@ def test_attention_of_what_is_generated(model, num_beams):
     assert {step.shape[1:] for step in steps} == {(1, 1, source["input_ids"].shape[1])}
     if num_beams == 1:
         torch.testing.assert_close(torch.cat(steps, dim=2), expected)
-
-
-@pytest.mark.parametrize("name", MARIANS[-1:] + RECURRENTS[:1])
-@pytest.mark.parametrize("engine", [{}, {"custom_generate": generate}])
-def test_routing_is_not_asked_of_generate(model, engine):
-    """`generate()` would leave it out, and say nothing."""
-    with pytest.raises(ValueError, match=r"output_routing is 'all', and generate\(\) returns no routing.*force_decode"):
-        model.generate(**source_batch(), max_new_tokens=2, output_routing="all", **engine)
-    model.generate(**source_batch(), max_new_tokens=2, output_routing=False, **engine)

@@ -204,22 +204,6 @@ def test_additive_scores_of_large_terms(num_scores, shift):
         torch.testing.assert_close(gradient, exact.float(), rtol=1e-4, atol=1e-5)
 
 
-def test_additive_scores_hold_no_hidden_layer(monkeypatch):
-    """The largest tensor made is a chunk; the whole hidden layer has 64 times as many elements."""
-    monkeypatch.setitem(additive_scores_module._PAIR_CHUNK, "cpu", 1 << 10)
-    sizes, pairs = [], additive_scores_module._pairs
-
-    def record(*arguments):
-        sizes.append(pairs(*arguments).numel())
-        return pairs(*arguments)
-
-    monkeypatch.setattr(additive_scores_module, "_pairs", record)
-    queries, keys = torch.randn(4, 64, 16, requires_grad=True), torch.randn(4, 16, 16)
-    additive_scores(queries, keys, torch.randn(1, 16)).sum().backward()
-    assert max(sizes) == 1 << 10
-    assert sum(sizes) == 2 * 4 * 64 * 16 * 16
-
-
 def test_routing_gradients():
     torch.manual_seed(0)
     sizes = (2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 4), (4, 4), (1, 4)

@@ -117,7 +117,7 @@ def test_rdrop(chunk, has_bias, num_items, label_smoothing, alpha, monkeypatch):
 
     assert torch.autograd.gradcheck(total, tensors)
     labels[3, 0] = 2
-    with pytest.raises(ValueError, match="give each pair twice"):
+    with pytest.raises(ValueError, match="each pair twice"):
         total(*tensors)
 
 

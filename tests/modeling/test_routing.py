@@ -233,7 +233,7 @@ def test_a_device_without_kernels_is_told_of(monkeypatch):
     monkeypatch.setitem(sys.modules, "hf_capsule_mt.modeling.em_routing_kernels", None)
     assert em_routing._kernels.__wrapped__(torch.device("cpu")) is None
     assert len(told) == 1
-    assert "takes several times as long on cpu as it could" in told[0]
+    assert "slower on cpu" in told[0]
 
 
 def test_one_iteration_by_hand():
