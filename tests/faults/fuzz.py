@@ -18,7 +18,7 @@ from pathlib import Path
 
 PATIENCE = 300
 """Seconds after which an attack has hung; most take less than one."""
-COLUMNS = ("clear error", "accepted and right", "internal error", "hang", "silent change")
+COLUMNS = ("refused", "accepted and right", "death", "hang", "silent change")
 BAD = COLUMNS[2:]
 
 
@@ -37,6 +37,7 @@ def work(pipe: Connection) -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    sys.path.append(str(Path(__file__).parents[1]))
     from bad_inputs import AREAS, attack
 
     pipe.send(list(AREAS))
@@ -72,7 +73,7 @@ class Worker:
             outcome = "hang", f"no answer in {PATIENCE} seconds"
         except EOFError:
             self._process.join()
-            outcome = "internal error", f"the process died with exit code {self._process.exitcode}"
+            outcome = "death", f"the process died with exit code {self._process.exitcode}"
         self._process.kill()
         self._start()
         return outcome

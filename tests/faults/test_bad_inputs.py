@@ -3,22 +3,18 @@
 import pytest
 from bad_inputs import AREAS, Outcome, attack
 
-# Libraries may refuse damage with errors of their own.
 BAD = (Outcome.SILENT_CHANGE,)
 # Those of checkpoints translate, which takes longest.
 ATTACKS = {"text": 150}
 
 
 @pytest.mark.parametrize("area", AREAS)
-def test_damage_is_named_or_does_no_harm(area, tmp_path):
-    outcomes = []
+def test_damage_is_refused_or_does_no_harm(area, tmp_path):
     for seed in range(ATTACKS.get(area, 16)):
         folder = tmp_path / str(seed)
         folder.mkdir()
         finding = attack(area, seed, folder)
         assert finding.outcome not in BAD, f"{area} {seed}: {finding.about}"
-        outcomes.append(finding.outcome)
-    assert set(outcomes) == {Outcome.CLEAR_ERROR, Outcome.RIGHT}
 
 
 @pytest.mark.slow
