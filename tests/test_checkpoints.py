@@ -13,7 +13,7 @@ from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.analysis.demo_answer import answer
 from hf_capsule_mt.cli import train, translate
-from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint, missing_state
+from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
 from hf_capsule_mt.translation.loading import count_parameters, load_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -33,14 +33,6 @@ def test_the_last_checkpoint_that_is_whole(tmp_path):
     (tmp_path / "checkpoint-10" / "optimizer.pt").unlink()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
     assert last_checkpoint(tmp_path, with_state=False) == tmp_path / "checkpoint-10"
-
-
-def test_the_state_of_several_processes(tmp_path):
-    for file in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth"):
-        (tmp_path / file).touch()
-    assert missing_state(tmp_path) == []
-    assert missing_state(tmp_path, processes=1) == ["rng_state.pth"]
-    assert missing_state(tmp_path, processes=2) == ["rng_state_1.pth"]
 
 
 def test_the_weights_of_others_may_have_more_than_is_used(tmp_path):

@@ -122,9 +122,6 @@ class _TranslationArguments:
         help="BLEU's tokenizer in evaluation, as --tokenize of evaluate: zh, ja-mecab, ko-mecab, char, ... for targets "
         "without spaces, of which the default makes a word of each sentence.",
     )
-    save_minutes: float | None = HfArg(
-        default=None, help="Minutes after which a checkpoint is saved, beside those of save_strategy."
-    )
     rdrop_alpha: float = HfArg(
         default=0.0,
         help="R-Drop (Liang et al. 2021): weight of the divergence between two passes over each batch, about 5; 0: one "

@@ -1,7 +1,7 @@
 """Average the weights of several checkpoints, or of all updates of a run."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from hf_capsule_mt.files import new_folder, read_json, write_json
 from hf_capsule_mt.training.checkpoint_folders import (
@@ -21,7 +22,6 @@ from hf_capsule_mt.training.checkpoint_folders import (
     is_whole,
     read_trainer_state,
     step_of,
-    tensor_files,
 )
 from hf_capsule_mt.translation.loading import load_config
 
@@ -53,7 +53,7 @@ def average_checkpoints(checkpoints: Sequence[str | Path], output_dir: str | Pat
     if output_dir.exists():
         raise FileExistsError(f"{output_dir} exists. Name another folder, or delete it.")
     _check_kin(folders)
-    files = [tensor_files(folder) for folder in folders]
+    files = [_tensor_files(folder) for folder in folders]
     if any(each.keys() != files[-1].keys() for each in files):
         raise ValueError(f"{', '.join(map(str, folders))} have different weights, so they have no average.")
     with new_folder(output_dir) as temporary:
@@ -84,25 +84,21 @@ def best_checkpoints(
     """Return the `count` checkpoints of a run with the best evaluation results, the best first.
 
     Args:
-        run_dir: the Trainer's output folder.
+        run_dir: the output folder of the run.
         count: how many.
-        metric: name of an evaluation metric, with or without `eval_`. The default is the run's metric.
+        metric: name of an evaluation metric, with or without `eval_`. The default is the run's `metric_for_best_model`.
         greater_is_better: the default is the run's, else False for names that end in `loss`.
     """
     folders = [folder for folder in checkpoints(run_dir) if is_whole(folder)]
     state = read_trainer_state(_at_least(1, folders, run_dir)[-1])
     settings = identity_in(state).get("scores") or {}
-    tracked = settings.get("metric_for_best_model") or _tracked_metric(state)
-    if metric is None and tracked is None:
+    tracked = settings.get("metric_for_best_model")
+    name = (metric or tracked or "").removeprefix("eval_")
+    if not name:
         raise ValueError(f"{run_dir} tracked no best model. Name a metric with --metric.")
-    name = f"eval_{(metric or tracked).removeprefix('eval_')}"
-    values = {entry["step"]: entry[name] for entry in state["log_history"] if name in entry}
-    if greater_is_better is None and tracked is not None and name.endswith(tracked.removeprefix("eval_")):
-        greater_is_better = settings.get("greater_is_better")
-        if greater_is_better is None and len(set(values.values())) > 1 and state["best_metric"] is not None:
-            greater_is_better = state["best_metric"] == max(values.values())
+    values = {entry["step"]: entry[f"eval_{name}"] for entry in state["log_history"] if f"eval_{name}" in entry}
     if greater_is_better is None:
-        greater_is_better = not name.endswith("loss")
+        greater_is_better = settings["greater_is_better"] if name == tracked else not name.endswith("loss")
     folders = _at_least(count, [folder for folder in folders if step_of(folder) in values], run_dir)
     folders.sort(key=lambda folder: (values[step_of(folder)], step_of(folder)), reverse=greater_is_better)
     return folders[:count]
@@ -112,16 +108,6 @@ def _at_least(count: int, folders: list[Path], run_dir: str | Path) -> list[Path
     if len(folders) < count:
         raise ValueError(f"{run_dir} has {len(folders)} such checkpoints, and {count} are asked for.")
     return folders
-
-
-def _tracked_metric(state: Mapping[str, Any]) -> str | None:
-    """Return the `metric_for_best_model` of a plain Trainer's run, whose state lacks the name, by its best value."""
-    for entry in state["log_history"]:
-        if entry["step"] == state["best_global_step"]:
-            for name, value in entry.items():
-                if name.startswith("eval_") and value == state["best_metric"]:
-                    return name
-    return None
 
 
 def _check_kin(folders: Sequence[Path]) -> None:
@@ -138,22 +124,29 @@ def _check_kin(folders: Sequence[Path]) -> None:
         raise ValueError(f"{', '.join(map(str, folders))} are of different runs, whose weights have no useful mean.")
 
 
+def _tensor_files(folder: Path) -> dict[str, Path]:
+    """Return the file of each tensor of a checkpoint."""
+    index, whole = folder / SAFE_WEIGHTS_INDEX_NAME, folder / SAFE_WEIGHTS_NAME
+    if index.is_file():
+        return {tensor: folder / name for tensor, name in read_json(index)["weight_map"].items()}
+    with safe_open(whole, "pt") as file:
+        return dict.fromkeys(file.keys(), whole)
+
+
 def _average(paths: Sequence[Path], name: str) -> Tensor:
-    tensors = (_read(path, name) for path in (paths[-1], *paths[:-1]))
-    newest = next(tensors)
+    def read(path: Path) -> Tensor:
+        with safe_open(path, "pt") as file:
+            return file.get_tensor(name)
+
+    newest = read(paths[-1])
     if not newest.is_floating_point():
         return newest
     total = newest.double()
-    for tensor in tensors:
-        total += tensor
+    for path in paths[:-1]:
+        total += read(path)
     if not torch.isfinite(total).all():
         raise ValueError(f"{name} is not finite in one of {', '.join(map(str, paths))}.")
     return (total / len(paths)).to(newest.dtype)
-
-
-def _read(path: Path, name: str) -> Tensor:
-    with safe_open(path, "pt") as file:
-        return file.get_tensor(name)
 
 
 class WeightAverage(TrainerCallback):

@@ -4,7 +4,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
+from hf_capsule_mt.data.streaming import TokenBudgetStream
 from hf_capsule_mt.decoding import only_listens
 
 LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss", "rdrop_loss")
@@ -30,20 +31,6 @@ class DivergenceError(ValueError):
             f"Training diverged: {what} at update {step}. Nothing of it is saved. Lower --learning_rate or raise "
             "--warmup_steps, and continue with --resume_from_checkpoint last."
         )
-
-
-class StopAtNaN(TrainerCallback):
-    """Ends a run whose logged loss or gradient is not finite. A GradScaler skips such gradients by itself."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._accelerator = trainer.accelerator
-
-    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Look at the numbers that are logged, which the Trainer fetches from the device anyway."""
-        names = ("loss",) if getattr(self._accelerator, "scaler", None) is not None else ("loss", "grad_norm")
-        for name in names:
-            if not math.isfinite(kwargs["logs"].get(name, 0.0)):
-                raise DivergenceError(f"{name} is {kwargs['logs'][name]}", state.global_step)
 
 
 class LossTerms(TrainerCallback):
@@ -150,93 +137,65 @@ class TranslationProgress(ProgressCallback):
         self._tokens, self._since = 0, time.monotonic()
 
 
-class ShareOfRun(TrainerCallback):
-    """Makes the epoch of a stream, which has no epochs, its share of the run."""
+class RunEvents(TrainerCallback):
+    """What a `TranslationTrainer` does at the events of a run."""
 
-    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Count from the first update."""
-        state.epoch = state.global_step / state.max_steps
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
 
-
-class OrderOfEpoch(TrainerCallback):
-    """Tells the batch sampler the epoch before a resumed run skips batches.
-
-    The Trainer does so afterwards, and does not reach the sampler when there are several processes.
-    """
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Let a resumed run follow its own options where the Trainer takes those of the checkpoint."""
+        if self._trainer.resumed_from is not None:
+            state.compute_steps(args, state.max_steps)
+            if self._trainer.forgets_best:
+                state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+            self._trainer.follow_options()
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Look for the sampler through the wrappers of accelerate."""
+        """Tell the batch sampler the epoch before a resumed run skips batches.
+
+        The Trainer does so afterwards, and does not reach the sampler when there are several processes.
+        """
         batches = kwargs["train_dataloader"].batch_sampler
         while hasattr(batches, "batch_sampler"):
             batches = batches.batch_sampler
         if hasattr(batches, "sampler") and hasattr(batches.sampler, "set_epoch"):
             batches.sampler.set_epoch(int(state.epoch))
 
-
-class AveragingOptimizer(TrainerCallback):
-    """Lets a schedule-free optimizer put its averaged weights into the model. The next update takes them out again."""
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Count the share of the run as the epoch of a stream, also in a run that is resumed."""
+        if isinstance(self._trainer.train_dataset, TokenBudgetStream):
+            state.epoch = state.global_step / state.max_steps
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Do so also where training ends, before the best model is loaded."""
+        """Put the averaged weights of a schedule-free optimizer into the model. The next update takes them out."""
         if hasattr(kwargs["optimizer"], "eval"):
             kwargs["optimizer"].eval()
 
-
-class SaveTheBest(TrainerCallback):
-    """Saves a checkpoint at each new best evaluation, since only what was saved can be loaded at the end."""
-
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Compare before the Trainer does."""
+        """Save a checkpoint at each new best evaluation: only what was saved can be loaded at the end."""
         found = kwargs["metrics"].get(f"eval_{args.metric_for_best_model}")
         best = state.best_metric
         is_best = best is None or (found is not None and (found > best if args.greater_is_better else found < best))
         if args.load_best_model_at_end and state.global_step and is_best:
             control.should_save = True
 
+    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """End a run whose logged loss or gradient is not finite.
 
-class _Asked(TrainerCallback):
-    """Does something after an update for which some process sees a reason."""
+        The Trainer fetches these numbers from the device anyway. A GradScaler skips such gradients by itself.
+        """
+        has_scaler = getattr(self._trainer.accelerator, "scaler", None) is not None
+        for name in ("loss",) if has_scaler else ("loss", "grad_norm"):
+            if not math.isfinite(kwargs["logs"].get(name, 0.0)):
+                raise DivergenceError(f"{name} is {kwargs['logs'][name]}", state.global_step)
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Ask all processes, which must save together."""
-        is_asked = self._is_asked()
-        if args.world_size > 1:
-            if state.global_step % TOGETHER:
-                return
-            flag = torch.tensor(int(is_asked), device=args.device)
-            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-            is_asked = bool(flag)
-        if is_asked:
-            self._act(args, control)
-
-    def _is_asked(self) -> bool:
-        raise NotImplementedError
-
-    def _act(self, args: TrainingArguments, control: TrainerControl) -> None:
-        raise NotImplementedError
+    def on_push_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Write the model card, which goes to the Hub with the checkpoint."""
+        self._trainer.create_model_card()
 
 
-class SaveByTheClock(_Asked):
-    """Saves a checkpoint when a number of minutes has passed since training began or the last one was saved."""
-
-    def __init__(self, minutes: float) -> None:
-        self._seconds = 60 * minutes
-        self._last = 0.0
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Start the clock."""
-        self._last = time.monotonic()
-
-    on_save = on_train_begin
-
-    def _is_asked(self) -> bool:
-        return time.monotonic() - self._last >= self._seconds
-
-    def _act(self, args: TrainingArguments, control: TrainerControl) -> None:
-        control.should_save = True
-
-
-class StopOnSigterm(_Asked):
+class StopOnSigterm(TrainerCallback):
     """Within its block, saves a checkpoint after the update in which SIGTERM came, and ends the run there.
 
     `enable_jit_checkpoint` of Transformers may save in the middle of an update, after the random numbers of its dropout
@@ -261,22 +220,28 @@ class StopOnSigterm(_Asked):
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 
+    def _receive(self, *signal_and_frame: Any) -> None:
+        self._received = True
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Ask all processes, which must save together, and stop if one received the signal."""
+        received = self._received
+        if args.world_size > 1:
+            if state.global_step % TOGETHER:
+                return
+            flag = torch.tensor(int(received), device=args.device)
+            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+            received = bool(flag)
+        if received:
+            self.stopped = control.should_save = control.should_training_stop = True
+            if args.save_strategy == SaveStrategy.BEST:
+                # An evaluation would decide whether to save.
+                control.should_evaluate = False
+
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Leave out what comes at the end of an epoch: the checkpoint is saved."""
         if self.stopped:
             control.should_save = control.should_evaluate = False
-
-    def _receive(self, *signal_and_frame: Any) -> None:
-        self._received = True
-
-    def _is_asked(self) -> bool:
-        return self._received
-
-    def _act(self, args: TrainingArguments, control: TrainerControl) -> None:
-        self.stopped = control.should_save = control.should_training_stop = True
-        if args.save_strategy == SaveStrategy.BEST:
-            # An evaluation would decide whether to save.
-            control.should_evaluate = False
 
 
 class SourceCallback(TrainerCallback):
@@ -292,14 +257,3 @@ class SourceCallback(TrainerCallback):
             model.config.save_pretrained(args.output_dir)
             if hasattr(model, "complete_checkpoint"):
                 model.complete_checkpoint(Path(args.output_dir))
-
-
-class CardCallback(TrainerCallback):
-    """Lets the model card go to the Hub with every checkpoint."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
-
-    def on_push_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Write the card."""
-        self._write()

@@ -1,13 +1,8 @@
 """The folders `checkpoint-<step>` of a training run, and the state that the Trainer saves in them."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import torch
-from transformers.modeling_utils import load_state_dict
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME, WEIGHTS_NAME
 
 from hf_capsule_mt.files import read_json
 
@@ -50,33 +45,9 @@ def last_checkpoint(run: str | Path, *, with_state: bool = True) -> Path | None:
     return usable[-1] if usable else None
 
 
-def missing_state(checkpoint: str | Path, processes: int | None = None) -> list[str]:
-    """Return the names of the files that a run needs to continue and a checkpoint lacks.
-
-    Args:
-        checkpoint: a folder of a run on `processes` processes, each with a file of random states; None: unknown.
-    """
-    rng = ["rng_state*.pth"] if processes is None else [f"rng_state_{process}.pth" for process in range(processes)]
+def missing_state(checkpoint: str | Path) -> list[str]:
+    """Return the names of the files that a run needs to continue and a checkpoint lacks."""
     # DeepSpeed and FSDP save the optimizer's state in pieces.
     pieces = ("global_step*", "optimizer_*", "optimizer.bin", "rank*-optimizer.pt")
-    wanted = [("optimizer.pt", *pieces), ("scheduler.pt", "global_step*")]
-    wanted += [("rng_state.pth",)] if processes == 1 else [(name,) for name in rng]
+    wanted = [("optimizer.pt", *pieces), ("scheduler.pt", "global_step*"), ("rng_state*.pth",)]
     return [names[0] for names in wanted if not any(file for name in names for file in Path(checkpoint).glob(name))]
-
-
-def tensor_files(folder: Path) -> dict[str, Path]:
-    """Return the file of each tensor of a checkpoint."""
-    for whole, index in ((SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME), (WEIGHTS_NAME, WEIGHTS_INDEX_NAME)):
-        if (folder / whole).is_file():
-            return dict.fromkeys(load_state_dict(str(folder / whole), map_location="meta"), folder / whole)
-        if (folder / index).is_file():
-            return {tensor: folder / name for tensor, name in read_json(folder / index)["weight_map"].items()}
-    raise FileNotFoundError(f"{folder} holds no weights")
-
-
-def tensor_shapes(files: Mapping[str, Path]) -> dict[str, list[int]]:
-    """Return the shape of each tensor of a checkpoint, from its [`tensor_files`], without reading the tensors."""
-    found: dict[str, torch.Tensor] = {}
-    for path in set(files.values()):
-        found.update(load_state_dict(str(path), map_location="meta"))
-    return {tensor: list(values.shape) for tensor, values in found.items()}

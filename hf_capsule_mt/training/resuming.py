@@ -2,16 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import torch
 from accelerate.utils import gather_object
-from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
+from hf_capsule_mt.data.streaming import TokenBudgetStream
+from hf_capsule_mt.data.tokenizer import tokenizer_hash
+from hf_capsule_mt.files import hash_text
 from hf_capsule_mt.training.checkpoint_folders import (
     checkpoints,
     is_whole,
@@ -26,8 +28,7 @@ LAST, AUTO = "last", "auto"
 
 _RESULTS = ("model*.safetensors*", "adapter", "trainer_state.json", "run_record.json")
 # Not a matter of the data.
-_ALWAYS = ("tokenizer", "optim", "averages", "adapter")
-_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
+_ALWAYS = ("weights", "tokenizer", "optim", "averages", "adapter")
 
 
 class RunIdentity(TrainerCallback, ExportableState):
@@ -56,6 +57,33 @@ class RunIdentity(TrainerCallback, ExportableState):
 def identity_in(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a [`RunIdentity`] has put into a Trainer's state, by name; empty if there is none."""
     return ((state.get("stateful_callbacks") or {}).get(RunIdentity.__name__) or {}).get("attributes") or {}
+
+
+def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
+    """Return what may not change when the run of a `TranslationTrainer` is resumed."""
+    args, data, model = trainer.args, trainer.train_dataset, trainer.model
+    batches = args.world_size * args.gradient_accumulation_steps
+    shapes = (f"{name} {tuple(weight.shape)}" for name, weight in model.named_parameters())
+    fixed: dict[str, Any] = {"optim": args.optim, "averages": bool(args.ema_decay), "weights": hash_text(shapes)}
+    if hasattr(model, "peft_config"):
+        adapter = model.peft_config["default"]
+        fixed["adapter"] = f"of rank {adapter.r} for {adapter.base_model_name_or_path}"
+    if isinstance(trainer.processing_class, PreTrainedTokenizerBase):
+        fixed["tokenizer"] = tokenizer_hash(trainer.processing_class)
+    if isinstance(data, TokenBudgetStream):
+        fixed |= data.cut()
+    elif isinstance(data, Sized):
+        fixed |= {"pairs": len(data), "max_tokens_per_batch": args.max_tokens_per_batch}
+        fixed |= {"batches_per_update": batches, "data_seed": args.seed_of_data}
+        fixed |= {} if args.max_tokens_per_batch else {"pairs_per_update": batches * args.train_batch_size}
+    return fixed | ({} if trainer.recorder is None else trainer.recorder.decides_batches())
+
+
+def what_scores(trainer: Trainer) -> dict[str, Any]:
+    """Return what decides the scores of validation."""
+    names = ("metric_for_best_model", "greater_is_better", "bleu_tokenize", "generation_max_length")
+    validation = {} if trainer.recorder is None else trainer.recorder.facts.validation_sha256
+    return {name: getattr(trainer.args, name) for name in (*names, "generation_num_beams")} | validation
 
 
 def find_checkpoint(value: str | Path | bool | None, args: Any) -> str | None:
@@ -104,20 +132,6 @@ def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None
         for name in first:
             if there.get(name) != first[name]:
                 raise ValueError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
-
-
-def check_optimizer(trainer: Trainer) -> None:
-    """Raise a ValueError if the optimizer and the schedule that were loaded belong to another model or update."""
-    done, last = trainer.state.global_step, getattr(trainer.lr_scheduler, "last_epoch", None)
-    is_exact = isinstance(trainer.lr_scheduler, torch.optim.lr_scheduler.LambdaLR)
-    has_scaler = getattr(trainer.accelerator, "scaler", None) is not None
-    if is_exact and (last > done if has_scaler else last != done):
-        raise ValueError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
-    for weight, state in trainer.optimizer.state.items():
-        if any(name in state and state[name].shape != weight.shape for name in _MOMENTS):
-            raise ValueError("optimizer.pt belongs to a model with other shapes.")
-        if not has_scaler and "step" in state and int(state["step"]) > done:
-            raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
 
 
 def check_folder_is_free(args: Any, checkpoint: str | None, start: str | None = None, *, delete: bool = True) -> None:

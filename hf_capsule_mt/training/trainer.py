@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import HfApi
-from safetensors import SafetensorError
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
@@ -21,8 +19,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     ProgressCallback,
     Seq2SeqTrainer,
-    TrainerCallback,
-    TrainerState,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
@@ -31,7 +27,7 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.streaming import TokenBudgetStream, write_stream_state
-from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, save_tokenizer, tokenizer_hash
+from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, save_tokenizer
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
@@ -39,35 +35,24 @@ from hf_capsule_mt.training.checkpoint_folders import TRAINER_STATE, read_traine
 
 from .arguments import TranslationTrainingArguments
 from .averaging import WeightAverage
-from .callbacks import (
-    AveragingOptimizer,
-    CardCallback,
-    DivergenceError,
-    OrderOfEpoch,
-    SaveByTheClock,
-    SaveTheBest,
-    ShareOfRun,
-    SourceCallback,
-    StopAtNaN,
-    TranslationProgress,
-    log_loss_terms,
-)
+from .callbacks import DivergenceError, RunEvents, SourceCallback, TranslationProgress, log_loss_terms
 from .resuming import (
     RunIdentity,
     check_folder_is_free,
-    check_optimizer,
     check_same_everywhere,
     check_same_run,
     find_checkpoint,
     identity_in,
+    what_is_fixed,
+    what_scores,
 )
 from .run_recorder import RunRecorder
 from .training_data import stream_batches, token_budget_loader
 
 logger = logging.get_logger(__name__)
 
-# Numbers in the groups of an optimizer that are its state. The last four belong to schedule-free optimizers.
-_STATE = ("lr", "initial_lr", "k", "weight_sum", "lr_max", "scheduled_lr")
+# What a resumed run takes from its own options, and not from the optimizer's saved state.
+_OPTIONS = ("betas", "eps", "weight_decay", "momentum")
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -113,7 +98,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             # With its own label smoothing the Trainer would drop the other parts of the model's loss.
             model.config.label_smoothing, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
-        _leave_to_generation_config(self.args, self.model)
         _freeze_positions(self.model)
         self._check_model()
         # Processes would wait for gradients that never come. The Trainer has read the argument already.
@@ -124,13 +108,19 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._ignores_num_items = type(base) is MarianMTModel
         self.recorder = recorder
         self.identity = RunIdentity()
-        self._has_folder = self._has_begun = self._forgets_best = self._begins_data = False
-        self._resumed_from: str | None = None
+        self._has_folder = self._begins_data = self.forgets_best = False
+        self.resumed_from: str | None = None
         self._resumed_at = 0
         self._stream_state: str | None = None
         self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
         self._progress = TranslationProgress() if self.pop_callback(ProgressCallback) is not None else None
-        self._add_callbacks()
+        patience = self.args.early_stopping_patience
+        self._stopping = None if patience is None else EarlyStoppingCallback(patience)
+        # The first ones: they change the state, the weights that are saved, and what the loggers see.
+        self.callback_handler.callbacks[:0] = [RunEvents(self), *filter(None, [self._average])]
+        log_loss_terms(self)
+        for callback in filter(None, (self.identity, SourceCallback(), self._progress, self._stopping)):
+            self.add_callback(callback)
 
     def _check_model(self) -> None:
         if isinstance(self.processing_class, PreTrainedTokenizerBase):
@@ -147,23 +137,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             raise ValueError("ema_decay needs all weights in each process. Average checkpoints instead.")
 
-    def _add_callbacks(self) -> None:
-        # The first ones: they change the state, the weights that are saved, and what the loggers see.
-        self.callback_handler.callbacks[:0] = [_Resuming(self), *filter(None, [self._average])]
-        log_loss_terms(self)
-        for callback in (self.identity, StopAtNaN(self), OrderOfEpoch(), AveragingOptimizer(), SaveTheBest()):
-            self.add_callback(callback)
-        self.add_callback(SourceCallback())
-        self.add_callback(CardCallback(self.create_model_card))
-        if self._progress is not None:
-            self.add_callback(self._progress)
-        if isinstance(self.train_dataset, TokenBudgetStream):
-            self.add_callback(ShareOfRun())
-        if self.args.save_minutes is not None:
-            self.add_callback(SaveByTheClock(self.args.save_minutes))
-        if self.args.early_stopping_patience is not None:
-            self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
-
     def _averaged(self) -> AbstractContextManager:
         """Let the model have averaged weights, if the run averages."""
         return nullcontext() if self._average is None else self._average.in_model()
@@ -174,7 +147,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         Raises:
             BlockingIOError: if another process works in that folder.
             DivergenceError: if the loss, the gradient or a weight is not finite.
-            ValueError: if the checkpoint lacks a part of its state, or is of another run; or the folder holds one.
+            ValueError: if the checkpoint lacks a part of its state or is of another run, or the folder holds one.
         """
         ignore_data_skip, is_stream = self.args.ignore_data_skip, isinstance(self.train_dataset, TokenBudgetStream)
         with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
@@ -188,65 +161,32 @@ class TranslationTrainer(Seq2SeqTrainer):
                 # A stream finds its place by itself.
                 self.args.ignore_data_skip = ignore_data_skip or is_stream
                 return super().train(checkpoint, **kwargs)
-            except Exception as error:
-                if isinstance(error, RuntimeError) and "inline_container" in str(error) and self._has_begun:
-                    # PyTorch's writer has no class of its own for a full disk.
-                    raise OSError(f"No checkpoint can be saved in {self.args.output_dir}: the disk is full.") from error
-                if checkpoint is None or self._has_begun or isinstance(error, ValueError):
-                    raise
-                raise ValueError(f"{checkpoint} cannot be resumed: {str(error).partition(chr(10))[0]}") from error
             finally:
                 self.args.ignore_data_skip = ignore_data_skip
 
     def _resume(self, checkpoint: str | None) -> None:
         """Continue with the run of a checkpoint, after a check that it is this one; or begin one."""
         state = {} if checkpoint is None else read_trainer_state(checkpoint)
-        self._has_begun = False
         there, here, skip = identity_in(state), self.identity, self.args.ignore_data_skip
-        here.fixed, here.scores = self._what_is_fixed(), self._what_scores()
+        here.fixed, here.scores = what_is_fixed(self), what_scores(self)
         if checkpoint is not None:
             check_same_run(checkpoint, here.fixed, there, skip)
             if self.args.should_log:
                 logger.warning(f"Resuming from {checkpoint}.")
-        self._resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
+        self.resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
         self._begins_data = skip and checkpoint is not None
         here.run = there.get("run", here.run)
         here.dealt_to = self.args.world_size if skip else there.get("dealt_to") or self.args.world_size
         here.data_began = self._resumed_at if self._begins_data and isinstance(self.train_dataset, Sized) else 0
-        self._forgets_best = there.get("scores", here.scores) != here.scores
-        if self._forgets_best and state.get("best_metric") is not None and self.args.should_log:
+        self.forgets_best = there.get("scores", here.scores) != here.scores
+        if self.forgets_best and state.get("best_metric") is not None and self.args.should_log:
             logger.warning("The validation set or its scores changed: the comparison for the best model starts again.")
-        saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
-        for callback in self._early_stopping():
+        if self._stopping is not None:
+            saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
             counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
-            callback.early_stopping_patience_counter = 0 if self._forgets_best else counted
+            self._stopping.early_stopping_patience_counter = 0 if self.forgets_best else counted
         if self._average is not None:
             self._average.checkpoint = checkpoint
-
-    def _what_is_fixed(self) -> dict[str, Any]:
-        args, data = self.args, self.train_dataset
-        batches = args.world_size * args.gradient_accumulation_steps
-        fixed: dict[str, Any] = {"optim": args.optim, "averages": bool(args.ema_decay)}
-        if hasattr(self.model, "peft_config"):
-            adapter = self.model.peft_config["default"]
-            fixed["adapter"] = f"of rank {adapter.r} for {adapter.base_model_name_or_path}"
-        if isinstance(self.processing_class, PreTrainedTokenizerBase):
-            fixed["tokenizer"] = tokenizer_hash(self.processing_class)
-        if isinstance(data, TokenBudgetStream):
-            fixed |= data.cut()
-        elif isinstance(data, Sized):
-            fixed |= {"pairs": len(data), "max_tokens_per_batch": args.max_tokens_per_batch}
-            fixed |= {"batches_per_update": batches, "data_seed": args.seed_of_data}
-            fixed |= {} if args.max_tokens_per_batch else {"pairs_per_update": batches * args.train_batch_size}
-        return fixed | ({} if self.recorder is None else self.recorder.decides_batches())
-
-    def _what_scores(self) -> dict[str, Any]:
-        names = ("metric_for_best_model", "greater_is_better", "bleu_tokenize", "generation_max_length")
-        validation = {} if self.recorder is None else self.recorder.facts.validation_sha256
-        return {name: getattr(self.args, name) for name in (*names, "generation_num_beams")} | validation
-
-    def _early_stopping(self) -> list[EarlyStoppingCallback]:
-        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the Trainer's plan of a run, with the number of pairs that token-budget batches will have."""
@@ -256,13 +196,9 @@ class TranslationTrainer(Seq2SeqTrainer):
             samples = pairs * self.args.max_steps / updates
         done, last = self._resumed_at, others[-1]
         if done > last:
-            raise ValueError(f"{self._resumed_from} is of update {done}, and the run ends at update {last}.")
-        waited = (
-            each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._early_stopping()
-        )
+            raise ValueError(f"{self.resumed_from} is of update {done}, and the run ends at update {last}.")
         # By itself it would make one more update at the end of a run.
-        if done == last or any(waited):
-            epochs = 0
+        epochs = 0 if done == last else epochs
         return (epochs, updates, pairs, samples, *others)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -309,13 +245,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             (folder / TRAINER_STATE).unlink(missing_ok=True)
         with self._averaged():
             self._check_finite()
-            try:
-                super().save_model(output_dir, _internal_call)
-            except (SafetensorError, OSError) as error:
-                # A half of a model is no model.
-                for file in folder.glob("model*.safetensors*"):
-                    file.unlink()
-                raise OSError(f"{folder} cannot be saved: {error}") from error
+            super().save_model(output_dir, _internal_call)
         if is_checkpoint and self._average is not None and self.args.should_save:
             self._average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:
@@ -334,7 +264,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def get_train_dataloader(self) -> DataLoader:
         """Return the training batches of this process."""
         if isinstance(self.train_dataset, TokenBudgetStream):
-            return stream_batches(self, self._resumed_from, self._begins_data)
+            return stream_batches(self, self.resumed_from, self._begins_data)
         if self.args.max_tokens_per_batch == 0:
             return super().get_train_dataloader()
         pairs = self.train_dataset
@@ -354,16 +284,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         # The only method around the call that spreads weights over processes with FSDP2.
         with _embeddings_in_one_group(self.model):
             return super()._prepare_for_training(*args, **kwargs)
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # The only place that knows which weights a checkpoint lacked. The Trainer warns, also of tied weights.
-        unsaved = {
-            *(getattr(self.model, "all_tied_weights_keys", None) or ()),
-            *(self.model._keys_to_ignore_on_save or ()),
-        }
-        strange = [*(set(load_result.missing_keys) - unsaved), *load_result.unexpected_keys]
-        if strange:
-            raise ValueError(f"{self._resumed_from} is a checkpoint of another model: it differs in {strange[0]}.")
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         # The only method that gets what FSDP gathers: tied weights under each of their names.
@@ -407,12 +327,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         inputs = {name: value for name, value in inputs.items() if value is not None}
         return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **options)
 
-    def init_hf_repo(self, *args: Any, **kwargs: Any) -> None:
-        """Make the repository, and the branch to push to, if they do not exist."""
-        super().init_hf_repo(*args, **kwargs)
-        if self.is_world_process_zero() and self.args.hub_revision is not None:
-            HfApi().create_branch(self.hub_model_id, branch=self.args.hub_revision, exist_ok=True)
-
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write `README.md` into the output folder."""
         if self.recorder is None:
@@ -448,44 +362,25 @@ class TranslationTrainer(Seq2SeqTrainer):
                 f"rate reaches {self.args.learning_rate}."
             )
         schedule = super().create_scheduler(num_training_steps, optimizer)
-        # A resumed run follows them, and not those of its checkpoint.
-        self._numbers = [
-            {name: value for name, value in group.items() if _is_option(name, value)}
+        # A resumed run follows these, and not those of its checkpoint.
+        self._options = [
+            {name: group[name] for name in _OPTIONS if name in group}
             for group in (optimizer or self.optimizer).param_groups
         ]
         self._rates = list(getattr(schedule, "base_lrs", []))
         return schedule
 
-
-class _Resuming(TrainerCallback):
-    """Lets a resumed run follow its own options where the Trainer takes over those of its checkpoint."""
-
-    def __init__(self, trainer: TranslationTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Change what was loaded, after a check of it."""
-        trainer = self._trainer
-        if trainer._resumed_from is not None:
-            self._follow_options(trainer, args, state)
-        trainer._has_begun = True
-
-    def _follow_options(self, trainer: TranslationTrainer, args: Any, state: TrainerState) -> None:
-        state.compute_steps(args, state.max_steps)
-        if trainer._forgets_best:
-            state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+    def follow_options(self) -> None:
+        """Let a resumed run have the learning rates and other numbers of its options, not those of its checkpoint."""
         # DeepSpeed makes the optimizer itself.
-        if trainer.is_deepspeed_enabled:
+        if self.resumed_from is None or self.is_deepspeed_enabled:
             return
-        has_state = all((Path(trainer._resumed_from) / name).is_file() for name in ("optimizer.pt", "scheduler.pt"))
-        if has_state:
-            check_optimizer(trainer)
-        schedule, groups = trainer.lr_scheduler, trainer.optimizer.param_groups
-        for group, own in zip(groups, trainer._numbers):
+        schedule, groups = self.lr_scheduler, self.optimizer.param_groups
+        for group, own in zip(groups, self._options):
             group.update(own)
         if type(schedule) is LambdaLR:
-            schedule.base_lrs = list(trainer._rates)
-            for group, rate, factor in zip(groups, trainer._rates, schedule.lr_lambdas):
+            schedule.base_lrs = list(self._rates)
+            for group, rate, factor in zip(groups, self._rates, schedule.lr_lambdas):
                 group.update(initial_lr=rate, lr=rate * factor(schedule.last_epoch))
             # This is what the Trainer logs.
             schedule._last_lr = [group["lr"] for group in groups]
@@ -520,20 +415,6 @@ def bleu_metric(
         return {"bleu": scores["bleu"]["score"]}
 
     return compute
-
-
-def _is_option(name: str, value: Any) -> bool:
-    # Switches such as fused go with the tensors of the state.
-    return name not in _STATE and isinstance(value, int | float | tuple) and not isinstance(value, bool)
-
-
-def _leave_to_generation_config(args: TranslationTrainingArguments, model: PreTrainedModel) -> None:
-    """Let `args.generation_config` decide what it names and the other arguments leave at their defaults."""
-    for name in ("max_length", "num_beams") if args.generation_config is not None else ():
-        option = f"generation_{name}"
-        is_default = getattr(args, option) == getattr(TranslationTrainingArguments, option)
-        if is_default and getattr(model.generation_config, name) is not None:
-            setattr(args, option, None)
 
 
 def _freeze_positions(model: nn.Module) -> None:
