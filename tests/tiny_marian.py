@@ -62,6 +62,20 @@ def save_tiny_marian(folder, seed=0):
     return folder
 
 
+def tiny_teacher():
+    """A model that ends several translations by itself, and has an empty one and one without an end too."""
+    model = tiny_model(seed=3)
+    model.final_logits_bias[:, 2] = 10
+    return model
+
+
+def save_tiny_teacher(folder):
+    """Write the checkpoint of [`tiny_teacher`] with its tokenizer and return `folder`."""
+    tiny_teacher().save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
 def write_sentencepiece(path, texts):
     """Train a model at `path`; returns its pieces without the three that every model begins with."""
     model = io.BytesIO()

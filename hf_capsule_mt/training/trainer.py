@@ -285,6 +285,15 @@ class TranslationTrainer(Seq2SeqTrainer):
         with _embeddings_in_one_group(self.model):
             return super()._prepare_for_training(*args, **kwargs)
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # The Trainer would warn of tied weights, which are saved once, and of sinusoids, which are not saved.
+        unsaved = {
+            *(getattr(self.model, "all_tied_weights_keys", None) or ()),
+            *(self.model._keys_to_ignore_on_save or ()),
+        }
+        if load_result.unexpected_keys or set(load_result.missing_keys) - unsaved:
+            super()._issue_warnings_after_load(load_result)
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         # The only method that gets what FSDP gathers: tied weights under each of their names.
         if state_dict is not None:

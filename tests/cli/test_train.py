@@ -19,8 +19,6 @@ from hf_capsule_mt.training.trainer import TranslationTrainer
 FROM_CHECKPOINT = {"size": None, "tokenizer_name": None, "config_overrides": None}
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
 
-STREAM = {"streaming": True, "max_tokens_per_batch": 256}
-
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
@@ -95,20 +93,8 @@ def test_the_model_card(run):
     assert result.metric_value == round(written["metrics"]["eval_bleu"], 2)
     assert "accelerate launch --num_processes 1 --mixed_precision no -m hf_capsule_mt.cli.train" in card.text
     assert str(run) not in card.text
-    assert "Weights: of checkpoint-" in card.text
-    assert f"{written['parameters']:,} parameters" in card.text
-    assert "EM routing" in card.text
-    assert "Validation pairs: 12; left out: 0 of more than 256 source or 256 target tokens\n" in card.text
     # The languages are not known: the files end in .source and .target.
     assert card.data.language is None
-
-
-def test_record_and_card_name_the_tokenizer_of_validation_bleu(corpus, tmp_path):
-    validation = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 1}
-    main(arguments(corpus, tmp_path, **validation, bleu_tokenize="char"))
-    signature = json.loads((tmp_path / "run_record.json").read_text())["bleu_signature"]
-    assert "|tok:char|" in signature
-    assert signature.replace("|", " ") in ModelCard.load(tmp_path / "README.md").text
 
 
 def test_the_best_model_is_that_of_the_highest_bleu(run):
@@ -124,20 +110,10 @@ def test_tensorboard(run):
     assert all(name in events for name in (b"train/loss", b"eval/bleu", b"train/learning_rate"))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        # As evaluated, without that.
-        pytest.param({}, marks=pytest.mark.exhaustive),
-        pytest.param({"max_tokens_per_batch": 30, "gradient_accumulation_steps": 2}, marks=pytest.mark.exhaustive),
-        {"max_tokens_per_batch": 0, "per_device_train_batch_size": 8},
-        {"predict_with_generate": True, **EVALUATED, "eval_steps": 5},
-    ],
-    ids=["token_budget", "accumulation", "pairs", "evaluated"],
-)
-def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_path, monkeypatch, options):
-    validation = files(corpus, "validation") if "eval_steps" in options else None
-    options = {"max_steps": 14, "validation_file": validation, **options, "save_strategy": "steps", "save_steps": 11}
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
+    """With batches of pairs and evaluations, in the second epoch."""
+    options = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 8, **EVALUATED, "eval_steps": 5}
+    options |= {"max_steps": 14, "validation_file": files(corpus, "validation"), "save_steps": 11}
 
     def train(folder, **more):
         main(arguments(corpus, tmp_path / folder, "dropout=0.3", **options, **more))
@@ -157,13 +133,6 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_
     assert not same(weights(tmp_path / "killed"), weights(checkpoint))
 
 
-def test_early_stopping(corpus, tmp_path):
-    """With a learning rate of 0 no evaluation is better than the first."""
-    options = {"max_steps": 20, "learning_rate": 0, "early_stopping_patience": 2, "load_best_model_at_end": True}
-    main(arguments(corpus, tmp_path, validation_file=files(corpus, "validation"), **options, **EVALUATED))
-    assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_two_updates_of_every_method(corpus, tmp_path, method):
     main(arguments(corpus, tmp_path, method=method, save_strategy="steps", save_steps=1, warmup_steps=0))
@@ -174,40 +143,30 @@ def test_two_updates_of_every_method(corpus, tmp_path, method):
     assert not [name for name in second if not name.endswith(buffers) and torch.equal(first[name], second[name])]
 
 
-@pytest.mark.parametrize("option", ["bf16", "gradient_checkpointing"])
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize(
-    ("method", "model_type", "decoding"),
-    [("capsnmt", "caps_nmt", (8, 0.8)), ("rnmt-gdr", "rnmt", (4, 1.0)), ("capsnmt-hybrid", "rnmt", (8, 0.8))],
+    ("method", "option"),
+    [
+        ("em-routing", "bf16"),
+        ("gdr", "gradient_checkpointing"),
+        ("capsnmt", "gradient_checkpointing"),
+        ("rnmt-gdr", "bf16"),
+    ],
 )
-def test_recurrent_families(corpus, tmp_path, option, method, model_type, decoding):
+def test_precision_and_memory_options(corpus, tmp_path, option, method):
     options = {"method": method, "validation_file": files(corpus, "validation"), option: "true", **EVALUATED}
-    main(arguments(corpus, tmp_path, "d_model=32", max_steps=4, **options))
-    assert len(history(tmp_path, "eval_bleu")) == len(history(tmp_path, "eval_loss")) == 2
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert (model.config.model_type, model.config.d_model) == (model_type, 32)
-    generation = model.generation_config
-    # Transformers takes what is not given for 1.
-    assert (generation.num_beams, generation.length_penalty or 1.0) == decoding
+    main(arguments(corpus, tmp_path, **options))
+    assert all(0 < loss < 20 for loss in history(tmp_path, "loss"))
+    # The second is that of the end.
+    assert len(history(tmp_path, "eval_bleu")) == 2
     assert {tensor.dtype for tensor in weights(tmp_path).values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("option", ["bf16", "gradient_checkpointing"])
-@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated:FutureWarning")
-def test_precision_and_memory_options(corpus, tmp_path, option):
-    main(arguments(corpus, tmp_path, **{option: "true"}))
-    assert all(0 < loss < 10 for loss in history(tmp_path, "loss"))
-    assert {tensor.dtype for tensor in weights(tmp_path).values()} == {torch.float32}
-
-
-@pytest.mark.parametrize("separate_vocabs", [False, True])
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_warm_start_from_an_opus_mt_checkpoint(tmp_path, separate_vocabs):
-    tokenizer = marian_tokenizer(tmp_path, separate_vocabs)
-    sizes = {"vocab_size": tokenizer.vocab_size}
-    if separate_vocabs:
-        sizes["decoder_vocab_size"] = len(tokenizer.target_encoder)
-        sizes |= {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+def test_warm_start_from_an_opus_mt_checkpoint_with_two_vocabularies(tmp_path):
+    tokenizer = marian_tokenizer(tmp_path, True)
+    sizes = {"vocab_size": tokenizer.vocab_size, "decoder_vocab_size": len(tokenizer.target_encoder)}
+    sizes |= {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
     ids = {"pad_token_id": 2, "eos_token_id": 0, "forced_eos_token_id": 0, "decoder_start_token_id": 2}
     small = {name: int(value) for name, value in (override.split("=") for override in SMALL)}
     parent = MarianMTModel(MarianConfig(**small, **sizes, **ids))
@@ -246,31 +205,17 @@ def test_data_set_of_the_hub(corpus, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "run_record.json").read_text())["data_report"]["kept"] == 4
 
 
-def test_of_a_stream_no_speed_in_pairs_is_known(corpus, tmp_path):
-    main(arguments(corpus, tmp_path, **STREAM))
-    metrics = json.loads((tmp_path / "run_record.json").read_text())["metrics"]
-    assert "train_steps_per_second" in metrics
-    assert "train_samples_per_second" not in metrics
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {"train_file": ["three", "two"]},
-        {"train_file": ["blank", "blank"]},
-        {"train_file": ["three"]},
         {"train_file": ["x.jsonl"], "source_lang": "en", "target_lang": "fr"},
-        {"train_file": "absent.tsv"},
         {"train_file": None},
         {"max_source_length": 1},
-        {"max_tokens_per_batch": 10},
         {"config_overrides": [*SMALL, "max_position_embeddings=9"]},
         {"config_overrides": [*SMALL, "vocab_size=9"]},
-        {"config_overrides": [*SMALL, "eos_token_id=9"]},
         {"eval_strategy": "epoch"},
-        {"learning_rat": 3},
         {"method": "em"},
-        {"resume_from_checkpoint": "absent"},
         {"resume_from_checkpoint": "last"},
     ],
 )

@@ -8,13 +8,9 @@ import torch
 from safetensors.torch import load_file
 from tiny_marian import save_tiny_marian
 from tiny_run import arguments, stop_at, write_corpus
-from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
-from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, preset_config
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.modeling.warm_start import added_weights
 
-EVERYTHING = {"layer_aggregation": "em_routing", "guided_routing": "gdr", "guided_capsule_dim": 4}
 START = {"size": None, "tokenizer_name": None, "config_overrides": None}
 START |= {"max_source_length": 60, "max_target_length": 60}
 
@@ -27,22 +23,6 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def marian(tmp_path_factory):
     return save_tiny_marian(tmp_path_factory.mktemp("marian"))
-
-
-@pytest.mark.parametrize("output", ["residual", "replace"])
-def test_what_is_added(marian, output):
-    fields = {**EVERYTHING, "head_aggregation": "em_routing", "head_aggregation_output": output}
-    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian, **fields)
-    of_parent = {name for name, _ in MarianMTModel.from_pretrained(marian).named_parameters()}
-    own = {name for name, _ in model.named_parameters()}
-    assert added_weights(model) == own - of_parent
-    assert added_weights(CapsuleAggregatedMarianForConditionalGeneration.from_marian(marian)) == set()
-
-
-@pytest.mark.parametrize("method", ["capsnmt", "capsnmt-hybrid", "rnmt", "transformer"])
-def test_what_no_parent_lacks_is_not_added(method):
-    config = preset_config(method, "tiny", d_model=16, vocab_size=29)
-    assert added_weights(AutoModelForSeq2SeqLM.from_config(config)) == set()
 
 
 def train(corpus, folder, marian, **options):
