@@ -150,6 +150,7 @@ class RunEvents(TrainerCallback):
             if self._trainer.forgets_best:
                 state.best_metric = state.best_global_step = state.best_model_checkpoint = None
             self._trainer.follow_options()
+        self._trainer.has_begun = True
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Tell the batch sampler the epoch before a resumed run skips batches.

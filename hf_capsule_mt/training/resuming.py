@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
@@ -29,6 +30,7 @@ LAST, AUTO = "last", "auto"
 _RESULTS = ("model*.safetensors*", "adapter", "trainer_state.json", "run_record.json")
 # Not a matter of the data.
 _ALWAYS = ("weights", "tokenizer", "optim", "averages", "adapter")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
 class RunIdentity(TrainerCallback, ExportableState):
@@ -132,6 +134,20 @@ def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None
         for name in first:
             if there.get(name) != first[name]:
                 raise ValueError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
+
+
+def check_optimizer(trainer: Trainer) -> None:
+    """Raise a ValueError if the optimizer and the schedule that were loaded belong to another model or update."""
+    done, last = trainer.state.global_step, getattr(trainer.lr_scheduler, "last_epoch", None)
+    is_exact = isinstance(trainer.lr_scheduler, torch.optim.lr_scheduler.LambdaLR)
+    has_scaler = getattr(trainer.accelerator, "scaler", None) is not None
+    if is_exact and (last > done if has_scaler else last != done):
+        raise ValueError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
+    for weight, state in trainer.optimizer.state.items():
+        if any(name in state and state[name].shape != weight.shape for name in _MOMENTS):
+            raise ValueError("optimizer.pt belongs to a model with other shapes.")
+        if not has_scaler and "step" in state and int(state["step"]) > done:
+            raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
 
 
 def check_folder_is_free(args: Any, checkpoint: str | None, start: str | None = None, *, delete: bool = True) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
@@ -31,7 +32,7 @@ from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, 
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.training.checkpoint_folders import TRAINER_STATE, read_trainer_state, step_of
+from hf_capsule_mt.training.checkpoint_folders import TRAINER_STATE, missing_state, read_trainer_state, step_of
 
 from .arguments import TranslationTrainingArguments
 from .averaging import WeightAverage
@@ -39,6 +40,7 @@ from .callbacks import DivergenceError, RunEvents, SourceCallback, TranslationPr
 from .resuming import (
     RunIdentity,
     check_folder_is_free,
+    check_optimizer,
     check_same_everywhere,
     check_same_run,
     find_checkpoint,
@@ -108,7 +110,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._ignores_num_items = type(base) is MarianMTModel
         self.recorder = recorder
         self.identity = RunIdentity()
-        self._has_folder = self._begins_data = self.forgets_best = False
+        self._has_folder = self._begins_data = self.has_begun = self.forgets_best = False
         self.resumed_from: str | None = None
         self._resumed_at = 0
         self._stream_state: str | None = None
@@ -156,11 +158,18 @@ class TranslationTrainer(Seq2SeqTrainer):
             check_same_everywhere(self.identity, checkpoint)
             if self.is_world_process_zero() and not self._has_folder:
                 check_folder_is_free(self.args, checkpoint, getattr(self.model, "name_or_path", None))
-            self._has_folder = True
+            self._has_folder, self.has_begun = True, False
             try:
                 # A stream finds its place by itself.
                 self.args.ignore_data_skip = ignore_data_skip or is_stream
                 return super().train(checkpoint, **kwargs)
+            except Exception as error:
+                if isinstance(error, RuntimeError) and "inline_container" in str(error) and self.has_begun:
+                    # PyTorch's writer has no class of its own for a full disk.
+                    raise OSError(f"No checkpoint can be saved in {self.args.output_dir}: the disk is full.") from error
+                if checkpoint is None or self.has_begun or isinstance(error, ValueError):
+                    raise
+                raise ValueError(f"{checkpoint} cannot be resumed: {str(error).partition(chr(10))[0]}") from error
             finally:
                 self.args.ignore_data_skip = ignore_data_skip
 
@@ -245,7 +254,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             (folder / TRAINER_STATE).unlink(missing_ok=True)
         with self._averaged():
             self._check_finite()
-            super().save_model(output_dir, _internal_call)
+            try:
+                super().save_model(output_dir, _internal_call)
+            except (SafetensorError, OSError) as error:
+                # A half of a model is no model.
+                for file in folder.glob("model*.safetensors*"):
+                    file.unlink()
+                raise OSError(f"{folder} cannot be saved: {error}") from error
         if is_checkpoint and self._average is not None and self.args.should_save:
             self._average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:
@@ -384,6 +399,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         # DeepSpeed makes the optimizer itself.
         if self.resumed_from is None or self.is_deepspeed_enabled:
             return
+        if not missing_state(self.resumed_from):
+            check_optimizer(self)
         schedule, groups = self.lr_scheduler, self.optimizer.param_groups
         for group, own in zip(groups, self._options):
             group.update(own)

@@ -194,6 +194,31 @@ def test_missing_state(corpus, run, capsys, name):
         assert json.loads((run / "run_record.json").read_text())["updates"] == 6
 
 
+def cut(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors"])
+def test_damaged_state(corpus, run, capsys, name):
+    cut(run / "checkpoint-4" / name)
+    assert "run/checkpoint-4" in error_of(capsys, corpus, run, resume_from_checkpoint="last")
+
+
+@pytest.mark.parametrize("change", ["smaller moments", "another update", "another schedule"])
+def test_the_optimizer_of_another_run(corpus, run, capsys, change):
+    """Moments of another shape would end in a segmentation fault."""
+    file = run / "checkpoint-4" / ("scheduler.pt" if change == "another schedule" else "optimizer.pt")
+    state = torch.load(file)
+    if change == "smaller moments":
+        state["state"][0]["exp_avg"] = state["state"][0]["exp_avg"][:1]
+    elif change == "another update":
+        state["state"][0]["step"] += 100
+    else:
+        state["last_epoch"] += 100
+    torch.save(state, file)
+    assert f"{file.name} " in error_of(capsys, corpus, run, resume_from_checkpoint="last")
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [
