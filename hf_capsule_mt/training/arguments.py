@@ -41,8 +41,7 @@ class ModelArguments:
     label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
     lora_rank: int | None = HfArg(
         default=None,
-        help="Train an adapter of this rank (LoRA) for model_name_or_path, which stays as it is, and merge it at the "
-        "end.",
+        help="Train an adapter of this rank (LoRA) instead of all weights, and merge it at the end.",
     )
 
     def __post_init__(self) -> None:
@@ -72,30 +71,30 @@ class DataArguments:
 
     train_file: list[str] = HfArg(
         default_factory=list,
-        help="Source file and target file, or a .tsv, .jsonl or .parquet file; all but the last may be .gz, .bz2, .xz "
-        "or .zst. Several corpora one after the other; 'part-*.tsv' in quotes is one of several files.",
+        help="Source file and target file, or a .tsv, .jsonl or .parquet file. Text may be compressed (.gz, .bz2, .xz, "
+        ".zst). Name several corpora one after the other. 'part-*.tsv' in quotes is one corpus of several files.",
     )
     validation_file: list[str] = HfArg(default_factory=list, help="The same for validation.")
     dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
     source_lang: str | None = HfArg(default=None, help="Source language, as the data names it (en).")
     target_lang: str | None = HfArg(default=None, help="Target language, as the data names it (de).")
-    source_column: str | None = HfArg(default=None, help="Column of the source, if it is not called as its language.")
-    target_column: str | None = HfArg(default=None, help="Column of the target, likewise.")
-    train_file_weights: list[float] = HfArg(
-        default_factory=list, help="How often each corpus of train_file is drawn from, in relation to the others."
+    source_column: str | None = HfArg(
+        default=None, help="Column of the source, if its name is not that of the language."
     )
+    target_column: str | None = HfArg(default=None, help="The same for the target.")
+    train_file_weights: list[float] = HfArg(default_factory=list, help="Relative weight of each corpus in train_file.")
     max_source_length: int = HfArg(default=256, help="Tokens; pairs with a longer source are left out.")
     max_target_length: int = HfArg(default=256, help="Tokens; pairs with a longer target are left out.")
     preprocessing_num_workers: int | None = HfArg(
         default=None,
-        help="Processes that tokenise; by default one, whose tokenizer uses all cores if it is a fast one.",
+        help="Processes that tokenise. By default one, and a fast tokenizer then uses all cores.",
     )
     bpe_dropout: float = HfArg(
-        default=0.0, help="Probability with which merges are left out, anew in every epoch; byte-level BPE only."
+        default=0.0, help="Probability to skip a merge, drawn in every epoch. Only for byte-level BPE."
     )
     streaming: bool = HfArg(
-        default=False, help="Read, tokenise and batch as training goes, and hold nothing; needs --max_steps."
+        default=False, help="Read and tokenise while training, and keep nothing. Needs --max_steps."
     )
     shuffle_buffer: int = HfArg(default=100_000, help="Pairs that a stream shuffles and sorts by length together.")
 
@@ -119,8 +118,7 @@ class _TranslationArguments:
     )
     bleu_tokenize: str = HfArg(
         default="13a",
-        help="BLEU's tokenizer in evaluation, as --tokenize of evaluate: zh, ja-mecab, ko-mecab, char, ... for targets "
-        "without spaces, of which the default makes a word of each sentence.",
+        help="BLEU's tokenizer in evaluation. Targets without spaces need another one: zh, ja-mecab, ko-mecab or char.",
     )
     rdrop_alpha: float = HfArg(
         default=0.0,
@@ -134,14 +132,14 @@ class _TranslationArguments:
     )
     added_learning_rate: float | None = HfArg(
         default=None,
-        help="Learning rate of what a method adds to the model that training starts from, such as 1e-3 where "
-        "learning_rate is 2e-5, at which routing would stay switched off.",
+        help="Learning rate of the layers that --method adds to a trained model. At 2e-5 routing would stay switched "
+        "off.",
     )
     early_stopping_patience: int | None = HfArg(
         default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
     overwrite_output_dir: bool = HfArg(
-        default=False, help="Delete the checkpoints and the results of another run in output_dir."
+        default=False, help="Delete the checkpoints and results of another run in output_dir."
     )
     ignore_missing_state: bool = HfArg(
         default=False,
@@ -168,30 +166,30 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
     adam_epsilon: float = HfArg(default=1e-9, help="Adam's epsilon (Vaswani et al. 2017).")
     predict_with_generate: bool = HfArg(
-        default=True, help="Translate the validation data and score BLEU; without, the loss is all that is evaluated."
+        default=True, help="Translate the validation data and compute BLEU. Otherwise only the loss is computed."
     )
     per_device_train_batch_size: int | None = HfArg(
         default=None, help="Pairs in a batch, instead of a number of tokens; ignored beside --max_tokens_per_batch."
     )
-    gradient_accumulation_steps: int = HfArg(default=1, help="Batches of each device that an update adds up.")
+    gradient_accumulation_steps: int = HfArg(default=1, help="Batches per device in one update.")
     label_smoothing_factor: float = HfArg(default=0.0, help="Another name of --label_smoothing, and stronger.")
     generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
     generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")
     metric_for_best_model: str | None = HfArg(
-        default=None, help="What the best checkpoint is best in: bleu or loss; bleu if predict_with_generate."
+        default=None, help="What decides which checkpoint is best: bleu or loss. By default bleu."
     )
     report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
     resume_from_checkpoint: str | None = HfArg(
         default=None,
-        help="Checkpoint of a run to go on from; or last, the newest whole one in output_dir; or auto, which is that, "
-        "and the start of the run where there is none.",
+        help="Checkpoint to continue from. last: the newest complete one in output_dir. auto: the same, or a new run "
+        "if there is none.",
     )
     logging_nan_inf_filter: bool = HfArg(
-        default=False, help="Log the mean of earlier losses in place of one that is not finite."
+        default=False, help="Log the mean of earlier losses instead of one that is not finite."
     )
     ddp_find_unused_parameters: bool | None = HfArg(
         default=False,
-        help="Whether an update may leave out parameters. It is set for models of which it does, as with LayerDrop.",
+        help="Whether an update may leave out weights. It is set for models that need it, such as with LayerDrop.",
     )
 
     def __post_init__(self) -> None:

@@ -51,7 +51,7 @@ def test_the_run_holds_a_model_and_its_adapter(family, corpus, tmp_path):
     assert with_adapter.peft_config["default"].base_model_name_or_path == str(base)
 
 
-def test_translate_and_resume(corpus, tmp_path, capsys):
+def test_translate_and_resume(corpus, tmp_path):
     base = base_of(tmp_path / "base", "CapsNMT")
     options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3}
     run(corpus, base, tmp_path / "run", **options)
@@ -61,7 +61,6 @@ def test_translate_and_resume(corpus, tmp_path, capsys):
     checkpoint = tmp_path / "run" / "checkpoint-1"
     with pytest.raises(SystemExit):
         translate.main(["--model", str(checkpoint), *source])
-    assert "checkpoint-1 holds an adapter, not a model" in capsys.readouterr().err
     shutil.copytree(checkpoint, tmp_path / "again" / "checkpoint-1")
     run(corpus, base, tmp_path / "again", **options, resume_from_checkpoint="last")
     expected = adapter(tmp_path / "run" / "adapter")
