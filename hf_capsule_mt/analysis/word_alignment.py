@@ -80,20 +80,16 @@ def read_alignments(path: Path) -> list[Links]:
     """Read a line of links for every sentence, as "0-0 1-2 2-1" (source-target), of words between spaces.
 
     Raises:
-        OSError: if the file cannot be read.
-        ValueError: if a line is not of that form; the message names it.
+        ValueError: if a line is not of that form.
     """
     alignments = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            alignments.append(frozenset((int(source), int(target)) for source, target in _split(line)))
+            pairs = (link.split("-") for link in line.split())
+            alignments.append(frozenset((int(source), int(target)) for source, target in pairs))
         except ValueError as error:
             raise ValueError(f"{path}, line {number} is {line!r}; links are numbers as in 0-0 1-2") from error
     return alignments
-
-
-def _split(line: str) -> list[list[str]]:
-    return [link.split("-") for link in line.split()]
 
 
 def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -> Tensor:
