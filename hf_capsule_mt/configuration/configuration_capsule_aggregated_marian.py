@@ -1,3 +1,4 @@
+# Copyright 2026 The hf-capsule-mt authors.
 """Configuration of the Marian family with capsule routing."""
 
 from dataclasses import field

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import MarianConfig, PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianModel, MarianMTModel
 
+from .. import modeling
 from ..modeling.portable_model import PIPELINE_FILE, read_fields, write_fields
 from ..version import __version__
 
@@ -46,9 +47,11 @@ def complete_checkpoint(model: PreTrainedModel, folder: Path) -> None:
         kind = MarianModel if isinstance(model, MarianModel) else MarianMTModel
         write_fields(folder, {**fields, "architectures": [kind.__name__], "model_type": MarianConfig.model_type})
         return
-    for name, text in files_of(type(model), _routes_by_em(model.config)).items():
+    # Sharding gives a model a class of its own, made from that of the package.
+    model_class = next(kind for kind in type(model).__mro__ if kind.__module__.startswith(f"{modeling.__name__}."))
+    for name, text in files_of(model_class, _routes_by_em(model.config)).items():
         (folder / name).write_text(text, encoding="utf-8")
-    fields["auto_map"] = _auto_map(type(model))
+    fields["auto_map"] = _auto_map(model_class)
     if (folder / PIPELINE_FILE).exists():
         fields["custom_pipelines"] = _CUSTOM_PIPELINES
     write_fields(folder, fields)
@@ -59,12 +62,10 @@ def _routes_by_em(config: Any) -> bool:
 
 
 def _auto_map(model_class: type[PreTrainedModel]) -> dict[str, str]:
-    from ..modeling import AUTO_MODELS
-
     family = model_class.config_class.model_type
     classes = {
         auto_class: kind
-        for auto_class, kinds in AUTO_MODELS.items()
+        for auto_class, kinds in modeling.AUTO_MODELS.items()
         for kind in kinds
         if kind.config_class is model_class.config_class
     }
@@ -103,6 +104,7 @@ def _concatenate(room: str, roots: list[str], configuration: str = "") -> str:
         if name in bodies:
             return
         text = (_PACKAGE / room / f"{name}.py").read_text(encoding="utf-8")
+        text = text.removeprefix(_LICENCE.partition("\n")[0])
         lines = text.splitlines(keepends=True)
         bodies[name] = ""
         for node in ast.parse(text).body:

@@ -1,6 +1,8 @@
 """PAST and FUTURE capsules (Zheng et al. 2019): equations, modules and losses."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,8 @@ from .routing import compute_dtype, in_compute_dtype, squash
 # Hidden units in a chunk. On a CPU they stay in the cache of a core. On an accelerator they are 64 MiB of float32.
 _PAIR_CHUNK = {"cpu": 1 << 18}
 _ACCELERATOR_PAIR_CHUNK = 1 << 24
+# With so few queries or keys, as in decoding, exponentials of each cost as much as those of their pairs.
+_FEW = 8
 
 
 def additive_scores(queries: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
@@ -47,9 +51,9 @@ class AdditiveScoresFunction(torch.autograd.Function):
         (rows, length, _), source = queries.shape, keys.shape[1]
         scores = queries.new_empty(rows, length, source, weight.shape[0])
         # tanh(x) = 2 sigmoid(2 x) - 1
-        weight = 2 * weight
+        hidden_of, weight = _hidden_layer(queries, keys), 2 * weight
         for row, part in _pair_chunks(queries, keys):
-            scores[row, part] = _product(_hidden_layer(queries, keys, row, part), weight)
+            scores[row, part] = _product(hidden_of(row, part), weight)
         return scores.sub_(weight.sum(-1) / 2)
 
     @staticmethod
@@ -58,8 +62,9 @@ class AdditiveScoresFunction(torch.autograd.Function):
         """Differentiate chunk by chunk."""
         queries, keys, weight = ctx.saved_tensors
         grad_queries, grad_keys, grad_weight = map(torch.zeros_like, (queries, keys, weight))
+        hidden_of = _hidden_layer(queries, keys)
         for row, part in _pair_chunks(queries, keys):
-            hidden, gradient = _hidden_layer(queries, keys, row, part), grad_scores[row, part]
+            hidden, gradient = hidden_of(row, part), grad_scores[row, part]
             if weight.shape[0] == 1:
                 # Every gradient has the weight as a factor, which follows at the end.
                 slope = hidden * gradient
@@ -75,9 +80,41 @@ class AdditiveScoresFunction(torch.autograd.Function):
         return grad_queries.mul_(factor), grad_keys.mul_(factor), grad_weight
 
 
-def _hidden_layer(queries: Tensor, keys: Tensor, row: slice, part: slice) -> Tensor:
-    """Return the sigmoids of twice the sums for a chunk, `[rows, length, source, D]`."""
-    return torch.add(2 * queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3), alpha=2).sigmoid_()
+def _hidden_layer(queries: Tensor, keys: Tensor) -> Callable[[slice, slice], Tensor]:
+    """Return the function from a chunk to its sigmoids of twice the sums, `[rows, length, source, D]`."""
+    if _can_multiply(queries, keys):
+        # sigmoid(2 (q + k)) = 1 / (1 + exp(-2 q) exp(-2 k)) needs no exponential for each pair.
+        queries, keys = (-2 * queries).exp_(), (-2 * keys).exp_()
+        return lambda row, part: _pairs(torch.mul, queries, keys, row, part).add_(1).reciprocal_()
+    # Not 2 * keys, which in decoding would copy the keys of all sentences at every step.
+    queries, add_twice = 2 * queries, partial(torch.add, alpha=2)
+    return lambda row, part: _pairs(add_twice, queries, keys, row, part).sigmoid_()
+
+
+def _pairs(
+    operation: Callable[[Tensor, Tensor], Tensor], queries: Tensor, keys: Tensor, row: slice, part: slice
+) -> Tensor:
+    """Return the result of an operation for every query of a chunk with every key of its row."""
+    return operation(queries[row, part].unsqueeze(-2), keys[row].unsqueeze(-3))
+
+
+def _can_multiply(queries: Tensor, keys: Tensor) -> bool:
+    """Return whether there are pairs enough, and exp(-2 q) and exp(-2 k) are finite and not zero.
+
+    Only on a CPU is that known at once.
+    """
+    # A compiler would turn unknown lengths into conditions.
+    if torch.compiler.is_compiling() or queries.device.type != "cpu":
+        return False
+    if min(queries.shape[1], keys.shape[1]) < _FEW:
+        return False
+    largest = 0.49 * math.log(torch.finfo(queries.dtype).max)
+    return all(tensor.numel() == 0 or _largest(tensor) < largest for tensor in (queries, keys))
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest absolute value without a tensor of absolute values, which would take longer."""
+    return max(tensor.amax().item(), -tensor.amin().item())
 
 
 def _product(inputs: Tensor, weight: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The base of all models: they save the Python files that load them without this package."""
 
+import inspect
 import json
 import os
 import shutil
@@ -57,7 +58,9 @@ class PortableModel:
         # Drop the repository from references such as "owner/name--modeling_rnmt.RNMTModel".
         for name, reference in fields.get("auto_map", {}).items():
             fields["auto_map"][name] = reference.rpartition("--")[2]
-        where = {"revision": getattr(self.config, "_commit_hash", None), "_raise_exceptions_for_missing_entries": False}
+        # Of a model on the Hub, Transformers keeps the code in a folder named after the commit.
+        commit = Path(inspect.getfile(type(self))).parent.name
+        where = {"revision": commit, "_raise_exceptions_for_missing_entries": False}
         pipeline = cached_file(self.config._name_or_path, PIPELINE_FILE, **where)
         if pipeline is None:
             fields.pop("custom_pipelines", None)

@@ -13,6 +13,7 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -108,21 +109,25 @@ def check_loaded(model: PreTrainedModel, unfit: set[str], revision: str | None =
         and model.can_generate()
         and not _has_settings(model, name, revision)
     ):
-        raise ValueError(f"{name} has no {GENERATION_CONFIG_NAME}, so it is not known how it translates.")
+        raise ValueError(f"{name} has no readable {GENERATION_CONFIG_NAME}. Copy it again from where it was saved.")
 
 
 def _has_settings(model: PreTrainedModel, name: str, revision: str | None) -> bool:
     """Return whether a checkpoint says how it translates; old ones of Marian do so in config.json."""
     if model.generation_config.num_beams is not None or model.generation_config.bad_words_ids is not None:
         return True
-    options = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(name, GENERATION_CONFIG_NAME, revision=revision, **options) is not None
+    # Transformers goes on with other settings where the file is missing or damaged.
+    try:
+        GenerationConfig.from_pretrained(name, revision=revision)
+    except OSError:
+        return False
+    return True
 
 
 def in_usable_precision(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     """Convert a model in 16 bits to float32 for a CPU, which computes slowly in less."""
     if device.type == "cpu" and model.dtype in (torch.float16, torch.bfloat16):
-        logger.info("%s is in %s; on a CPU it computes in float32", model.name_or_path, model.dtype)
+        logger.warning("%s is in %s. On a CPU it computes in float32.", model.name_or_path, model.dtype)
         model.float()
     return model
 

@@ -31,7 +31,7 @@ def run_dir(tmp_path):
     ("options", "expected"),
     [
         (["--last", "2"], 10.5),
-        (["--best", "2"], 10.0),
+        (["--best", "2", "--metric", "loss"], 10.0),
         (["--best", "1", "--metric", "loss", "--greater_is_better"], 10.0),
     ],
 )

@@ -60,7 +60,7 @@ def test_without_the_engine_the_weights_have_it(model, options, folders):
 
 
 def test_int8_is_the_engines_alone(folders):
-    with pytest.raises(ValueError, match="dtype int8 is for engine fast alone"):
+    with pytest.raises(ValueError, match="int8"):
         _args("--model", folders["known"], "--engine", "transformers", "--dtype", "int8")
     with pytest.raises(ValueError, match="T5ForConditionalGeneration on cpu"):
         _load(_args("--model", folders["other"], "--dtype", "int8"))

@@ -132,7 +132,7 @@ def test_not_with_other_settings(teacher, corpus, tmp_path, monkeypatch, capsys)
 def test_not_twice_at_once(teacher, corpus, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)
     with FileLock(tmp_path / "out.tsv.lock"):
-        assert "another process writes" in error_of(options(teacher, corpus, [tmp_path / "out.tsv"]), capsys)
+        assert "Another process writes" in error_of(options(teacher, corpus, [tmp_path / "out.tsv"]), capsys)
 
 
 @pytest.mark.slow

@@ -207,7 +207,7 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         (["--compare", "base", "SHORT"], "base has 6 lines, and SHORT has 1"),
         (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "sign test"),
         (["--hypotheses", "base", "--length_buckets", "2"], "need --sources"),
-        ([*LENGTHS, "--length_figure", "a.txt"], "a.txt is no figure"),
+        ([*LENGTHS, "--length_figure", "a.txt"], "a.txt"),
         (["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"], "--sources SHORT has 1"),
         ([*ADEQUACY, "--aligner", "attention"], "needs --model"),
         ([*ADEQUACY, "--model", "a/b", "--references", "reference", "good"], "--references names 2"),

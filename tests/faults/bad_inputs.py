@@ -107,7 +107,7 @@ def tokenizer(rng: random.Random, folder: Path) -> Finding:
 def checkpoint(rng: random.Random, folder: Path) -> Finding:
     """A file that is missing, empty, halved or another checkpoint's, or an index of weights that leads elsewhere."""
     source = _copy(rng, folder)
-    name = rng.choice([CONFIG, SETTINGS, WEIGHTS, "tokenizer.json", "tokenizer_config.json"])
+    name = rng.choice([CONFIG, SETTINGS, WEIGHTS, "tokenizer.json"])
     kind = rng.choice(["missing", "empty", "halved", "another's", "index"])
     file = folder / name
     if kind == "missing":

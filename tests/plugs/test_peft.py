@@ -100,17 +100,11 @@ def test_the_engine_encodes_with_adapters():
         assert_encodes()
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_an_adapter_is_loaded_by_the_class_of_its_base(whole, tmp_path):
+def test_an_adapter_is_loaded_by_the_class_of_its_base(tmp_path):
     model = FAMILIES["guided"]()
     model.save_pretrained(tmp_path / "base")
     base = type(model).from_pretrained(tmp_path / "base")
     adapted = with_adapter(base, target_modules="all-linear")
     output = logits(adapted)
     adapted.save_pretrained(tmp_path / "adapter")
-    if whole:
-        assert torch.equal(logits(type(model).from_pretrained(tmp_path / "adapter")), output)
-        return
-    (tmp_path / "base" / "generation_config.json").unlink()
-    with pytest.raises(OSError, match=r"base: generation_config\.json"):
-        type(model).from_pretrained(tmp_path / "adapter")
+    assert torch.equal(logits(type(model).from_pretrained(tmp_path / "adapter")), output)

@@ -95,12 +95,14 @@ def test_other_commands(forms, form, tmp_path, capsys):
         assert load_model(tmp_path / method).dtype == torch.float32
     decoding = ["--max_new_tokens", 8, "--num_beams", 1]
     run(evaluate, "--model", folder, "--input_file", source, "--references", target, *decoding)
-    # Random weights end no sentence.
-    with pytest.raises(SystemExit):
-        run(
-            distill, "--model", folder, "--train_file", source, target, "--output_file", tmp_path / "new.tsv", *decoding
-        )
-    assert "no end within the limit" in capsys.readouterr().err
+    new = tmp_path / "new.tsv"
+    try:
+        run(distill, "--model", folder, "--train_file", source, target, "--output_file", new, *decoding)
+    except SystemExit:
+        # Random weights may end no sentence.
+        assert "no end within the limit" in capsys.readouterr().err
+    else:
+        assert new.read_text()
     run(
         analyze,
         "--model",
