@@ -1,4 +1,4 @@
-"""Strings of digits that a model must learn to rewrite, by the commands that users type."""
+"""Strings of ten letters, as digits, that a model must learn to rewrite, by the commands that users type."""
 
 import json
 import random
@@ -9,11 +9,11 @@ SIZES = {"train": 6000, "test": 200}
 
 
 def write_digits(folder, lengths, rewrite):
-    """Sources and targets of both parts; no string is in both, and `lengths` are the shortest and the longest."""
+    """Write sources and targets of both parts, which share no string. `translate` would copy real digits."""
     generator = random.Random(0)
     strings = {}
     while len(strings) < sum(SIZES.values()):
-        strings[" ".join(generator.choices("0123456789", k=generator.randint(*lengths)))] = None
+        strings[" ".join(generator.choices("abcdefghij", k=generator.randint(*lengths)))] = None
     remaining = iter(strings)
     for part, size in SIZES.items():
         lines = [next(remaining) for _ in range(size)]
