@@ -204,7 +204,7 @@ class BPEDropout:
     BPE-dropout (Provilkov et al. 2020) leaves out each merge with `probability`. The library `tokenizers` does it, and
     draws from a generator that nobody can seed. So a resumed run has the same pairs in the same batches as an
     uninterrupted one, but draws other segmentations. Batches stay the same because they are cut for
-    [`lengths`][BPEDropout.lengths], which depend on no draw. The tokenizer itself stays without dropout.
+    lengths that depend on no draw. The tokenizer itself stays without dropout.
 
     Args:
         tokenizer: a byte-level BPE tokenizer, as `train_tokenizer` makes.
