@@ -142,7 +142,7 @@ def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) 
     def respond(name: str | None, sentence: str, shown: bool, title: str | None) -> list[Any]:
         return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel)
 
-    # Of both panels, one at a time: they share the processor.
+    # One panel at a time, because they share the processor.
     asked = gr.on(triggers, respond, [*inputs, panel.title], list(panel), concurrency_id="model")
     asked.then(**drawing)
     gr.on([panel.title.input, panel.step.input], **drawing, trigger_mode="always_last")

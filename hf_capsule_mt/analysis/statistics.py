@@ -43,7 +43,7 @@ def diversities(assignment: Tensor, mask: Tensor | None = None) -> Tensor:
     units = torch.nn.functional.normalize(assignment, dim=-2, eps=1e-300)
     # The sum over pairs, from the square of the sum.
     cosines = (units.sum(-1).square().sum(-1) - units.square().sum((-1, -2))) / 2
-    # Rounding alone makes it negative.
+    # Only rounding makes it negative.
     return (1 - cosines / (capsules * (capsules - 1) / 2)).clamp(min=0)
 
 

@@ -102,7 +102,7 @@ def compare_systems(
         options = {"test_type": _SACREBLEU_NAMES[test], "n_samples": num_samples or DEFAULT_SAMPLES[test]}
         signatures, results = PairedTest(systems, made, references, **options)()
     unlike = sum(one != other for one, other in zip(baseline, system, strict=True))
-    # Of 2^n ways to exchange n translations, to exchange none or all.
+    # The smallest possible p: 2 of the 2^n exchanges are as extreme.
     as_much = 2.0 ** (1 - unlike) if test == "randomization" else 0.0
     return {
         name: _comparison(results[key], str(signatures[key]), as_much)
@@ -148,7 +148,7 @@ def _comparison(results: Sequence, signature: str, as_much: float) -> Comparison
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacreBLEU reads its seed from the environment alone."""
+    """Set the seed of sacreBLEU, which reads it only from the environment."""
     before = os.environ.get("SACREBLEU_SEED")
     os.environ["SACREBLEU_SEED"] = str(seed)
     try:

@@ -98,7 +98,7 @@ class _Marian(Family):
     def step(self, words: Tensor, mask: Tensor | None, read: Tensors, states: Tensors) -> tuple[Tensor, Tensors]:
         own, source = (self._cache(states, side) for side in ("decoder", "encoder"))
         cache = EncoderDecoderCache(own, source)
-        # Of the states of the source attention has the keys and values already, and reads their shape alone.
+        # Attention has the keys and values of the source already, and reads only the shape of its states.
         encoded = RoutedEncoderOutput(mask.unsqueeze(-1), **_present(read, self.also_read))
         outputs = self.model(
             attention_mask=mask,
@@ -149,7 +149,7 @@ class _CapsNMT(Family):
         return {"sentence_state": sentence}, states
 
     def step(self, words: Tensor, mask: Tensor | None, read: Tensors, states: Tensors) -> tuple[Tensor, Tensors]:
-        # The decoder reads the state of the sentence alone.
+        # The decoder reads only the state of the sentence.
         encoded = RecurrentEncoderOutput(read["sentence_state"], sentence_state=read["sentence_state"])
         return _recurrent_step(self.model, words, mask, encoded, states, self.state)
 

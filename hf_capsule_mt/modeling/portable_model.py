@@ -58,7 +58,7 @@ class PortableModel:
         # Drop the repository from references such as "owner/name--modeling_rnmt.RNMTModel".
         for name, reference in fields.get("auto_map", {}).items():
             fields["auto_map"][name] = reference.rpartition("--")[2]
-        # Of a model on the Hub, Transformers keeps the code in a folder named after the commit.
+        # Transformers keeps the code of a model on the Hub in a folder named after the commit.
         commit = Path(inspect.getfile(type(self))).parent.name
         where = {"revision": commit, "_raise_exceptions_for_missing_entries": False}
         pipeline = cached_file(self.config._name_or_path, PIPELINE_FILE, **where)
