@@ -214,6 +214,8 @@ def report_user_errors() -> Iterator[None]:
     for limit in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         # oneDNN and torch keep up to a megabyte for each of the last 1,024 shapes, which fills gigabytes.
         os.environ.setdefault(limit, "128")
+    # Python has no such stream if the shell closed it, as `>&-` does.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
     try:
         try:
             yield

@@ -185,3 +185,10 @@ def test_files_that_are_none(tmp_path):
             check_output_file(path)
     (tmp_path / "file").touch()
     check_output_file(tmp_path / "file")
+
+
+def test_a_closed_standard_output_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    with report_user_errors():
+        print("nobody reads this")

@@ -1,5 +1,6 @@
 """From a command to the Hub and from there into processes with clean caches, by commands and by Trainers."""
 
+import json
 import re
 from contextlib import nullcontext
 from importlib import import_module
@@ -178,13 +179,18 @@ def test_plain_trainers(hub, checkpoint, tmp_path, monkeypatch, callbacks):
     assert all(complete) == bool(callbacks)
 
 
-def test_what_is_loaded_from_the_hub_is_pinned(hub, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+def test_what_is_loaded_from_the_hub_is_pinned(hub, checkpoint, tmp_path, monkeypatch, run_command):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home"))
     HfApi(token=TOKEN).create_repo("user/name")
     files = {file.name: file.read_bytes() for file in checkpoint.iterdir()}
     commit = hub.repositories["user/name"].commit("main", files, "a model")
     assert re.fullmatch("[0-9a-f]{40}", commit)
     assert commit_of("user/name") == commit_of("user/name", "main") == commit
+    (tmp_path / "text").write_text("a b c\n")
+    (tmp_path / "reference").write_text("d\n")
+    texts = ["--input_file", "text", "--references", "reference"]
+    run_command("evaluate", "--model", "user/name", *texts, "--max_new_tokens", 4, "--output_file", "record.json")
+    assert json.loads((tmp_path / "record.json").read_text())["translation"]["revision"] == commit
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert commit_of("user/name") == commit
     assert commit_of(checkpoint) is None
