@@ -141,6 +141,13 @@ def usable_device(name: str | torch.device) -> torch.device:
     return device
 
 
+def warn_if_busy(device: torch.device) -> None:
+    """Warn if a CPU's threads would wait for other programs: an update can take four times as long then."""
+    busy = device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and hasattr(os, "getloadavg")
+    if busy and (os.cpu_count() or 1) < os.getloadavg()[0] + torch.get_num_threads() / 2:
+        logger.warning("Other programs use the processors. With fewer threads this is faster: set OMP_NUM_THREADS=1.")
+
+
 class Progress(tqdm):
     """Shows lines and source tokens a second, and the time left."""
 
@@ -215,7 +222,7 @@ def report_user_errors() -> Iterator[None]:
         # oneDNN and torch keep up to a megabyte for each of the last 1,024 shapes, which fills gigabytes.
         os.environ.setdefault(limit, "128")
     # Python has no such stream if the shell closed it, as `>&-` does.
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         try:
             yield

@@ -17,7 +17,7 @@ from hf_capsule_mt.translation import loading
 from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
 
-from .common import at_least, meet, usable_device
+from .common import at_least, meet, usable_device, warn_if_busy
 
 _MODEL = (".safetensors", ".bin", ".json", ".spm", ".model", ".txt")
 _OF_GENERATE = ("num_beams", "length_penalty", "max_new_tokens")
@@ -118,7 +118,7 @@ def process_state(device: str | None) -> PartialState:
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
     cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     state = meet(cpu=cpu)
-    usable_device(device or state.device)
+    warn_if_busy(usable_device(device or state.device))
     return state
 
 

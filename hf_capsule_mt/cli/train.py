@@ -51,6 +51,7 @@ from .common import (
     check_output_folder,
     leave_group_at_exit,
     report_user_errors,
+    warn_if_busy,
 )
 
 logger = logging.get_logger(__name__)
@@ -131,6 +132,7 @@ def _prepare(
     started, versions = time.time(), environment(args.device)
     if model_args.model_name_or_path is not None:
         model_args.model_revision = commit_of(model_args.model_name_or_path, model_args.model_revision) or "main"
+    warn_if_busy(args.device)
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)

@@ -21,6 +21,7 @@ from hf_capsule_mt.cli.common import (
     check_output_folder,
     report_user_errors,
     usable_device,
+    warn_if_busy,
 )
 
 MODULES = Path(hf_capsule_mt.__file__).parent / "cli"
@@ -192,3 +193,15 @@ def test_a_closed_standard_output_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with report_user_errors():
         print("nobody reads this")
+
+
+@pytest.mark.parametrize(("load", "threads", "warns"), [(0.1, None, False), (9.0, None, True), (9.0, "1", False)])
+def test_other_programs_on_the_processors(monkeypatch, caplog, load, threads, warns):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    warn_if_busy(torch.device("cpu"))
+    assert ("OMP_NUM_THREADS" in caplog.text) is warns
