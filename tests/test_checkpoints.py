@@ -13,7 +13,7 @@ from benchmarks.speed.train import compare_with_plain
 from hf_capsule_mt import METHODS, preset_config
 from hf_capsule_mt.analysis.demo_answer import answer
 from hf_capsule_mt.cli import train, translate
-from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint
+from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint
 from hf_capsule_mt.translation.loading import count_parameters, load_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -32,7 +32,6 @@ def test_the_last_checkpoint_that_is_whole(tmp_path):
     # A run cannot go on from it.
     (tmp_path / "checkpoint-10" / "optimizer.pt").unlink()
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-9"
-    assert last_checkpoint(tmp_path, with_state=False) == tmp_path / "checkpoint-10"
 
 
 def test_the_weights_of_others_may_have_more_than_is_used(tmp_path):

@@ -23,12 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     choice = parser.add_mutually_exclusive_group()
     choice.add_argument("--last", type=at_least(1), metavar="N", help="the N newest checkpoints of the run")
     choice.add_argument("--best", type=at_least(1), metavar="N", help="the N checkpoints with the best results")
-    parser.add_argument("--metric", help="bleu, loss, ... for --best (default: the run's metric_for_best_model)")
-    parser.add_argument(
-        "--greater_is_better",
-        action=argparse.BooleanOptionalAction,
-        help="direction of --metric (default: the run's own, else less is better for names that end in loss)",
-    )
+    parser.add_argument("--metric", default="bleu", help="bleu, loss, ... for --best (default: %(default)s)")
     parser.add_argument("--output_dir", type=Path, required=True, help="the folder to make; it must not exist")
     return parser
 
@@ -44,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.last is not None:
         checkpoints = last_checkpoints(args.run_dir, args.last)
     elif args.best is not None:
-        checkpoints = best_checkpoints(args.run_dir, args.best, args.metric, args.greater_is_better)
+        checkpoints = best_checkpoints(args.run_dir, args.best, args.metric)
     average_checkpoints(checkpoints, args.output_dir)
     print(f"{args.output_dir} is the average of {', '.join(map(str, checkpoints))}")
 

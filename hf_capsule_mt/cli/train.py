@@ -14,7 +14,7 @@ Fine-tune a Marian checkpoint, here with routing added to it:
 With --model_name_or_path the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for
 the layers that --method adds, and 500 updates of warm-up, or a tenth of a shorter run.
 
-A killed run continues with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub true and
+A killed run continues with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub and
 --hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share
 each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
 --use_cpu (accelerate launch --cpu starts only one).
@@ -28,31 +28,24 @@ import sys
 import time
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from transformers import HfArgumentParser, set_seed
 from transformers.utils import logging
 
-from hf_capsule_mt.files import environment, locked, write_json
+from hf_capsule_mt.files import environment, write_json
 from hf_capsule_mt.modeling.warm_start import added_weights
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
-from hf_capsule_mt.training.resuming import check_folder_is_free, find_checkpoint
 from hf_capsule_mt.training.run_recorder import RunRecorder
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.loading import commit_of, load_tokenizer
 
-from .common import (
-    check_output_folder,
-    leave_group_at_exit,
-    report_user_errors,
-    warn_if_busy,
-)
+from .common import leave_group_at_exit, report_user_errors, warn_if_busy
 
 logger = logging.get_logger(__name__)
 
@@ -114,14 +107,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.check_with(data_args)
     if model_args.lora_rank is not None and args.push_to_hub:
         raise ValueError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
-    check_output_folder(Path(args.output_dir))
-    # As the trainer does, but before data is read and until the record is written.
-    with locked(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
-        args.resume_from_checkpoint = find_checkpoint(args.resume_from_checkpoint, args)
-        if args.process_index == 0:
-            check_folder_is_free(args, args.resume_from_checkpoint, model_args.model_name_or_path, delete=False)
-        recorder, trainer = _prepare(model_args, data_args, args, words)
-        _train(model_args, trainer, recorder)
+    recorder, trainer = _prepare(model_args, data_args, args, words)
+    _train(model_args, trainer, recorder)
     leave_group_at_exit()
 
 

@@ -195,7 +195,7 @@ class TokenBudgetStream(TorchIterableDataset):
         if changed:
             raise ValueError(
                 f"the stream had {' and '.join(changed)}: pairs would be left out, or trained on again. Resume with "
-                "the same, or begin the data anew with --ignore_data_skip true."
+                "the same, or begin the data anew with --ignore_data_skip."
             )
         self._start = start
 

@@ -14,8 +14,6 @@ from hf_capsule_mt.configuration import METHODS, SIZES
 from hf_capsule_mt.data.parallel_text import Columns, check_corpus
 from hf_capsule_mt.files import parse_override
 
-_LOWERING = ("reduce_lr_on_plateau", "greedy")
-
 
 @dataclass
 class ModelArguments:
@@ -141,10 +139,6 @@ class _TranslationArguments:
     overwrite_output_dir: bool = HfArg(
         default=False, help="Delete the checkpoints and results of another run in output_dir."
     )
-    ignore_missing_state: bool = HfArg(
-        default=False,
-        help="Resume from a checkpoint that lacks its optimizer, schedule or random states.",
-    )
 
 
 @dataclass
@@ -215,10 +209,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             raise ValueError(
                 "The last evaluation in 16 bits would round the weights that push_to_hub sends. Leave out one."
             )
-        if self.lr_scheduler_type in _LOWERING:
-            # By itself the Trainer takes any metric for a loss, and would lower the rate as BLEU rises.
-            mode = "max" if self.greater_is_better else "min"
-            self.lr_scheduler_kwargs = {"mode": mode, **(self.lr_scheduler_kwargs or {})}
         # Pinned memory without an accelerator does nothing but warn.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
 
@@ -230,7 +220,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     @property
     def needs_best(self) -> bool:
         """Whether a run cannot do without the values of `metric_for_best_model`."""
-        return self.load_best_model_at_end or self.save_strategy == "best" or self.lr_scheduler_type in _LOWERING
+        return self.load_best_model_at_end or self.save_strategy == "best"
 
     def get_warmup_steps(self, num_training_steps: int) -> int:
         """Return the number of updates of linear warm-up."""

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,9 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from hf_capsule_mt.files import new_folder, read_json, write_json
-from hf_capsule_mt.training.checkpoint_folders import (
-    TRAINER_STATE,
-    checkpoints,
-    is_whole,
-    read_trainer_state,
-    step_of,
-)
 from hf_capsule_mt.translation.loading import load_config
 
-from .resuming import identity_in
+from .resuming import TRAINER_STATE, checkpoints, identity_in, is_whole, read_trainer_state, step_of
 
 RECORD = "averaging.json"
 TRAINING_WEIGHTS = "training_weights.safetensors"
@@ -74,33 +66,21 @@ def averaged_checkpoints(folder: Path) -> tuple[str, ...]:
 
 
 def last_checkpoints(run_dir: str | Path, count: int) -> list[Path]:
-    """Return the `count` newest checkpoints of a run that were saved to their end, the oldest of them first."""
+    """Return the `count` newest complete checkpoints of a run, the oldest of them first."""
     return _at_least(count, [folder for folder in checkpoints(run_dir) if is_whole(folder)], run_dir)[-count:]
 
 
-def best_checkpoints(
-    run_dir: str | Path, count: int, metric: str | None = None, greater_is_better: bool | None = None
-) -> list[Path]:
+def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> list[Path]:
     """Return the `count` checkpoints of a run with the best evaluation results, the best first.
 
-    Args:
-        run_dir: the output folder of the run.
-        count: how many.
-        metric: name of an evaluation metric, with or without `eval_`. The default is the run's `metric_for_best_model`.
-        greater_is_better: the default is the run's, else False for names that end in `loss`.
+    Less is better for a `metric` whose name ends in `loss`.
     """
     folders = [folder for folder in checkpoints(run_dir) if is_whole(folder)]
-    state = read_trainer_state(_at_least(1, folders, run_dir)[-1])
-    settings = identity_in(state).get("scores") or {}
-    tracked = settings.get("metric_for_best_model")
-    name = (metric or tracked or "").removeprefix("eval_")
-    if not name:
-        raise ValueError(f"{run_dir} tracked no best model. Name a metric with --metric.")
-    values = {entry["step"]: entry[f"eval_{name}"] for entry in state["log_history"] if f"eval_{name}" in entry}
-    if greater_is_better is None:
-        greater_is_better = settings["greater_is_better"] if name == tracked else not name.endswith("loss")
+    log = read_trainer_state(_at_least(1, folders, run_dir)[-1])["log_history"]
+    name = f"eval_{metric.removeprefix('eval_')}"
+    values = {entry["step"]: entry[name] for entry in log if name in entry}
     folders = _at_least(count, [folder for folder in folders if step_of(folder) in values], run_dir)
-    folders.sort(key=lambda folder: (values[step_of(folder)], step_of(folder)), reverse=greater_is_better)
+    folders.sort(key=lambda folder: (values[step_of(folder)], step_of(folder)), reverse=not name.endswith("loss"))
     return folders[:count]
 
 
@@ -114,13 +94,9 @@ def _check_kin(folders: Sequence[Path]) -> None:
     """Raise a ValueError if checkpoints are of different model types, or known to be of different runs."""
     if not folders or len({folder.resolve() for folder in folders}) < len(folders):
         raise ValueError("There are no checkpoints, or one is named twice.")
-    if len({load_config(folder).model_type for folder in folders}) > 1:
-        raise ValueError(f"{', '.join(map(str, folders))} are models of different types.")
+    types = {load_config(folder).model_type for folder in folders}
     states = [read_trainer_state(folder) for folder in folders if (folder / TRAINER_STATE).is_file()]
-    runs = {identity_in(state).get("run") for state in states} - {None}
-    # What a run has logged is the beginning of what it logs later. Plain Trainers have no identifier of a run.
-    logs = sorted((state.get("log_history") or [] for state in states), key=len)
-    if len(runs) > 1 or any(log != later[: len(log)] for log, later in pairwise(logs)):
+    if len(types) > 1 or len({identity_in(state).get("run") for state in states} - {None}) > 1:
         raise ValueError(f"{', '.join(map(str, folders))} are of different runs, whose weights have no useful mean.")
 
 

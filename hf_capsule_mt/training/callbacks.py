@@ -3,24 +3,17 @@
 import math
 import signal
 import threading
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
-from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
-from hf_capsule_mt.decoding import only_listens
 
-LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss", "rdrop_loss")
 TOGETHER = 10
 """Several processes ask each other only at every tenth update: each question waits for the device."""
-_SHOWN = {"loss": "loss", "eval_loss": "validation loss", "eval_bleu": "BLEU"}
 
 
 class DivergenceError(ValueError):
@@ -33,110 +26,6 @@ class DivergenceError(ValueError):
         )
 
 
-class LossTerms(TrainerCallback):
-    """Logs the parts of the model's loss beside `loss`, if it has several.
-
-    The Trainer keeps only the loss of a model's output, so a forward hook listens to the model.
-    """
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._accelerator = trainer.accelerator
-        self._sums: dict[str, Tensor] = {}
-        self._logged_at = 0
-        self._hook: RemovableHandle | None = None
-
-    @only_listens
-    def _listen(self, model: nn.Module, inputs: tuple, outputs: Any) -> None:
-        if model.training and isinstance(outputs, Mapping):
-            for name in LOSS_TERMS:
-                if name in outputs:
-                    self._sums[name] = self._sums.get(name, 0) + outputs[name].detach()
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Listen to the model."""
-        self._sums, self._logged_at = {}, state.global_step
-        self._remove_hook()
-        self._hook = kwargs["model"].register_forward_hook(self._listen)
-
-    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-        """Leave the model, which could not be pickled with the hook."""
-        self._remove_hook()
-
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Add the parts to the logs, each the mean over the updates since the last log."""
-        updates = state.global_step - self._logged_at
-        if "loss" not in kwargs["logs"] or not updates:
-            return
-        sums, self._sums, self._logged_at = self._sums, {}, state.global_step
-        if len(sums) < 2:
-            return
-        # The loss of a process is divided by the number of tokens of all processes, or by its own.
-        reduction = "sum" if args.average_tokens_across_devices else "mean"
-        terms = {name: self._accelerator.reduce(total, reduction).item() / updates for name, total in sums.items()}
-        kwargs["logs"].update(terms)
-        # The Trainer has copied the logs into its history before.
-        state.log_history[-1].update(terms)
-
-    def _remove_hook(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-
-
-def log_loss_terms(trainer: Trainer) -> None:
-    """Let any Trainer log the parts of its model's loss."""
-    # The first of the callbacks: loggers show what they are handed.
-    trainer.callback_handler.callbacks.insert(0, LossTerms(trainer))
-
-
-class TranslationProgress(ProgressCallback):
-    """Shows what was logged last beside the updates, and the tokens per second of sources and targets.
-
-    Padding does not count as tokens. Evaluating and saving do not count as time.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._tokens: Tensor | int = 0
-        self._since = 0.0
-        self._shown: dict[str, str] = {}
-
-    def count(self, inputs: dict[str, Any]) -> None:
-        """Count the tokens of a batch without waiting for the device."""
-        read = inputs["attention_mask"].sum() if "attention_mask" in inputs else inputs["input_ids"].numel()
-        self._tokens = self._tokens + read + inputs["labels"].ne(-100).sum()
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Make the bar."""
-        super().on_train_begin(*args, **kwargs)
-        self._restart()
-
-    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        """Leave out the time of an evaluation."""
-        super().on_evaluate(*args, **kwargs)
-        self._restart()
-
-    def on_save(self, *args: Any, **kwargs: Any) -> None:
-        """Leave out the time of saving."""
-        self._restart()
-
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Write the log above the bar, and show its numbers in the bar."""
-        super().on_log(args, state, control, **kwargs)
-        if self.training_bar is None:
-            return
-        logs: dict[str, float] = kwargs["logs"]
-        self._shown |= {name: f"{logs[key]:.4g}" for key, name in _SHOWN.items() if key in logs}
-        seconds, tokens = time.monotonic() - self._since, int(self._tokens) * args.world_size
-        if "loss" in logs and tokens and seconds > 0:
-            self._shown["tokens/s"] = f"{tokens / seconds:.0f}"
-            self._restart()
-        self.training_bar.set_postfix(self._shown)
-
-    def _restart(self) -> None:
-        self._tokens, self._since = 0, time.monotonic()
-
-
 class RunEvents(TrainerCallback):
     """What a `TranslationTrainer` does at the events of a run."""
 
@@ -147,10 +36,7 @@ class RunEvents(TrainerCallback):
         """Let a resumed run follow its own options where the Trainer takes those of the checkpoint."""
         if self._trainer.resumed_from is not None:
             state.compute_steps(args, state.max_steps)
-            if self._trainer.forgets_best:
-                state.best_metric = state.best_global_step = state.best_model_checkpoint = None
             self._trainer.follow_options()
-        self._trainer.has_begun = True
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Tell the batch sampler the epoch before a resumed run skips batches.
@@ -168,18 +54,25 @@ class RunEvents(TrainerCallback):
         if isinstance(self._trainer.train_dataset, TokenBudgetStream):
             state.epoch = state.global_step / state.max_steps
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the averaged weights of a schedule-free optimizer into the model. The next update takes them out."""
-        if hasattr(kwargs["optimizer"], "eval"):
-            kwargs["optimizer"].eval()
-
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save a checkpoint at each new best evaluation: only what was saved can be loaded at the end."""
-        found = kwargs["metrics"].get(f"eval_{args.metric_for_best_model}")
-        best = state.best_metric
-        is_best = best is None or (found is not None and (found > best if args.greater_is_better else found < best))
-        if args.load_best_model_at_end and state.global_step and is_best:
+        """Save a checkpoint at each new best evaluation, and stop after too many evaluations that are not better."""
+        self._trainer.restart_clock()
+        name, best = f"eval_{args.metric_for_best_model}", state.best_metric
+        value = kwargs["metrics"].get(name)
+        if not (args.load_best_model_at_end and state.global_step) or value is None:
+            return
+        if best is None or (value > best if args.greater_is_better else value < best):
+            # Only what was saved can be loaded at the end.
             control.should_save = True
+        elif args.early_stopping_patience is not None:
+            since = [
+                entry for entry in state.log_history if name in entry and entry["step"] > (state.best_global_step or 0)
+            ]
+            control.should_training_stop |= len(since) >= args.early_stopping_patience
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        """Leave the time of saving out of the speed."""
+        self._trainer.restart_clock()
 
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """End a run whose logged loss or gradient is not finite.

@@ -1,36 +1,86 @@
-"""What tells a training run from others, in the state of each of its checkpoints, and what a resumed run must share."""
+"""The checkpoints of a run, what tells a run from others, and what a resumed run must share with its beginning."""
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from hf_capsule_mt.data.streaming import TokenBudgetStream
 from hf_capsule_mt.data.tokenizer import tokenizer_hash
-from hf_capsule_mt.files import hash_text
-from hf_capsule_mt.training.checkpoint_folders import (
-    checkpoints,
-    is_whole,
-    last_checkpoint,
-    missing_state,
-    read_trainer_state,
-    step_of,
-)
+from hf_capsule_mt.files import hash_text, read_json
 
+TRAINER_STATE = "trainer_state.json"
+"""The file of a checkpoint that is saved last."""
 LAST, AUTO = "last", "auto"
-"""In place of a checkpoint: the newest whole one in the output folder, and for AUTO the start where there is none."""
+"""Instead of a checkpoint: the newest complete one in the output folder. AUTO starts a run if there is none."""
 
-_RESULTS = ("model*.safetensors*", "adapter", "trainer_state.json", "run_record.json")
-# Not a matter of the data.
+_RESULTS = ("model*.safetensors*", "adapter", TRAINER_STATE, "run_record.json")
+# These must be the same even if the data begins again.
 _ALWAYS = ("weights", "tokenizer", "optim", "averages", "adapter")
-_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
+
+
+def step_of(checkpoint: Path) -> int | None:
+    """Return the number of updates in a folder's name, `checkpoint-<step>`; None for a folder of another name."""
+    match = re.fullmatch(r"checkpoint-(\d+)", checkpoint.name)
+    return int(match[1]) if match else None
+
+
+def checkpoints(run: str | Path) -> list[Path]:
+    """Return the folders of a run's checkpoints, the oldest first."""
+    return sorted((folder for folder in Path(run).glob("checkpoint-*") if step_of(folder) is not None), key=step_of)
+
+
+def read_trainer_state(checkpoint: str | Path) -> dict[str, Any]:
+    """Return the fields in the `trainer_state.json` of a checkpoint."""
+    return read_json(Path(checkpoint) / TRAINER_STATE)
+
+
+def is_whole(checkpoint: str | Path) -> bool:
+    """Return whether the Trainer saved a checkpoint to its end: its state comes last."""
+    try:
+        read_trainer_state(checkpoint)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def missing_state(checkpoint: str | Path) -> list[str]:
+    """Return the names of the files that a run needs to continue and a checkpoint lacks."""
+    # DeepSpeed and FSDP save the optimizer's state in pieces.
+    pieces = ("global_step*", "optimizer_*", "optimizer.bin", "rank*-optimizer.pt")
+    wanted = [("optimizer.pt", *pieces), ("scheduler.pt", "global_step*"), ("rng_state*.pth",)]
+    missing = [names[0] for names in wanted if not any(file for name in names for file in Path(checkpoint).glob(name))]
+    return missing if is_whole(checkpoint) else [*missing, TRAINER_STATE]
+
+
+def last_checkpoint(run: str | Path) -> Path | None:
+    """Return the newest checkpoint of a run that the run can continue from, or None."""
+    return next((folder for folder in reversed(checkpoints(run)) if not missing_state(folder)), None)
+
+
+def find_checkpoint(value: str | Path | bool | None, run: str | Path) -> str | None:
+    """Return the checkpoint that `resume_from_checkpoint` names: a folder, [`LAST`] or [`AUTO`].
+
+    Raises:
+        ValueError: if there is none, or a part of its state is missing.
+    """
+    if not value:
+        return None
+    if value in (LAST, AUTO, True):
+        last = last_checkpoint(run)
+        if last is None and value != AUTO:
+            raise ValueError(f"{run} holds no complete checkpoint to resume from.")
+        return None if last is None else str(last)
+    if missing := missing_state(value):
+        raise ValueError(f"{value} is not a complete checkpoint: it lacks {', '.join(missing)}.")
+    return str(value)
 
 
 class RunIdentity(TrainerCallback, ExportableState):
@@ -42,10 +92,6 @@ class RunIdentity(TrainerCallback, ExportableState):
         """What may not change when the run is resumed: the tokenizer, the text, and what decides the batches."""
         self.dealt_to: int | None = None
         """The number of processes at the start, on which the cut of an epoch depends."""
-        self.scores: dict[str, Any] = {}
-        """What decides the scores of validation."""
-        self.data_began = 0
-        """The update after which the data was begun again."""
 
     def state(self) -> dict[str, Any]:
         """Return what is saved, in the form of the Trainer."""
@@ -78,51 +124,20 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
         fixed |= {"pairs": len(data), "max_tokens_per_batch": args.max_tokens_per_batch}
         fixed |= {"batches_per_update": batches, "data_seed": args.seed_of_data}
         fixed |= {} if args.max_tokens_per_batch else {"pairs_per_update": batches * args.train_batch_size}
-    return fixed | ({} if trainer.recorder is None else trainer.recorder.decides_batches())
+    if args.needs_best:
+        # Other values would not compare.
+        names = ("metric_for_best_model", "bleu_tokenize", "generation_max_length", "generation_num_beams")
+        fixed |= {name: getattr(args, name) for name in names}
+    return fixed | ({} if trainer.recorder is None else trainer.recorder.data_of_run(args.needs_best))
 
 
-def what_scores(trainer: Trainer) -> dict[str, Any]:
-    """Return what decides the scores of validation."""
-    names = ("metric_for_best_model", "greater_is_better", "bleu_tokenize", "generation_max_length")
-    validation = {} if trainer.recorder is None else trainer.recorder.facts.validation_sha256
-    return {name: getattr(trainer.args, name) for name in (*names, "generation_num_beams")} | validation
-
-
-def find_checkpoint(value: str | Path | bool | None, args: Any) -> str | None:
-    """Return the checkpoint that `resume_from_checkpoint` names: a folder, [`LAST`] or [`AUTO`].
-
-    Raises:
-        ValueError: if there is none, a part of its state is missing, or a later one lies beside it.
-    """
-    if not value:
-        return None
-    last = last_checkpoint(args.output_dir, with_state=not args.ignore_missing_state)
-    if value in (LAST, AUTO, True):
-        if last is None and value != AUTO:
-            raise ValueError(f"{args.output_dir} holds no whole checkpoint to resume from.")
-        return None if last is None else str(last)
-    missing = [] if args.ignore_missing_state else missing_state(value)
-    if missing or not is_whole(value):
-        raise ValueError(f"{value} is not a whole checkpoint: it lacks {', '.join(missing) or 'trainer_state.json'}.")
-    if last is not None and last.resolve().parent == Path(value).resolve().parent and _step(last) > _step(Path(value)):
-        raise ValueError(f"{last} is newer than {value}. Resume from it, delete it, or name another output_dir.")
-    return str(value)
-
-
-def _step(checkpoint: Path) -> int:
-    return read_trainer_state(checkpoint)["global_step"] if step_of(checkpoint) is None else step_of(checkpoint)
-
-
-def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], ignore_data_skip: bool) -> None:
+def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], begins_data: bool) -> None:
     """Raise a ValueError if a run is to continue with other batches, another text, tokenizer or optimizer."""
-    if there.get("data_began") and not ignore_data_skip:
-        raise ValueError(f"The run of {checkpoint} began its data again. Give --ignore_data_skip true again.")
-    old = there.get("fixed") or {}
-    for name in _ALWAYS if ignore_data_skip else here:
-        if old and old.get(name) != here.get(name):
-            remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip true"
+    for name in _ALWAYS if begins_data else (*here, "data_began"):
+        if there and there.get(name) != here.get(name):
+            remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
             raise ValueError(
-                f"The run of {checkpoint} had {name} {old.get(name)}, now it is {here.get(name)}. Go back{remedy}."
+                f"The run of {checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}."
             )
 
 
@@ -136,38 +151,23 @@ def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None
                 raise ValueError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
 
 
-def check_optimizer(trainer: Trainer) -> None:
-    """Raise a ValueError if the optimizer and the schedule that were loaded belong to another model or update."""
-    done, last = trainer.state.global_step, getattr(trainer.lr_scheduler, "last_epoch", None)
-    is_exact = isinstance(trainer.lr_scheduler, torch.optim.lr_scheduler.LambdaLR)
-    has_scaler = getattr(trainer.accelerator, "scaler", None) is not None
-    if is_exact and (last > done if has_scaler else last != done):
-        raise ValueError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
-    for weight, state in trainer.optimizer.state.items():
-        if any(name in state and state[name].shape != weight.shape for name in _MOMENTS):
-            raise ValueError("optimizer.pt belongs to a model with other shapes.")
-        if not has_scaler and "step" in state and int(state["step"]) > done:
-            raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
-
-
-def check_folder_is_free(args: Any, checkpoint: str | None, start: str | None = None, *, delete: bool = True) -> None:
+def claim_folder(args: Any, checkpoint: str | None, start: str | None = None) -> None:
     """Raise a ValueError if the output folder holds another run; delete that if `args.overwrite_output_dir`.
 
     Args:
         args: of the run.
         checkpoint: that the run continues from. It may be in the folder.
         start: folder of the model that training starts from.
-        delete: False only checks.
     """
     folder = Path(args.output_dir)
     found = [*checkpoints(folder), *(file for pattern in _RESULTS for file in folder.glob(pattern))]
     if checkpoint is not None and Path(checkpoint).resolve().parent == folder.resolve():
         return
     if not args.overwrite_output_dir:
-        if any(not path.name.startswith("checkpoint-") or is_whole(path) for path in found):
+        if any(step_of(path) is None or is_whole(path) for path in found):
             raise ValueError(
                 f"{folder} holds another run. Name another folder, continue it with --resume_from_checkpoint last, or "
-                "delete it with --overwrite_output_dir true."
+                "delete it with --overwrite_output_dir."
             )
         return
     if found and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
@@ -176,5 +176,5 @@ def check_folder_is_free(args: Any, checkpoint: str | None, start: str | None = 
         )
     if start and Path(start).resolve() in [path.resolve() for path in (folder, *found)]:
         raise ValueError(f"Training starts from {start}, which would be deleted. Name another output_dir.")
-    for path in found if delete else ():
+    for path in found:
         shutil.rmtree(path) if path.is_dir() else path.unlink()

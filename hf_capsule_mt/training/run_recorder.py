@@ -33,11 +33,14 @@ class RunRecorder:
     environment: Mapping[str, Any]
     """The environment at the start."""
 
-    def decides_batches(self) -> dict[str, Any]:
-        """Return what of the data decides which pairs are in which batch."""
+    def data_of_run(self, with_validation: bool) -> dict[str, Any]:
+        """Return what of the data may not change when the run is resumed."""
         text = {f"SHA-256 of the {side}": digest for side, digest in self.facts.sha256.items()}
-        own = {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")}
-        return {**own, **text}
+        if with_validation:
+            text |= {
+                f"SHA-256 of the validation {side}": digest for side, digest in self.facts.validation_sha256.items()
+            }
+        return {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")} | text
 
     def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> dict[str, Any]:
         """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""

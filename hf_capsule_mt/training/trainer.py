@@ -1,5 +1,7 @@
 """A `Seq2SeqTrainer` with token-budget batches."""
 
+import time
+from collections import Counter
 from collections.abc import Callable, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -7,18 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
     EvalPrediction,
     MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    ProgressCallback,
     Seq2SeqTrainer,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -28,33 +27,34 @@ from transformers.utils import logging
 
 from hf_capsule_mt import decoding
 from hf_capsule_mt.data.streaming import TokenBudgetStream, write_stream_state
-from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids, save_tokenizer
+from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.modeling.warm_start import added_weights
-from hf_capsule_mt.training.checkpoint_folders import TRAINER_STATE, missing_state, read_trainer_state, step_of
 
 from .arguments import TranslationTrainingArguments
 from .averaging import WeightAverage
-from .callbacks import DivergenceError, RunEvents, SourceCallback, TranslationProgress, log_loss_terms
+from .callbacks import DivergenceError, RunEvents, SourceCallback
 from .resuming import (
+    TRAINER_STATE,
     RunIdentity,
-    check_folder_is_free,
-    check_optimizer,
     check_same_everywhere,
     check_same_run,
+    claim_folder,
     find_checkpoint,
     identity_in,
+    read_trainer_state,
+    step_of,
     what_is_fixed,
-    what_scores,
 )
 from .run_recorder import RunRecorder
 from .training_data import stream_batches, token_budget_loader
 
 logger = logging.get_logger(__name__)
 
+LOSS_TERMS = ("lm_loss", "bow_loss", "bca_loss", "rdrop_loss")
 # What a resumed run takes from its own options, and not from the optimizer's saved state.
-_OPTIONS = ("betas", "eps", "weight_decay", "momentum")
+_OPTIONS = ("initial_lr", "betas", "eps", "weight_decay", "momentum")
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -88,6 +88,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     ) -> None:
         args = TranslationTrainingArguments() if args is None else args
         tokenizer = processing_class
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            check_special_ids(tokenizer, getattr(model, "config", None))
         if tokenizer is not None and data_collator is None:
             check_padding_side(tokenizer)
             data_collator = DataCollatorForSeq2Seq(tokenizer, model=model)
@@ -100,8 +102,14 @@ class TranslationTrainer(Seq2SeqTrainer):
             # With its own label smoothing the Trainer would drop the other parts of the model's loss.
             model.config.label_smoothing, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
+        self._set_signature_columns_if_needed()
+        if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
+            raise ValueError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
+        if self.args.n_gpu > 1:
+            raise ValueError("This process has several GPUs. Start one process for each with accelerate launch.")
+        if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise ValueError("ema_decay needs all weights in each process. Average checkpoints instead.")
         _freeze_positions(self.model)
-        self._check_model()
         # Processes would wait for gradients that never come. The Trainer has read the argument already.
         if _has_unread_weights(self.model):
             self.args.ddp_find_unused_parameters = True
@@ -110,34 +118,17 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._ignores_num_items = type(base) is MarianMTModel
         self.recorder = recorder
         self.identity = RunIdentity()
-        self._has_folder = self._begins_data = self.has_begun = self.forgets_best = False
         self.resumed_from: str | None = None
-        self._resumed_at = 0
+        self._resumed_at, self._begins_data = 0, False
         self._stream_state: str | None = None
+        self._terms: Counter[str] = Counter()
+        self._terms_since = 0
+        self.restart_clock()
         self._average = WeightAverage(self.args.ema_decay) if self.args.ema_decay else None
-        self._progress = TranslationProgress() if self.pop_callback(ProgressCallback) is not None else None
-        patience = self.args.early_stopping_patience
-        self._stopping = None if patience is None else EarlyStoppingCallback(patience)
         # The first ones: they change the state, the weights that are saved, and what the loggers see.
         self.callback_handler.callbacks[:0] = [RunEvents(self), *filter(None, [self._average])]
-        log_loss_terms(self)
-        for callback in filter(None, (self.identity, SourceCallback(), self._progress, self._stopping)):
+        for callback in (self.identity, SourceCallback()):
             self.add_callback(callback)
-
-    def _check_model(self) -> None:
-        if isinstance(self.processing_class, PreTrainedTokenizerBase):
-            check_special_ids(self.processing_class, getattr(self.model, "config", None))
-        has_16_bits = any(weight.requires_grad and weight.itemsize == 2 for weight in self.model.parameters())
-        # DeepSpeed keeps weights in 32 bits too.
-        if has_16_bits and not self.is_deepspeed_enabled and self.args.should_log:
-            logger.warning("The weights have 16 bits, which loses most updates. Load the model in torch.float32.")
-        self._set_signature_columns_if_needed()
-        if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
-            raise ValueError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
-        if self.args.n_gpu > 1:
-            raise ValueError("This process has several GPUs. Start one process for each with accelerate launch.")
-        if self.args.ema_decay and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            raise ValueError("ema_decay needs all weights in each process. Average checkpoints instead.")
 
     def _averaged(self) -> AbstractContextManager:
         """Let the model have averaged weights, if the run averages."""
@@ -151,76 +142,77 @@ class TranslationTrainer(Seq2SeqTrainer):
             DivergenceError: if the loss, the gradient or a weight is not finite.
             ValueError: if the checkpoint lacks a part of its state or is of another run, or the folder holds one.
         """
-        ignore_data_skip, is_stream = self.args.ignore_data_skip, isinstance(self.train_dataset, TokenBudgetStream)
-        with locked(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext():
-            checkpoint = find_checkpoint(resume_from_checkpoint, self.args)
+        args, ignore_data_skip = self.args, self.args.ignore_data_skip
+        with locked(Path(args.output_dir)) if self.is_world_process_zero() else nullcontext():
+            checkpoint = args.resume_from_checkpoint = find_checkpoint(resume_from_checkpoint, args.output_dir)
             self._resume(checkpoint)
             check_same_everywhere(self.identity, checkpoint)
-            if self.is_world_process_zero() and not self._has_folder:
-                check_folder_is_free(self.args, checkpoint, getattr(self.model, "name_or_path", None))
-            self._has_folder, self.has_begun = True, False
+            if self.is_world_process_zero() and not self.state.global_step:
+                claim_folder(args, checkpoint, getattr(self.model, "name_or_path", None))
             try:
                 # A stream finds its place by itself.
-                self.args.ignore_data_skip = ignore_data_skip or is_stream
+                args.ignore_data_skip = ignore_data_skip or isinstance(self.train_dataset, TokenBudgetStream)
                 return super().train(checkpoint, **kwargs)
-            except Exception as error:
-                if isinstance(error, RuntimeError) and "inline_container" in str(error) and self.has_begun:
-                    # PyTorch's writer has no class of its own for a full disk.
-                    raise OSError(f"No checkpoint can be saved in {self.args.output_dir}: the disk is full.") from error
-                if checkpoint is None or self.has_begun or isinstance(error, ValueError):
+            except RuntimeError as error:
+                if "inline_container" not in str(error):
                     raise
-                raise ValueError(f"{checkpoint} cannot be resumed: {str(error).partition(chr(10))[0]}") from error
+                # PyTorch only says that a position is unexpected.
+                raise OSError(f"{args.output_dir} cannot be written. Its disk is full.") from error
             finally:
-                self.args.ignore_data_skip = ignore_data_skip
+                args.ignore_data_skip = ignore_data_skip
 
     def _resume(self, checkpoint: str | None) -> None:
         """Continue with the run of a checkpoint, after a check that it is this one; or begin one."""
         state = {} if checkpoint is None else read_trainer_state(checkpoint)
         there, here, skip = identity_in(state), self.identity, self.args.ignore_data_skip
-        here.fixed, here.scores = what_is_fixed(self), what_scores(self)
+        self.resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
+        self._terms, self._terms_since = Counter(), self._resumed_at
+        self._begins_data = skip and checkpoint is not None
+        here.fixed = what_is_fixed(self)
         if checkpoint is not None:
-            check_same_run(checkpoint, here.fixed, there, skip)
+            check_same_run(checkpoint, here.fixed, there.get("fixed") or {}, skip)
             if self.args.should_log:
                 logger.warning(f"Resuming from {checkpoint}.")
-        self.resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
-        self._begins_data = skip and checkpoint is not None
+        if self._begins_data and isinstance(self.train_dataset, Sized):
+            here.fixed["data_began"] = self._resumed_at
         here.run = there.get("run", here.run)
         here.dealt_to = self.args.world_size if skip else there.get("dealt_to") or self.args.world_size
-        here.data_began = self._resumed_at if self._begins_data and isinstance(self.train_dataset, Sized) else 0
-        self.forgets_best = there.get("scores", here.scores) != here.scores
-        if self.forgets_best and state.get("best_metric") is not None and self.args.should_log:
-            logger.warning("The validation set or its scores changed: the comparison for the best model starts again.")
-        if self._stopping is not None:
-            saved = (state.get("stateful_callbacks") or {}).get(EarlyStoppingCallback.__name__) or {}
-            counted = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
-            self._stopping.early_stopping_patience_counter = 0 if self.forgets_best else counted
         if self._average is not None:
             self._average.checkpoint = checkpoint
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return the Trainer's plan of a run, with the number of pairs that token-budget batches will have."""
-        epochs, updates, pairs, samples, *others = super().set_initial_training_values(*args, **kwargs)
-        if self.args.max_tokens_per_batch and self.args.max_steps > 0:
-            # By itself it counts per_device_train_batch_size pairs in each batch.
-            samples = pairs * self.args.max_steps / updates
+        """Return the Trainer's plan of a run."""
+        epochs, *others = super().set_initial_training_values(*args, **kwargs)
         done, last = self._resumed_at, others[-1]
         if done > last:
             raise ValueError(f"{self.resumed_from} is of update {done}, and the run ends at update {last}.")
         # By itself it would make one more update at the end of a run.
-        epochs = 0 if done == last else epochs
-        return (epochs, updates, pairs, samples, *others)
+        return (0 if done == last else epochs, *others)
+
+    def restart_clock(self) -> None:
+        """Begin to measure the speed that is logged. Evaluating and saving do not count."""
+        self._tokens, self._since = 0, time.monotonic()
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log, without a speed in pairs where nobody has counted them."""
-        if isinstance(self.train_dataset, TokenBudgetStream):
-            logs.pop("train_samples_per_second", None)
+        """Log, with the parts of a loss that has several, and the tokens of sources and targets in a second."""
+        updates = self.state.global_step - self._terms_since
+        if "loss" in logs and updates:
+            if len(self._terms) > 1:
+                # The loss of a process is divided by the number of tokens of all processes, or by its own.
+                reduction = "sum" if self.args.average_tokens_across_devices else "mean"
+                for name, total in self._terms.items():
+                    logs[name] = self.accelerator.reduce(total, reduction).item() / updates
+            seconds = time.monotonic() - self._since
+            logs["tokens_per_second"] = round(int(self._tokens) * self.args.world_size / seconds)
+            self._terms, self._terms_since = Counter(), self.state.global_step
+            self.restart_clock()
         super().log(logs, *args, **kwargs)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the loss of a batch, after its gradient is added."""
         self._stream_state = inputs.pop("stream_state", None)
-        if self._progress is not None:
-            self._progress.count(inputs)
+        read = inputs["attention_mask"].sum() if "attention_mask" in inputs else inputs["input_ids"].numel()
+        self._tokens = self._tokens + read + inputs["labels"].ne(-100).sum()
         return super().training_step(model, inputs, *args, **kwargs)
 
     def compute_loss(
@@ -241,6 +233,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             weight = inputs["labels"].ne(-100).sum() / num_items_in_batch
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         loss = loss if weight is None else loss * weight
+        if model.training and isinstance(outputs, dict):
+            self._terms.update({name: outputs[name].detach() for name in LOSS_TERMS if name in outputs})
         return (loss, outputs) if return_outputs else loss
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -254,13 +248,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             (folder / TRAINER_STATE).unlink(missing_ok=True)
         with self._averaged():
             self._check_finite()
-            try:
-                super().save_model(output_dir, _internal_call)
-            except (SafetensorError, OSError) as error:
-                # A half of a model is no model.
-                for file in folder.glob("model*.safetensors*"):
-                    file.unlink()
-                raise OSError(f"{folder} cannot be saved: {error}") from error
+            super().save_model(output_dir, _internal_call)
         if is_checkpoint and self._average is not None and self.args.should_save:
             self._average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:
@@ -314,9 +302,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         if state_dict is not None:
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
-        if self.args.should_save and self.processing_class is not None:
-            # On a full disk this leaves no half of a file, and Transformers writes the same once more.
-            save_tokenizer(self.processing_class, Path(output_dir or self.args.output_dir))
         super()._save(output_dir, state_dict)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
@@ -387,11 +372,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             )
         schedule = super().create_scheduler(num_training_steps, optimizer)
         # A resumed run follows these, and not those of its checkpoint.
-        self._options = [
-            {name: group[name] for name in _OPTIONS if name in group}
-            for group in (optimizer or self.optimizer).param_groups
-        ]
-        self._rates = list(getattr(schedule, "base_lrs", []))
+        groups = (optimizer or self.optimizer).param_groups
+        self._options = [{name: group[name] for name in _OPTIONS if name in group} for group in groups]
         return schedule
 
     def follow_options(self) -> None:
@@ -399,15 +381,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         # DeepSpeed makes the optimizer itself.
         if self.resumed_from is None or self.is_deepspeed_enabled:
             return
-        if not missing_state(self.resumed_from):
-            check_optimizer(self)
         schedule, groups = self.lr_scheduler, self.optimizer.param_groups
         for group, own in zip(groups, self._options):
             group.update(own)
         if type(schedule) is LambdaLR:
-            schedule.base_lrs = list(self._rates)
-            for group, rate, factor in zip(groups, self._rates, schedule.lr_lambdas):
-                group.update(initial_lr=rate, lr=rate * factor(schedule.last_epoch))
+            schedule.base_lrs = [group["initial_lr"] for group in groups]
+            for group, factor in zip(groups, schedule.lr_lambdas):
+                group["lr"] = group["initial_lr"] * factor(schedule.last_epoch)
             # This is what the Trainer logs.
             schedule._last_lr = [group["lr"] for group in groups]
 

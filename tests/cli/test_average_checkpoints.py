@@ -32,7 +32,6 @@ def run_dir(tmp_path):
     [
         (["--last", "2"], 10.5),
         (["--best", "2", "--metric", "loss"], 10.0),
-        (["--best", "1", "--metric", "loss", "--greater_is_better"], 10.0),
     ],
 )
 def test_of_a_run(run_dir, tmp_path, options, expected):

@@ -215,7 +215,6 @@ def test_data_set_of_the_hub(corpus, tmp_path, monkeypatch):
         {"config_overrides": [*SMALL, "vocab_size=9"]},
         {"eval_strategy": "epoch"},
         {"method": "em"},
-        {"resume_from_checkpoint": "last"},
     ],
 )
 def test_mistakes_end_with_one_line(corpus, tmp_path, monkeypatch, capsys, changes):

@@ -14,7 +14,7 @@ from tiny_run import SMALL, arguments, files, stop_at, write_corpus
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.files import LOCK
-from hf_capsule_mt.training.checkpoint_folders import checkpoints, is_whole
+from hf_capsule_mt.training.resuming import checkpoints, is_whole
 from hf_capsule_mt.training.trainer import TranslationTrainer
 
 SAVED = {"method": "transformer", "save_strategy": "steps", "save_steps": 2}
@@ -152,13 +152,6 @@ def test_workers_that_stay_leave_the_random_numbers_as_they_are(corpus, tmp_path
     assert is_finished_as(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_a_checkpoint_before_the_last(corpus, run, finished, capsys):
-    """`last` would leave the branch that begins there."""
-    assert "checkpoint-4 is newer" in error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-2")
-    train(corpus, "other", resume_from_checkpoint="run/checkpoint-2")
-    assert is_finished_as(Path("other"), finished)
-
-
 def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch):
     """With a learning rate of 0 no evaluation is better than the first; two are waited for."""
     evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
@@ -171,15 +164,6 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
 
 
-def test_other_scores_begin_with_no_best(corpus, tmp_path):
-    evaluated = {"validation_file": files(corpus, "validation"), "eval_strategy": "steps", "eval_steps": 2}
-    options = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "learning_rate": 3, **evaluated}
-    train(corpus, tmp_path / "run", max_steps=2, **options)
-    options["validation_file"] = files(corpus, "train")
-    train(corpus, tmp_path / "run", max_steps=4, resume_from_checkpoint="last", **options)
-    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["best_global_step"] == 4
-
-
 def test_a_run_that_goes_on_is_saved_as_often_as_its_command_says(corpus, run):
     train(corpus, run, save_steps=1, resume_from_checkpoint="last")
     assert [path.name for path in checkpoints(run)] == [f"checkpoint-{step}" for step in (2, 4, 5, 6)]
@@ -189,34 +173,12 @@ def test_a_run_that_goes_on_is_saved_as_often_as_its_command_says(corpus, run):
 def test_missing_state(corpus, run, capsys, name):
     (run / "checkpoint-4" / name).unlink()
     assert name[:9] in error_of(capsys, corpus, run, resume_from_checkpoint="run/checkpoint-4")
-    if name == "optimizer.pt":
-        train(corpus, run, resume_from_checkpoint="last", ignore_missing_state=True)
-        assert json.loads((run / "run_record.json").read_text())["updates"] == 6
 
 
-def cut(file):
+def test_damaged_weights(corpus, run, capsys):
+    file = run / "checkpoint-4" / "model.safetensors"
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors"])
-def test_damaged_state(corpus, run, capsys, name):
-    cut(run / "checkpoint-4" / name)
-    assert "run/checkpoint-4" in error_of(capsys, corpus, run, resume_from_checkpoint="last")
-
-
-@pytest.mark.parametrize("change", ["smaller moments", "another update", "another schedule"])
-def test_the_optimizer_of_another_run(corpus, run, capsys, change):
-    """Moments of another shape would end in a segmentation fault."""
-    file = run / "checkpoint-4" / ("scheduler.pt" if change == "another schedule" else "optimizer.pt")
-    state = torch.load(file)
-    if change == "smaller moments":
-        state["state"][0]["exp_avg"] = state["state"][0]["exp_avg"][:1]
-    elif change == "another update":
-        state["state"][0]["step"] += 100
-    else:
-        state["last_epoch"] += 100
-    torch.save(state, file)
-    assert f"{file.name} " in error_of(capsys, corpus, run, resume_from_checkpoint="last")
+    assert error_of(capsys, corpus, run, resume_from_checkpoint="last")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +248,7 @@ def test_data_that_is_begun_again(corpus, tmp_path, monkeypatch, capsys, options
         train(corpus, tmp_path / "run", max_steps=8, **options)
         assert len(found) == 6
     else:
-        assert "began its data again" in error_of(capsys, corpus, tmp_path / "run", max_steps=8, **options)
+        assert "had data_began 2" in error_of(capsys, corpus, tmp_path / "run", max_steps=8, **options)
 
 
 def test_a_checkpoint_of_a_plain_trainer(corpus, run, finished):

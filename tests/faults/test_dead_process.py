@@ -9,7 +9,7 @@ from loopback import free_port
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 
-from hf_capsule_mt.training.checkpoint_folders import last_checkpoint, read_trainer_state
+from hf_capsule_mt.training.resuming import last_checkpoint, read_trainer_state
 
 LONGER = [pytest.mark.exhaustive, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from tiny_checkpoints import tiny_checkpoint
 from tiny_run import arguments, files, write_corpus
 from tiny_study import study_of_two, write_study
 
-from hf_capsule_mt.training.checkpoint_folders import checkpoints, last_checkpoint, read_trainer_state
+from hf_capsule_mt.training.resuming import checkpoints, last_checkpoint, read_trainer_state
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
 STATE = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")

@@ -19,7 +19,7 @@ from tiny_run import arguments, files, write_corpus
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.cli.train import main
-from hf_capsule_mt.training.callbacks import LOSS_TERMS
+from hf_capsule_mt.training.trainer import LOSS_TERMS
 
 SEVERAL_RUNS = Path(__file__).with_name("several_runs.py")
 CONFIGURATIONS = Path(__file__).parents[2] / "benchmarks" / "accelerate"

@@ -99,10 +99,3 @@ def test_config_overrides_are_json_or_plain_text():
         "nothing": None,
         "text": "None",
     }
-
-
-@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
-def test_schedules_that_wait_for_a_gain_know_which_way_it_is(schedule):
-    options = {"lr_scheduler_type": schedule, "eval_strategy": "steps", "eval_steps": 2}
-    assert training(**options).lr_scheduler_kwargs == {"mode": "max"}
-    assert training(**options, metric_for_best_model="loss").lr_scheduler_kwargs == {"mode": "min"}

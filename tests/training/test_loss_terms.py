@@ -1,4 +1,4 @@
-"""The parts of the loss in the logs: of our trainer, of a plain one, and as its loggers show them."""
+"""The parts of the loss in the logs, and as the loggers show them."""
 
 import pickle
 
@@ -11,14 +11,11 @@ from transformers import (
     DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
 )
 
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
-from hf_capsule_mt.training.callbacks import LOSS_TERMS, log_loss_terms
-from hf_capsule_mt.training.trainer import TranslationTrainer
+from hf_capsule_mt.training.trainer import LOSS_TERMS, TranslationTrainer
 
 LINES = ["a b c d e f", "g", "h i", "j k l m", "n o p", "q", "r s t u v", "w x"]
 TINY = {"d_model": 16, "encoder_layers": 1, "vocab_size": 29}
@@ -26,7 +23,7 @@ TERMS = ("lm_loss", "bow_loss", "bca_loss")
 WEIGHTS = {"bow_loss_weight": 0.5, "bca_loss_weight": 2, "guided_capsule_dim": 4}
 
 
-def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, model_init=False, **options):
+def train(folder, method="gdr", weights=WEIGHTS, dropout=0, model_init=False, **options):
     """Train in the order of the lines, and return what was logged of the loss; twice, if models are made anew."""
     tokenizer = tiny_tokenizer()
     torch.manual_seed(0)
@@ -36,21 +33,16 @@ def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, model_in
     fields |= {"save_strategy": "no", "report_to": "none", "use_cpu": True, "train_sampling_strategy": "sequential"}
     fields |= {"lr_scheduler_type": "constant", "per_device_train_batch_size": 4, **options}
     data = [dict(tokenizer(line, text_target=line)) for line in LINES]
-    kind, arguments = Seq2SeqTrainer, Seq2SeqTrainingArguments
-    if not plain:
-        kind, arguments = TranslationTrainer, TranslationTrainingArguments
-        fields |= {"max_tokens_per_batch": 0, "predict_with_generate": False}
-    trainer = kind(
+    fields |= {"max_tokens_per_batch": 0, "predict_with_generate": False}
+    trainer = TranslationTrainer(
         None if model_init else model,
-        arguments(str(folder), **fields),
+        TranslationTrainingArguments(str(folder), **fields),
         data_collator=DataCollatorForSeq2Seq(tokenizer, model),
         train_dataset=data,
         eval_dataset=data,
         processing_class=tokenizer,
         model_init=(lambda: AutoModelForSeq2SeqLM.from_config(config)) if model_init else None,
     )
-    if plain:
-        log_loss_terms(trainer)
     if model_init:
         trainer.train()
     trainer.train()
@@ -58,13 +50,11 @@ def train(folder, method="gdr", plain=True, weights=WEIGHTS, dropout=0, model_in
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.parametrize(
-    ("method", "plain", "model_init"), [("gdr", False, False), ("rnmt-gdr", True, False), ("gdr", True, True)]
-)
-def test_the_terms_add_up_to_the_loss(method, plain, model_init, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("method", "model_init"), [("rnmt-gdr", False), ("gdr", True)])
+def test_the_terms_add_up_to_the_loss(method, model_init, tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
     options = {"eval_strategy": "steps", "eval_steps": 1, "report_to": "none" if model_init else "tensorboard"}
-    history = train(tmp_path, method, plain, model_init=model_init, **options)
+    history = train(tmp_path, method, model_init=model_init, **options)
     assert len(history) == 4
     for entry in history:
         lm, bow, bca = (entry[name] for name in TERMS)
@@ -103,7 +93,7 @@ def test_a_loss_without_parts_is_logged_alone(tmp_path):
 @pytest.mark.parametrize("method", ["em-routing", "rnmt-gdr"])
 def test_rdrop_makes_two_passes(method, tmp_path):
     weights = WEIGHTS if method == "rnmt-gdr" else {}
-    options = {"plain": False, "gradient_accumulation_steps": 2, "weights": weights, "max_steps": 2}
+    options = {"gradient_accumulation_steps": 2, "weights": weights, "max_steps": 2}
     once = train(tmp_path / "once", method, **options)
     alike = train(tmp_path / "alike", method, rdrop_alpha=5.0, **options)
     # Without dropout the passes do not differ.
@@ -123,6 +113,6 @@ def test_rdrop_needs_a_model_of_this_package(tmp_path):
 
 def test_label_smoothing_of_transformers_is_that_of_the_model(tmp_path):
     """It leaves the other parts of the loss as they are."""
-    options = {"plain": False, "max_steps": 1}
+    options = {"max_steps": 1}
     here = train(tmp_path, label_smoothing_factor=0.1, **options)
     assert here[0]["loss"] == train(tmp_path, weights={**WEIGHTS, "label_smoothing": 0.1}, **options)[0]["loss"]
