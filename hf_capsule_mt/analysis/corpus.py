@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, tokenize_targets
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
 from hf_capsule_mt.translation.translator import generate_batches
 
 
@@ -41,7 +41,7 @@ def encode_references(
     if len(sources) != len(references):
         raise ValueError(f"There are {len(sources)} sources and {len(references)} translations.")
     limit = source_limit(model.config, tokenizer)
-    targets = tokenize_targets(tokenizer, references, limit)
+    targets = encode_lines(tokenizer, references, limit, side="text_target")
     return _checked(Corpus(encode_lines(tokenizer, sources, limit), targets))
 
 

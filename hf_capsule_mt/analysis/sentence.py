@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import encode_lines, encode_text, source_limit
+from hf_capsule_mt.data.encoding import encode_lines, source_limit
 from hf_capsule_mt.translation.attention import teacher_force
 from hf_capsule_mt.translation.translator import evaluating, generate_batches
 
@@ -73,7 +73,8 @@ def read_sentence(
         _, _, [written] = next(iter(generate_batches(model, [source_ids], [[0]], **generate_options)))
         target_ids = written.ids
     else:
-        target_ids = encode_text(tokenizer, translation, limit, side="text_target")
+        # A blank translation is only the end of the sentence.
+        target_ids = encode_lines(tokenizer, [translation], limit, side="text_target")[0] or [tokenizer.eos_token_id]
     return read_encoded(model, tokenizer, source_ids, target_ids, translation)
 
 

@@ -36,7 +36,7 @@ from hf_capsule_mt.data.parallel_text import (
     each_line,
     each_source,
     expand,
-    is_plain_text,
+    file_format,
     write_parallel_text,
 )
 from hf_capsule_mt.files import each_hashed, environment, hash_file, locked_file, write_json
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Translate shard by shard; each process translates its part of a shard."""
     args = build_parser().parse_args(argv)
     decoding.check_options(args)
-    check_corpus(args.train_file, args.dataset_name, args.dataset_config_name)
+    check_corpus(args.train_file, args.dataset_name)
     check_parallel_files(args.output_file, args.source_lang, args.target_lang)
     for file in args.output_file:
         check_output_file(Path(file))
@@ -162,7 +162,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
 def _sources(args: argparse.Namespace) -> Iterator[str]:
     """Yield the sentences of the corpus as they are read."""
     files = _files(args)
-    if len(args.train_file) == 1 and is_plain_text(files[0]):
+    if len(args.train_file) == 1 and file_format(files[0]) == "text":
         return chain.from_iterable(map(each_line, files))
     dataset = {"dataset_name": args.dataset_name, "dataset_config_name": args.dataset_config_name}
     return each_source(args.train_file, args.source_lang, args.target_lang, **dataset)

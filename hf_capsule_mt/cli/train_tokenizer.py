@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hf_capsule_mt.data.arrow_cache import Sentences, TextCorpus, read_corpus, read_hub_corpus
-from hf_capsule_mt.data.parallel_text import Columns, check_corpus, find_corpora
+from hf_capsule_mt.data.parallel_text import Columns, find_corpora
 from hf_capsule_mt.data.tokenizer import save_tokenizer, train_joint_bpe
 
 from .common import CommandParser, at_least, check_output_folder, report_user_errors
@@ -56,7 +56,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     check_output_folder(args.output_dir)
     if not args.overwrite_output_dir and args.output_dir.is_dir() and any(args.output_dir.iterdir()):
         raise ValueError(f"--output_dir {args.output_dir} is not empty. Choose another, or add --overwrite_output_dir.")
-    check_corpus(args.train_file, args.dataset_name, args.dataset_config_name)
     texts = _read(args)
     for text in texts:
         print(text.report)

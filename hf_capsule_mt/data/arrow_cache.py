@@ -1,14 +1,14 @@
 """Corpora as Arrow files in the cache of `datasets`: read once, tokenised once, and mapped by every process.
 
-A corpus is a folder `hf_capsule_mt/FINGERPRINT` of `HF_DATASETS_CACHE`. The fingerprint follows from the files' names,
-sizes, times and inodes (or from the data set of the Hub) and the columns; that of the token ids in it from the
-tokenizer and the limits as well. The first process to ask for a corpus makes it, and all others wait for that.
+A corpus is a folder `hf_capsule_mt/FINGERPRINT` of `HF_DATASETS_CACHE`. The fingerprint follows from the columns and
+from the files' names, sizes, times and inodes, or from the data set of the Hub. The fingerprint of the token ids in it
+also follows from the tokenizer and the limits. The first process to ask for a corpus makes it, and all others wait.
 """
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,23 +18,22 @@ import numpy as np
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.parallel_text import ReadReport
 from hf_capsule_mt.files import new_folder, read_json, write_json
 
 from .encoding import shortened
-from .parallel_text import Columns, Corpus, RawPair, hub_pairs, load_split, read_shard, useful_pairs
+from .parallel_text import Columns, Corpus, RawPair, ReadReport, hub_pairs, read_shard, useful_pairs
 from .tokenizer import tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# In every fingerprint: to be raised when other text or other ids are made of the same files.
+# A part of every fingerprint. Raise it when other text or other ids are made of the same files.
 _VERSION = 2
 _CHUNK = 10_000
 _FACTS = "facts.json"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TextCorpus:
     """The useful pairs of a corpus, in its order."""
 
@@ -43,12 +42,12 @@ class TextCorpus:
     report: ReadReport
     """Numbers of pairs that were read, kept and dropped."""
     sha256: dict[str, str]
-    """Hashes of the kept lines of each side, by `source` and `target`: they tell whether a text is another."""
+    """Hashes of the kept lines of each side, by `source` and `target`."""
     name: str
     """What error messages call it."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class TokenizedCorpus:
     """Pairs as token ids."""
 
@@ -62,16 +61,12 @@ def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -
     """Return the pairs of files, from the cache if they are there.
 
     Raises:
-        ValueError: if a line is not what its format asks for, or there is no useful pair.
+        ValueError: if a line does not have its format, or there is no useful pair.
     """
-
-    def pairs() -> Iterator[RawPair]:
-        return (pair for shard in corpus.shards for pair in read_shard(shard, columns, name))
-
+    pairs = (pair for shard in corpus.shards for pair in read_shard(shard, columns, name))
     files = [(shard.format, *map(_stamp, shard.paths)) for shard in corpus.shards]
     named = any(shard.has_names for shard in corpus.shards)
-    identity = {"files": files, "columns": dataclasses.asdict(columns) if named else None}
-    return _cached(identity, pairs, f"{name} ({corpus})")
+    return _cached({"files": files, "columns": asdict(columns) if named else None}, lambda: pairs, f"{name} ({corpus})")
 
 
 def read_hub_corpus(
@@ -83,16 +78,17 @@ def read_hub_corpus(
     """
     from datasets import load_dataset_builder
 
-    if streaming:
-        builder = load_dataset_builder(dataset_name, dataset_config_name)
-        # Its folder is named by the data files and the revision.
-        source, dataset = str(builder.cache_dir), builder.as_streaming_dataset(split)
-    else:
-        dataset = load_split(dataset_name, dataset_config_name, split)
-        source = dataset._fingerprint
+    builder = load_dataset_builder(dataset_name, dataset_config_name)
     where = f"{dataset_name}, split {split}"
-    identity = {"dataset": source, "split": split, "columns": dataclasses.asdict(columns)}
-    return _cached(identity, lambda: hub_pairs(dataset, columns, where), where)
+
+    def pairs() -> Iterator[RawPair]:
+        if not streaming:
+            builder.download_and_prepare()
+        rows = builder.as_streaming_dataset(split) if streaming else builder.as_dataset(split)
+        return hub_pairs(rows, columns, where)
+
+    # The name of the builder's folder follows from the data files and the revision.
+    return _cached({"dataset": str(builder.cache_dir), "split": split, "columns": asdict(columns)}, pairs, where)
 
 
 def tokenize_corpus(
@@ -138,7 +134,7 @@ def tokenize_corpus(
 
 
 class Sentences:
-    """Sentences of corpora, all sources and then all targets, read from the Arrow files whenever they are asked for.
+    """Sentences of corpora, all sources and then all targets, read from the Arrow files in every pass.
 
     Args:
         texts: the corpora.
@@ -153,9 +149,6 @@ class Sentences:
         if most is not None and most < 2 * len(self._pairs):
             drawn = np.random.default_rng(seed).choice(len(self._pairs), most // 2, replace=False)
             self._pairs = self._pairs.select(np.sort(drawn))
-
-    def __len__(self) -> int:
-        return 2 * len(self._pairs)
 
     def __iter__(self) -> Iterator[str]:
         for side in ("source", "target"):
@@ -173,15 +166,15 @@ def tokenize_batch(
     )
     encoded = tokenizer(sources, text_target=targets, return_attention_mask=False, verbose=False)
     kept = [
-        (ids, labels)
-        for ids, labels in zip(encoded["input_ids"], encoded["labels"])
-        if all(limit is None or len(side) <= limit for side, limit in zip((ids, labels), limits))
+        pair
+        for pair in zip(encoded["input_ids"], encoded["labels"])
+        if all(limit is None or len(side) <= limit for side, limit in zip(pair, limits))
     ]
     return {"input_ids": [ids for ids, _ in kept], "labels": [labels for _, labels in kept]}
 
 
 def _stamp(path: Path) -> tuple[str, int, int, int, int]:
-    # The last two change with the text also where size and time of writing are made to stay.
+    # The last two change with the text even if its size and time of writing do not.
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
@@ -192,7 +185,7 @@ def _fingerprint(identity: Mapping[str, Any]) -> str:
 
 def _only_process(folder: Path) -> FileLock:
     """Return a lock that lets in one process at a time of all that share the file system."""
-    # Not a barrier: what the others wait for may take longer than a process group's timeout.
+    # A barrier would time out: the others may wait long.
     folder.parent.mkdir(parents=True, exist_ok=True)
     return FileLock(f"{folder}.lock")
 

@@ -1,6 +1,5 @@
 """Batches that hold a budget of tokens instead of a number of sentences."""
 
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,6 @@ from torch.utils.data import Sampler
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# Pairs that are sorted together.
-_BLOCK = 1_000_000
 _CHUNK = 10_000
 _SIDES = ("input_ids", "labels")
 
@@ -22,27 +19,25 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     A batch of B pairs costs B * max(longest source, longest target) tokens, padding included: fairseq's
     `--max-tokens`. Pairs are sorted by the longer of their two sides, cut greedily, and the batches shuffled.
     Pairs of equal length are shuffled before the cut, so batches differ between epochs; the cut itself
-    depends on the sorted lengths alone, so `len()` is the same in every epoch, as Trainer needs.
-    A pair takes two bytes for its length, if `lengths` is an array of uint16, and four for its place in an epoch.
+    depends only on the sorted lengths, so `len()` is the same in every epoch, as Trainer needs.
 
     The order is global: every process builds the same one and accelerate's `BatchSamplerShard` deals it out.
     The largest batches are halved until there is a multiple of `num_replicas` of them, so every process gets
-    the same number, and no pair is dropped or repeated. An epoch's order follows from `seed` and `epoch` alone,
-    so `accelerate.skip_first_batches` resumes in the middle of one. With several processes call the
-    dataloader's `set_epoch` before that: it does not reach through the two wrappers that lie here then.
+    the same number, and no pair is dropped or repeated. An epoch's order follows only from `seed` and `epoch`, so
+    `accelerate.skip_first_batches` resumes in the middle of one. With several processes call the dataloader's
+    `set_epoch` before that, because it does not reach through the wrapper.
 
     Args:
         lengths: (source, target) lengths of each pair in tokens, special tokens included, `[N, 2]`; or the longer of
             the two, `[N]`.
         max_tokens: the budget of one batch on one process.
         num_replicas: number of processes among which the batches will be dealt. Another number may cut and order them
-            otherwise, so a run that goes on with fewer processes keeps that of its beginning.
+            otherwise, so a run that continues with fewer processes keeps the number of its beginning.
         seed: with the epoch, decides the order.
         shuffle: False gives the same order in every epoch, the longest pairs first, for evaluation.
 
     Raises:
-        ValueError: no pairs, lengths of another shape, a pair longer than the budget, or too few pairs for the
-            processes.
+        ValueError: no pairs, a pair longer than the budget, or too few pairs for the processes.
     """
 
     def __init__(
@@ -54,11 +49,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         shuffle: bool = True,
     ) -> None:
-        if len(lengths) == 0:
-            raise ValueError("lengths is empty: there are no pairs to batch.")
         longest = np.asarray(lengths)
-        if longest.shape[1:] not in ((), (2,)):
-            raise ValueError(f"lengths has the shape {list(longest.shape)}; it must be [N, 2] or [N].")
         self.longest = longest.max(axis=1) if longest.ndim == 2 else longest
         self.max_tokens = max_tokens
         self.seed = seed
@@ -70,9 +61,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"max_tokens is {max_tokens}, but pair {index} has {self.longest[index]} tokens. Raise max_tokens, or "
                 "leave out pairs that long."
             )
-        # How many pairs there are of each length, from the longest to 0.
-        num_lengths = int(self.longest.max()) + 1
-        self._counts = sum(np.bincount(self.longest[block], minlength=num_lengths) for block in self._blocks())[::-1]
         self._ends = np.cumsum(self._batch_sizes(num_replicas))
 
     def set_epoch(self, epoch: int) -> None:
@@ -88,44 +76,22 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return len(self._ends)
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = self._longest_first()
+        # The longest first, and where that is equal as they come.
+        order = np.argsort(self.longest.max() - self.longest, kind="stable").astype(np.int32)
         batches = np.arange(len(self))
         if self.shuffle:
             generator = np.random.default_rng([self.seed, self.epoch])
-            for equally_long in np.split(order, np.cumsum(self._counts)[:-1]):
+            for equally_long in np.split(order, np.cumsum(np.bincount(self.longest)[::-1])[:-1]):
                 generator.shuffle(equally_long)
             generator.shuffle(batches)
         return (order[self._ends[batch - 1] if batch else 0 : self._ends[batch]].tolist() for batch in batches)
 
-    def _longest_first(self) -> np.ndarray:
-        """Return all pairs sorted by length, and where that is equal as they come.
-
-        `argsort` would do it, with eight bytes a pair.
-        """
-        order = np.empty(len(self.longest), np.int32)
-        # Places of the next pair of each length.
-        places = np.cumsum(self._counts) - self._counts
-        for block in self._blocks():
-            kinds = len(places) - 1 - self.longest[block].astype(np.int64)
-            by_kind = np.argsort(kinds, kind="stable")
-            counts = np.bincount(kinds, minlength=len(places))
-            firsts = np.cumsum(counts) - counts
-            order[(places - firsts)[kinds[by_kind]] + np.arange(len(kinds))] = block.start + by_kind
-            places += counts
-        return order
-
-    def _blocks(self) -> list[slice]:
-        return [slice(start, start + _BLOCK) for start in range(0, len(self.longest), _BLOCK)]
-
     def _batch_sizes(self, num_replicas: int) -> np.ndarray:
         """Numbers of pairs in the batches, from that of the longest pairs to that of the shortest."""
-        ends, total = np.cumsum(self._counts), len(self.longest)
-        sizes = array("q")
-        start = 0
-        while start < total:
-            longest = len(ends) - 1 - int(np.searchsorted(ends, start, side="right"))
+        sizes, start, longest = [], 0, np.sort(self.longest)[::-1]
+        while start < len(longest):
             # A pair of two empty sides still takes a place in its batch.
-            sizes.append(min(self.max_tokens // max(longest, 1), total - start))
+            sizes.append(min(self.max_tokens // max(int(longest[start]), 1), len(longest) - start))
             start += sizes[-1]
         return _split_to_multiple(np.array(sizes), num_replicas)
 
@@ -150,19 +116,12 @@ def longest_sides(pairs: "Dataset | Sequence[dict[str, Any]]") -> np.ndarray:
 
     From a `datasets.Dataset` with columns input_ids and labels only the bounds of its lists are read.
     """
-    if not hasattr(pairs, "with_format"):
+    if hasattr(pairs, "with_format") and len(pairs):
+        import pyarrow.compute as pc
+
+        tables = pairs.select_columns(list(_SIDES)).with_format("arrow").iter(_CHUNK)
+        columns = ([pc.list_value_length(table[name]).to_numpy() for name in _SIDES] for table in tables)
+        lengths = np.concatenate([np.maximum(*both) for both in columns])
+    else:
         lengths = np.array([max(len(pair[side]) for side in _SIDES) for pair in pairs], np.int32)
-        return lengths.astype(_lengths_type(lengths))
-    import pyarrow.compute as pc
-
-    lengths, start = np.empty(len(pairs), np.uint16), 0
-    for table in pairs.select_columns(list(_SIDES)).with_format("arrow").iter(_CHUNK) if len(pairs) else ():
-        longest = np.maximum(*(pc.list_value_length(table[name]).to_numpy() for name in _SIDES))
-        lengths = lengths.astype(np.result_type(lengths, _lengths_type(longest)), copy=False)
-        lengths[start : start + len(table)] = longest
-        start += len(table)
-    return lengths
-
-
-def _lengths_type(lengths: np.ndarray) -> type:
-    return np.uint16 if lengths.max(initial=0) <= np.iinfo(np.uint16).max else np.int32
+    return lengths.astype(np.uint16 if lengths.max(initial=0) < 2**16 else np.int32)

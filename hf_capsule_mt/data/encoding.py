@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOKENIZING = RLock()
-"""Held while a tokenizer is called: all threads share its language and its way to cut."""
+"""Held while a tokenizer is called, because its calls change its language and its truncation."""
 # The thread that holds the lock does not exist in a forked process.
 os.register_at_fork(after_in_child=TOKENIZING._at_fork_reinit)
 
 _TOKENIZED_TOGETHER = 2_000
-"""Lines of one call of a tokenizer, which holds much more of each than its tokens."""
+"""Lines of one call of a tokenizer, which needs much memory for each."""
 _LETTERS = 32
-"""Letters for each token of a limit that a text may have before it is looked at where it can be cut."""
+"""Letters for each token of a limit. A text with more is shortened before it is tokenised."""
 
 
 def positions(config: PreTrainedConfig) -> int | None:
@@ -42,23 +42,20 @@ def source_limit(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     return min(tokenizer.model_max_length, positions(config) or tokenizer.model_max_length)
 
 
-def _check_text(text: str) -> None:
-    """Raise a ValueError if `text` holds a surrogate, half a character, which no tokenizer takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"the text {text!r:.80} holds half a character. Decode it again, as UTF-8.") from error
-
-
 def encode_lines(
-    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int, numbers: Sequence[int] | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    lines: Sequence[str],
+    max_length: int,
+    numbers: Sequence[int] | None = None,
+    *,
+    side: str = "text",
 ) -> list[list[int]]:
-    """Return the source tokens of every line, none for a blank one.
+    """Return the tokens of every line, none for a blank one. `side` is "text", or "text_target" for translations.
 
-    Longer ones are cut to `max_length`, with a warning that tells the first of their `numbers`, by default from 1.
+    Longer ones are cut to `max_length`, with a warning that names the first of their `numbers`, by default from 1.
     """
-    encoded = tokenize_lines(tokenizer, lines, max_length)
-    cut_lines(tokenizer, lines, encoded, max_length, numbers)
+    encoded = tokenize_lines(tokenizer, lines, max_length, side=side)
+    cut_lines(tokenizer, lines, encoded, max_length, numbers, side=side)
     return encoded
 
 
@@ -71,10 +68,11 @@ def cut_lines(
     *,
     side: str = "text",
 ) -> set[int]:
-    """Cut the `encoded` lines that are longer as [`encode_lines`] does; return their indices."""
+    """Cut the `encoded` lines that are longer as [`encode_lines`] does, and return their indices."""
     too_long = [index for index, ids in enumerate(encoded) if len(ids) > max_length]
     for index in too_long:
-        encoded[index] = _cut(side, tokenizer, lines[index], encoded[index], max_length)
+        text = shortened(tokenizer, lines[index], max_length, side=side)
+        encoded[index] = _ids(side, tokenizer, text, truncation=True, max_length=max_length)
     if too_long:
         logger.warning(
             "%d %s have more than %d tokens, the model's limit, and were cut (the first is line %d)",
@@ -87,38 +85,31 @@ def cut_lines(
 
 
 def tokenize_lines(
-    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int | None = None
+    tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int | None = None, *, side: str = "text"
 ) -> list[list[int]]:
-    """Return the source tokens of every line, and none for a blank one.
+    """Return the tokens of every line, and none for a blank one.
 
-    Longer lines than `max_length` are not cut to it, but of very long ones only the beginning is read.
+    Longer lines than `max_length` are not cut to it, but only the beginning of a very long one is read.
     """
-    return _tokenize("text", tokenizer, lines, max_length)
-
-
-def tokenize_targets(tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int) -> list[list[int]]:
-    """Return the target tokens of every line, and none for a blank one; they are cut as by [`encode_lines`]."""
-    encoded = _tokenize("text_target", tokenizer, lines, max_length)
-    cut_lines(tokenizer, lines, encoded, max_length, side="text_target")
+    filled = [index for index, line in enumerate(lines) if line.strip()]
+    encoded = [[] for _ in lines]
+    empty = frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    # Looking for codes in a vocabulary takes as long as some lines.
+    if any(line.startswith(">>") for line in lines):
+        empty = special_ids(tokenizer)
+    for start in range(0, len(filled), _TOKENIZED_TOGETHER):
+        part = filled[start : start + _TOKENIZED_TOGETHER]
+        texts = [shortened(tokenizer, lines[index], max_length, side=side) for index in part]
+        for index, ids in zip(part, _ids(side, tokenizer, texts), strict=True):
+            # Invisible characters may have no tokens.
+            encoded[index] = ids if set(ids) - empty else []
     return encoded
-
-
-def encode_text(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int, *, side: str = "text") -> list[int]:
-    """Return the tokens of a text, which may be blank, cut to `max_length` with a warning.
-
-    `side` is "text" or "text_target".
-    """
-    _check_text(text)
-    ids = _ids(side, tokenizer, shortened(tokenizer, text, max_length, side=side))
-    if len(ids) > max_length:
-        logger.warning("a text has more than %d tokens, the model's limit, and was cut", max_length)
-    return _cut(side, tokenizer, text, ids, max_length)
 
 
 def shortened(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int | None, *, side: str = "text") -> str:
     """Return a beginning of a very long text that has more than `max_length` tokens, or all of a shorter text.
 
-    A tokenizer takes hundreds of bytes for a letter, and of most of them only the first tokens are used.
+    A tokenizer takes hundreds of bytes for a letter, and usually only the first tokens are used.
     """
     size = _LETTERS * (len(text) if max_length is None else max_length)
     while size < len(text):
@@ -130,60 +121,22 @@ def shortened(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int | N
     return text
 
 
-def _cut(side: str, tokenizer: PreTrainedTokenizerBase, text: str, ids: list[int], max_length: int) -> list[int]:
-    """Return the tokens `ids` of a text, or fewer, with the end of a text, if they are more than `max_length`."""
-    # A tokenizer without a limit says 1e30, which is no number to the one that cuts.
-    if len(ids) <= max_length:
-        return ids
-    text = shortened(tokenizer, text, max_length, side=side)
-    return _ids(side, tokenizer, text, truncation=True, max_length=max_length)
-
-
 def _ids(side: str, tokenizer: PreTrainedTokenizerBase, texts: str | Sequence[str], **options: Any) -> Any:
-    """Return the tokens of a text, or of each of several."""
-    # verbose=False: the library's own warning of long texts names neither their number nor the lines.
+    # verbose=False: the library's own warning of long texts names no lines.
     with TOKENIZING:
         return tokenizer(**{side: texts}, **options, verbose=False)["input_ids"]
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of tokens that stand for nothing in a text: codes of languages, and the special ones but that of
-    unknown words.
-    """
-    return _special(tokenizer) | frozenset(LanguageCodes(tokenizer).ids.values())
-
-
-def _special(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-
-
-def _tokenize(
-    side: str, tokenizer: PreTrainedTokenizerBase, lines: Sequence[str], max_length: int | None
-) -> list[list[int]]:
-    filled = [index for index, line in enumerate(lines) if line.strip()]
-    encoded = [[] for _ in lines]
-    # To look for codes in a vocabulary takes as long as some lines.
-    have_codes = any(line.startswith(">>") for line in lines)
-    empty = special_ids(tokenizer) if have_codes else _special(tokenizer)
-    for start in range(0, len(filled), _TOKENIZED_TOGETHER):
-        part = filled[start : start + _TOKENIZED_TOGETHER]
-        for index in part:
-            _check_text(lines[index])
-        texts = [shortened(tokenizer, lines[index], max_length, side=side) for index in part]
-        for index, ids in zip(part, _ids(side, tokenizer, texts), strict=True):
-            # A tokenizer may make nothing of characters that nobody sees.
-            encoded[index] = ids if set(ids) - empty else []
-    return encoded
+    """Return the ids that stand for no text: codes of languages, and special tokens except the unknown token."""
+    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id} | {*LanguageCodes(tokenizer).ids.values()}
 
 
 def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[int] | None = None) -> list[list[int]]:
     """Return indices in batches of similar length, the longest first; those of length 0 are in none.
 
-    A batch of B lines costs B times its longest line, and that is at most `max_tokens`.
-
-    Raises:
-        ValueError: if a line is longer than `max_tokens`; the message tells which of the `numbers` it has, by default
-            from 1.
+    A batch of B lines costs B times its longest line, and that is at most `max_tokens`. A ValueError names the first of
+    the `numbers`, by default from 1, of a line that is longer.
     """
     filled = np.flatnonzero(lengths)
     if not len(filled):
@@ -201,18 +154,17 @@ def batch_by_tokens(lengths: Sequence[int], max_tokens: int, numbers: Sequence[i
 class BPEDropout:
     """Replaces token ids by those of another segmentation of the same text, drawn anew every time.
 
-    BPE-dropout (Provilkov et al. 2020) leaves out each merge with `probability`. The library `tokenizers` does it, and
-    draws from a generator that nobody can seed. So a resumed run has the same pairs in the same batches as an
-    uninterrupted one, but draws other segmentations. Batches stay the same because they are cut for
-    lengths that depend on no draw. The tokenizer itself stays without dropout.
+    BPE-dropout (Provilkov et al. 2020) skips each merge with `probability`. Nobody can seed the generator of the
+    library `tokenizers`. So a resumed run has the same pairs in the same batches as an uninterrupted one, but other
+    segmentations. Batches stay the same because they are cut for lengths that depend on no draw.
 
     Args:
-        tokenizer: a byte-level BPE tokenizer, as `train_tokenizer` makes.
-        probability: of leaving out a merge.
+        tokenizer: a byte-level BPE tokenizer, as `train_tokenizer` makes. It stays without dropout.
+        probability: of skipping a merge.
         limits: most tokens of a source and of a target.
 
     Raises:
-        ValueError: if the tokenizer is another, or the probability not in (0, 1).
+        ValueError: if the tokenizer is of another kind, or the probability not in (0, 1).
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float, limits: tuple[int, int]) -> None:
@@ -236,7 +188,7 @@ class BPEDropout:
         return np.maximum(longest, np.minimum(grown, max_tokens).astype(np.int32))
 
     def __call__(self, rows: Sequence[dict[str, list[int]]], max_tokens: int) -> list[dict[str, list[int]]]:
-        """Return the rows of a batch of `max_tokens` with other ids; a pair that grew too long keeps its own."""
+        """Return the rows of a batch of `max_tokens` with other ids. A pair that grew too long keeps its own."""
         most = [min(max_tokens // len(rows), limit) for limit in self.limits]
         sides = [self._segment([row[name] for row in rows]) for name in ("input_ids", "labels")]
         return [
@@ -270,7 +222,7 @@ class ResegmentedPairs(TorchDataset):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[dict[str, list[int]]]:
-        """Return the rows of a batch; a `DataLoader` looks for this method."""
+        """Return the rows of a batch. A `DataLoader` looks for this method."""
         return self.dropout(self.dataset.__getitems__(indices), self.max_tokens)
 
     def lengths(self) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Parallel text: files of lines, of pairs and of rows, data sets of the Hub, and how text is written.
 
-A pair of no use is dropped and counted: one side is empty, or its bytes are not UTF-8. Whatever puts the alignment
-in doubt is an error: files of different length, a line of three columns, a missing language.
+A pair without use is dropped and counted: one side is empty, or its bytes are not UTF-8. A file whose pairs may be
+misaligned is an error.
 """
 
 import bz2
@@ -15,7 +15,6 @@ import lzma
 import os
 import re
 import stat
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -35,14 +34,7 @@ logger = logging.getLogger(__name__)
 RawPair = tuple[str | None, str | None]
 
 _FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".csv": "csv"}
-# Their lines are no segments, so that two such files would pass for sources and translations.
-_NOT_READ = (".tmx", ".xlsx", ".arrow", ".zip")
-_WILDCARD = re.compile(r"(\*+|\?|\[(?:![^/]|[^!/])[^]/]*\])")
-_ALLOWED = (
-    "a source and a target file of plain text, or one .tsv, .jsonl or .csv file (each may be .gz, .bz2, .xz or .zst), "
-    "or one .parquet file"
-)
-# Where str.splitlines breaks, and so many a tool that reads the file.
+# Where str.splitlines breaks a line. Other tools that read our files do the same.
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
@@ -53,6 +45,13 @@ def _open_zst(path: Path) -> BinaryIO:
     import pyarrow
 
     return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
+
+
+def _open_plain(path: Path) -> BinaryIO:
+    # The name of a socket cannot be opened.
+    if str(path) == "/dev/stdin" and stat.S_ISSOCK(os.fstat(0).st_mode):
+        return open(os.dup(0), "rb")
+    return open(path, "rb")
 
 
 _COMPRESSIONS: dict[str, Callable[[Path], BinaryIO]] = {
@@ -66,54 +65,38 @@ _COMPRESSIONS: dict[str, Callable[[Path], BinaryIO]] = {
 def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Iterator[bytes]:
     """Yield the lines of a plain or compressed file, from the byte `begin` on.
 
-    Only a line feed ends a line, with or without a carriage return. (`datasets` and `str.splitlines` break lines at
-    other characters too, which would shift the two sides of a corpus.)
-
-    Raises:
-        ValueError: if a compressed file is damaged, or the text begins as UTF-16.
+    Only a line feed ends a line, with or without a carriage return before it. `datasets` and `str.splitlines` break
+    lines at other characters too, which would shift the two sides of a corpus.
     """
-    opener = _COMPRESSIONS.get(path.suffix)
-    with open(path, "rb", opener=_open) if opener is None else opener(path) as file:
-        try:
-            # A pipe has no positions.
-            if begin:
-                file.seek(begin)
-            for number, line in enumerate(file):
-                if not number:
-                    # UTF-16 of Latin letters is valid UTF-8, with a NUL between each two.
-                    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                        raise ValueError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                yield line.removesuffix(b"\n").removesuffix(b"" if keep_returns else b"\r")
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if opener is None:
-                raise
-            raise ValueError(f"{path} is not a whole {path.suffix} file: {error}") from error
-
-
-def _open(path: str, flags: int) -> int:
-    # The name of a socket cannot be opened.
-    if path == "/dev/stdin" and stat.S_ISSOCK(os.fstat(0).st_mode):
-        return os.dup(0)
-    return os.open(path, flags)
+    with _COMPRESSIONS.get(path.suffix, _open_plain)(path) as file:
+        # A pipe cannot seek.
+        if begin:
+            file.seek(begin)
+        for number, line in enumerate(file):
+            if not number and not begin:
+                # UTF-16 of Latin letters is valid UTF-8 with NUL characters.
+                if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise ValueError(f"{path} is UTF-16. Convert it with: iconv -f utf-16 -t utf-8")
+                line = line.removeprefix(codecs.BOM_UTF8)
+            yield line.removesuffix(b"\n").removesuffix(b"" if keep_returns else b"\r")
 
 
 def each_line(path: str | Path, begin: int = 0) -> Iterator[str]:
-    """Yield the segments of [`read_lines`] as they are read, from the byte `begin` on."""
+    """Yield the segments of a file of lines as they are read, from the byte `begin` on."""
     for number, line in enumerate(byte_lines(Path(path), begin), start=1):
         text = _decode(line)
         if text is None:
-            raise ValueError(f"{path}:{number}: not UTF-8. Convert the file, for example with iconv.")
+            raise ValueError(f"{path}:{number} is not UTF-8. Convert the file, for example with iconv.")
         yield text
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Return the segments of a plain or compressed text file: only a line feed ends one."""
+    """Return the segments of a plain or compressed text file. Only a line feed ends one."""
     return list(each_line(path))
 
 
 def unbroken(segments: Iterable[str], what: str) -> list[str]:
-    """Return segments with a space for every run of line breaks, and warn how many of `what` had any."""
+    """Replace every run of line breaks in `segments` by a space, and warn how many of `what` had any."""
     return list(_each_unbroken(segments, what))
 
 
@@ -135,26 +118,15 @@ def text_bytes(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def write_lines(files: Sequence[Path], contents: Sequence[Iterable[str]]) -> None:
-    """Write the lines of each file as they come, as many of one as of another; compressed if a name ends in .gz.
-
-    An interruption leaves the old files, or the last is missing.
-    """
-    with replaced_files(files) as outputs:
-        for row in zip(*contents, strict=True):
-            for output, line in zip(outputs, row):
-                output.write(text_bytes([line]))
-
-
 # Files of pairs
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names by which rows tell source from target.
+    """Names that tell the source from the target in a row.
 
     A row is {"translation": {"en": "...", "de": "..."}}, read by its languages, or {"en": "...", "de": "..."}, read by
-    its columns. The columns have the names of the languages unless they are given.
+    its columns. A column has the name of its language unless another is given.
 
     Args:
         source_lang: source language, as the data names it.
@@ -169,55 +141,38 @@ class Columns:
     target_column: str | None = None
 
     @property
-    def source(self) -> str | None:
-        """The column of the source, or None."""
-        return self.source_column or self.source_lang
-
-    @property
-    def target(self) -> str | None:
-        """The column of the target, or None."""
-        return self.target_column or self.target_lang
+    def names(self) -> tuple[str | None, str | None]:
+        """The columns of the source and of the target."""
+        return self.source_column or self.source_lang, self.target_column or self.target_lang
 
     def check(self, where: str) -> None:
-        """Raise a ValueError, about the data at `where`, unless each side has a name of its own."""
-        if None in (self.source, self.target) or self.source == self.target:
+        """Raise a ValueError unless both sides have a name, and not the same."""
+        if None in self.names or self.names[0] == self.names[1]:
             raise ValueError(
                 f"{where} needs two different names: source_lang and target_lang, such as en and de, or source_column "
                 "and target_column."
             )
 
     def pick(self, row: Any, where: str) -> RawPair:
-        """Return both sides of a row; null is an empty side.
+        """Return both sides of a row. A side that is null is empty.
 
         Raises:
-            ValueError: if the row has no such side, or it is no string; the message begins with `where`.
+            ValueError: if the row has no such side, or it is not text. The message begins with `where`.
         """
-        names = self.source, self.target
-        if isinstance(row, dict) and "translation" in row and None in (self.source_column, self.target_column):
-            if isinstance(row["translation"], dict):
+        names = self.names
+        try:
+            if isinstance(row.get("translation"), dict) and None in (self.source_column, self.target_column):
                 row, names = row["translation"], (self.source_lang, self.target_lang)
-            elif row["translation"] is None and not {*names} <= row.keys():
-                return "", ""
-        if not isinstance(row, dict) or not {*names} <= row.keys():
-            raise ValueError(f'{where} has no "{names[0]}" and "{names[1]}", only {", ".join(map(str, row))}.')
-        sides = row[names[0]], row[names[1]]
-        if not all(isinstance(side, str | None) for side in sides):
-            raise ValueError(f"{where}: a side is no text, but {sides!r:.80}.")
-        return _encodable(sides[0] or ""), _encodable(sides[1] or "")
+            # JSON can spell half of a surrogate pair, which UTF-8 cannot.
+            source, target = (_decode((row[name] or "").encode(errors="surrogatepass")) for name in names)
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(f'{where} has no text for both "{names[0]}" and "{names[1]}": {row!r:.200}') from None
+        return source, target
 
     def select(self, dataset: "Dataset | IterableDataset") -> "Dataset | IterableDataset":
-        """Return the columns of a data set that may hold the two sides; all where they are not known beforehand."""
-        names = [name for name in ("translation", self.source, self.target) if name in (dataset.column_names or ())]
-        return dataset.select_columns(list(dict.fromkeys(names))) if names else dataset
-
-
-def _encodable(text: str) -> str | None:
-    # JSON can spell half of a surrogate pair, which UTF-8 cannot.
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return None
-    return text
+        """Return only the columns of a data set that may hold the two sides, or all if its columns are not known."""
+        names = {"translation", *self.names} & {*(dataset.column_names or ())}
+        return dataset.select_columns(sorted(names)) if names else dataset
 
 
 @dataclass(frozen=True)
@@ -229,12 +184,9 @@ class Shard:
     paths: tuple[Path, ...]
     """Two for text, one for any other format."""
 
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.paths))
-
     @property
     def has_names(self) -> bool:
-        """Whether its rows tell source from target by names."""
+        """Whether names tell the source from the target."""
         return self.format not in ("text", "tsv")
 
 
@@ -246,17 +198,16 @@ class Corpus:
 
     def __str__(self) -> str:
         more = f" and {len(self.shards) - 1} more" if len(self.shards) > 1 else ""
-        return f"{self.shards[0]}{more}"
+        return f"{', '.join(map(str, self.shards[0].paths))}{more}"
 
 
 def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "training data") -> list[Corpus]:
     """Return the corpora that `files` name.
 
-    A corpus is a word that names a .tsv, .jsonl, .csv or .parquet file, or two words that name a text file of sources
-    and the file of their translations. A word may be a pattern, such as `part-*.tsv`: the files it matches are one
-    corpus, in the order of their names. Two patterns, such as `part-*.en` and `part-*.de`, join the files whose names
-    the wildcards matched alike. If there are more than two text files, the sources are those with the ending of the
-    first, and the others are their translations in the same order.
+    A corpus is one word that names a .tsv, .jsonl, .csv or .parquet file, or two words that name a text file of sources
+    and the file of their translations. A word may be a pattern, such as `part-*.tsv`. The files that it matches are one
+    corpus, in the order of their names. Two patterns, such as `part-*.en` and `part-*.de`, join the files in which `*`
+    matched the same.
 
     Args:
         files: words of the command line.
@@ -264,85 +215,63 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
         name: what error messages call the data.
 
     Raises:
-        ValueError: if the files do not go together, a pattern matches nothing, or a format is not read.
+        ValueError: if the files do not go together, or a pattern matches nothing.
     """
-    words = [expand(file, name) for file in files]
-    kinds = [file_format(paths[0]) for paths in words]
-    texts = [place for place, kind in enumerate(kinds) if kind == "text"]
-    endings = [without_compression(paths[0]).suffix for paths in words]
-    sources = texts[:1] if len(texts) == 2 else [place for place in texts if endings[place] == endings[texts[0]]]
-    targets = [place for place in texts if place not in sources]
-    unread = any(without_compression(path).suffix in _NOT_READ for paths in words for path in paths)
-    if not words or unread or len(sources) != len(targets) or len({endings[place] for place in targets}) > 1:
-        raise ValueError(f"{name}: give {_ALLOWED}, not {', '.join(map(str, files)) or 'nothing'}.")
-    if any(target != source + 1 for source, target in zip(sources, targets)):
-        _check_order([(words[source][0], words[target][0]) for source, target in zip(sources, targets)], name)
-    translations, corpora = dict(zip(sources, targets)), []
-    for place, (kind, paths) in enumerate(zip(kinds, words)):
-        if place in translations:
-            other = translations[place]
-            pairs = _pairs((str(files[place]), paths), (str(files[other]), words[other]), name)
-            corpora.append(Corpus(tuple(Shard("text", pair) for pair in pairs)))
-        elif kind != "text":
+    corpora, words = [], iter(files)
+    for word in words:
+        paths = expand(word, name)
+        kind = file_format(paths[0])
+        if kind == "text":
+            other = next(words, "nothing")
+            others = expand(other, name)
+            # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
+            if other == "nothing" or file_format(others[0]) != "text" or (len(files) > 2 and _alike(paths, others)):
+                raise ValueError(
+                    f"{name}: {word} is followed by {other}. Name the file of its translations behind it, and put "
+                    "patterns in quotes."
+                )
+            corpora.append(Corpus(_pairs((word, paths), (other, others), name)))
+        else:
             corpora.append(Corpus(tuple(Shard(kind, (path,)) for path in paths)))
             if corpora[-1].shards[0].has_names:
-                columns.check(f"{name}: {files[place]}")
+                columns.check(f"{name}: {word}")
+    if not corpora:
+        raise ValueError(f"{name}: there are no files.")
     return corpora
 
 
+def _alike(paths: Sequence[Path], others: Sequence[Path]) -> bool:
+    return without_compression(paths[0]).suffix == without_compression(others[0]).suffix
+
+
 def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
-    """Return the file, or those that a pattern matches; raise a ValueError, about `name`, if there are none."""
-    if not _WILDCARD.search(str(file)) or Path(file).is_file():
+    """Return the file, or those that a pattern matches. Raise a ValueError, about `name`, if there are none."""
+    if not glob.has_magic(str(file)) or Path(file).is_file():
         return (Path(file),)
-    found = tuple(Path(each) for each in sorted(glob.glob(str(file))) if Path(each).is_file())
+    found = tuple(path for path in map(Path, sorted(glob.glob(str(file)))) if path.is_file())
     if len({file_format(path) for path in found}) != 1:
         raise ValueError(f"{name}: {file} matches {'files of several formats' if found else 'no file'}.")
     return found
 
 
-def _check_order(pairs: Sequence[tuple[Path, Path]], name: str) -> None:
-    """Raise a ValueError if a file's name, without its ending, is that of the other side of another pair."""
-    stems = [tuple(without_compression(path).stem for path in pair) for pair in pairs]
-    sources, targets = ({stem[side] for stem in stems} for side in (0, 1))
-    for (source, target), (stem, other) in zip(pairs, stems):
-        if len(pairs) > 1 and stem != other and (stem in targets or other in sources):
-            raise ValueError(f"{name}: {source} would go with {target}. Name each translation behind its source.")
-
-
 def _pairs(
-    source: tuple[str, tuple[Path, ...]], target: tuple[str, tuple[Path, ...]], name: str
-) -> list[tuple[Path, Path]]:
-    """Return the files of two words that belong together: those in which the wildcards matched the same.
-
-    Raises:
-        ValueError: if a file has no partner, or a pair is one file.
-    """
+    source: tuple[str | Path, tuple[Path, ...]], target: tuple[str | Path, tuple[Path, ...]], name: str
+) -> tuple[Shard, ...]:
+    """Pair the files of two words, each a pattern and the files that it matches."""
+    left, right = ({_matched(pattern, path): path for path in paths} for pattern, paths in (source, target))
     if len(source[1]) == len(target[1]) == 1:
-        pairs = [(source[1][0], target[1][0])]
-    else:
-        left, right = ({_matched(pattern, path): path for path in paths} for pattern, paths in (source, target))
-        alone = [
-            path for side, other in ((left, right), (right, left)) for key, path in side.items() if key not in other
-        ]
-        if alone or len(left) < len(source[1]) or len(right) < len(target[1]):
-            raise ValueError(
-                f"{name}: {source[0]} and {target[0]} match different files"
-                f"{f', such as {alone[0]}' if alone else ''}. Every file needs one of the other side."
-            )
-        pairs = [(path, right[key]) for key, path in left.items()]
-    for both in pairs:
-        check_two_files(*both, name)
-    return pairs
+        right = dict(zip(left, target[1]))
+    if left.keys() != right.keys() or (len(left), len(right)) != (len(source[1]), len(target[1])):
+        raise ValueError(f"{name}: each file of {source[0]} needs one of {target[0]} in which * matches the same.")
+    for key, path in left.items():
+        check_two_files(path, right[key], name)
+    return tuple(Shard("text", (path, right[key])) for key, path in left.items())
 
 
-def _matched(pattern: str, path: Path) -> tuple[str, ...]:
-    """Return what each wildcard of a pattern has matched in a path, compression aside."""
-    parts = _WILDCARD.split(str(without_compression(Path(pattern))))
-    kinds = [
-        re.escape(part) if not place % 2 else "([^/]*)" if part[0] == "*" else "([^/])"
-        for place, part in enumerate(parts)
-    ]
-    found = re.fullmatch("".join(kinds), str(without_compression(path)), re.DOTALL)
+def _matched(pattern: str | Path, path: Path) -> tuple[str, ...]:
+    """Return what each `*` of a pattern has matched in a path, compression aside."""
+    fixed = str(without_compression(Path(pattern))).split("*")
+    found = re.fullmatch("([^/]*)".join(map(re.escape, fixed)), str(without_compression(path)), re.DOTALL)
     return found.groups() if found else (str(path),)
 
 
@@ -357,20 +286,15 @@ def file_format(path: Path) -> str:
     return _FORMATS.get(without_compression(path).suffix, "text")
 
 
-def is_plain_text(file: str | Path) -> bool:
-    """Return whether a file is, by its name, plain text with a segment a line."""
-    return file_format(Path(file)) == "text"
-
-
 def without_compression(path: Path) -> Path:
     """Return the path without the ending of its compression, if it has one."""
     return path.with_suffix("") if path.suffix in _COMPRESSIONS else path
 
 
 def ending_of_pairs(path: Path) -> str | None:
-    """Return the ending of a file if it says that its lines are no plain segments."""
+    """Return the ending of a file if its lines are not plain segments."""
     ending = without_compression(path).suffix
-    return ending if ending in (*_FORMATS, *_NOT_READ) else None
+    return ending if ending in _FORMATS else None
 
 
 def is_only_read(path: Path) -> bool:
@@ -379,10 +303,10 @@ def is_only_read(path: Path) -> bool:
 
 
 def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> Iterator[RawPair]:
-    """Yield the pairs of a shard, those of no use among them.
+    """Yield all pairs of a shard, also those without use.
 
     Raises:
-        ValueError: about the file and the line, if it is not what its format asks for.
+        ValueError: if a line does not have its format, or two files have different numbers of lines.
     """
     path = shard.paths[0]
     match shard.format:
@@ -395,26 +319,23 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
                     raise ValueError(f"{path}:{number}: {len(sides)} columns; there must be 2, source and target.")
                 yield _decode(sides[0]), _decode(sides[1])
         case "jsonl":
-            # Not by `datasets`: it makes a date of a text that looks like one, and ends at bytes that are not UTF-8.
+            # `datasets` would make a date of a text that looks like one, and stop at bytes that are not UTF-8.
             for number, line in enumerate(map(_decode, byte_lines(path)), start=1):
                 if not line or not line.strip():
                     yield line, line
-                else:
-                    try:
-                        row = json.loads(line)
-                    except ValueError as error:
-                        raise ValueError(f"{path}:{number}: not JSON: {error}") from error
-                    yield columns.pick(row, f"{path}:{number}")
+                    continue
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise ValueError(f"{path}:{number}: not JSON: {error}") from error
+                yield columns.pick(row, f"{path}:{number}")
         case _:
-            yield from hub_pairs(_load_file(shard.format, path), columns, str(path))
+            from datasets import load_dataset
 
-
-def _load_file(kind: str, path: Path) -> "IterableDataset":
-    from datasets import load_dataset
-
-    # "NA" and "null" are words in a CSV file.
-    options = {"keep_default_na": False} if kind == "csv" else {}
-    return load_dataset(kind, data_files=str(path), split="train", streaming=True, **options)
+            # "NA" and "null" are words in a CSV file.
+            options = {"keep_default_na": False} if shard.format == "csv" else {}
+            rows = load_dataset(shard.format, data_files=str(path), split="train", streaming=True, **options)
+            yield from hub_pairs(rows, columns, str(path))
 
 
 def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[RawPair]:
@@ -423,7 +344,7 @@ def _aligned_pairs(source_file: Path, target_file: Path, name: str) -> Iterator[
         if None in lines:
             lengths = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(lines, sides)]
             raise ValueError(
-                f"{name}: {source_file} has {lengths[0]} lines and {target_file} has {lengths[1]}; line i of one must "
+                f"{name}: {source_file} has {lengths[0]} lines and {target_file} has {lengths[1]}. Line i of one must "
                 "translate line i of the other."
             )
         yield _decode(lines[0]), _decode(lines[1])
@@ -469,27 +390,15 @@ def useful_pairs(pairs: Iterable[RawPair], report: ReadReport) -> Iterator[tuple
 # Data sets of the Hub
 
 
-def load_split(
-    dataset_name: str, dataset_config_name: str | None, split: str, *, streaming: bool = False
-) -> "Dataset | IterableDataset":
-    """Load a split of a data set of the Hub or of a local folder."""
-    from datasets import load_dataset
-
-    return load_dataset(dataset_name, dataset_config_name, split=split, streaming=streaming)
-
-
 def hub_pairs(dataset: "Dataset | IterableDataset", columns: Columns, where: str) -> Iterator[RawPair]:
-    """Yield the pairs of a data set, those of no use among them."""
-    for row in columns.select(dataset):
-        yield columns.pick(row, where)
+    """Yield all pairs of a data set, also those without use."""
+    return (columns.pick(row, where) for row in columns.select(dataset))
 
 
-def check_corpus(files: Sequence[str] | None, dataset_name: str | None, dataset_config_name: str | None) -> None:
-    """Raise a ValueError unless either files or a data set are named, and a configuration only for a data set."""
+def check_corpus(files: Sequence[str] | None, dataset_name: str | None) -> None:
+    """Raise a ValueError unless either files or a data set are named."""
     if bool(files) == (dataset_name is not None):
-        raise ValueError("give either --train_file or --dataset_name")
-    if dataset_config_name is not None and dataset_name is None:
-        raise ValueError("--dataset_config_name needs --dataset_name")
+        raise ValueError("Give either --train_file or --dataset_name.")
 
 
 # Text in memory, and written
@@ -538,8 +447,10 @@ def each_source(
     if dataset_name is None:
         pairs = _pairs_of_files(files, columns, "training data")
     else:
+        from datasets import load_dataset
+
         columns.check(dataset_name)
-        pairs = hub_pairs(load_split(dataset_name, dataset_config_name, "train"), columns, dataset_name)
+        pairs = hub_pairs(load_dataset(dataset_name, dataset_config_name, split="train"), columns, dataset_name)
     return (source for source, _ in useful_pairs(pairs, ReadReport()))
 
 
@@ -571,15 +482,13 @@ def each_checked(
 def check_parallel_files(files: Sequence[str | Path], source_lang: str | None, target_lang: str | None) -> None:
     """Raise a ValueError unless [`write_parallel_text`] can write to files of these names."""
     formats = [file_format(Path(file)) for file in files]
-    only_read = any(is_only_read(Path(file)) for file in files)
-    names = {Path(file).resolve() for file in files}
-    if formats not in (["text", "text"], ["tsv"], ["jsonl"]) or len(names) < len(formats) or only_read:
+    if formats not in (["text", "text"], ["tsv"], ["jsonl"]):
         raise ValueError(
-            "name a source and a target file of plain text, or one .tsv or .jsonl file (each may be .gz), not "
-            f"{', '.join(map(str, files)) or 'nothing'}"
+            "Name a source and a target file of plain text, or one .tsv or .jsonl file, not "
+            f"{', '.join(map(str, files)) or 'nothing'}."
         )
-    if formats == ["jsonl"] and not (source_lang and target_lang):
-        raise ValueError(f"{files[0]} needs source_lang and target_lang, such as en and de")
+    if formats == ["jsonl"]:
+        Columns(source_lang, target_lang).check(str(files[0]))
 
 
 def write_parallel_text(
@@ -589,25 +498,21 @@ def write_parallel_text(
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> None:
-    """Write pairs as they come, as [`read_parallel_text`] reads them.
+    """Write pairs as they come, as [`read_parallel_text`] reads them. A name that ends in .gz is compressed.
 
-    A line break in a segment becomes a space, with a warning that counts them, and so does a tab in a .tsv file. An
+    A line break in a segment becomes a space, with a warning that counts them. So does a tab in a .tsv file. An
     interruption leaves the old files, or the last is missing.
-
-    Raises:
-        ValueError: see [`check_parallel_files`]; or a segment holds half a character. Nothing is written then.
     """
-    check_parallel_files(files, source_lang, target_lang)
     paths = [Path(file) for file in files]
     sources = _each_unbroken(sources, f"sources for {paths[0]}")
     targets = _each_unbroken(targets, f"targets for {paths[-1]}")
-    pairs = zip(sources, targets, strict=True)
-    match file_format(paths[0]):
-        case "tsv":
-            contents = [("\t".join(side.replace("\t", " ") for side in pair) for pair in pairs)]
-        case "jsonl":
-            rows = ({"translation": {source_lang: source, target_lang: target}} for source, target in pairs)
-            contents = [(json.dumps(row, ensure_ascii=False) for row in rows)]
-        case _:
-            contents = [sources, targets]
-    write_lines(paths, contents)
+    kind = file_format(paths[0])
+    with replaced_files(paths) as outputs:
+        for pair in zip(sources, targets, strict=True):
+            lines = pair
+            if kind == "tsv":
+                lines = ["\t".join(side.replace("\t", " ") for side in pair)]
+            elif kind == "jsonl":
+                lines = [json.dumps({"translation": dict(zip((source_lang, target_lang), pair))}, ensure_ascii=False)]
+            for output, line in zip(outputs, lines, strict=True):
+                output.write(text_bytes([line]))

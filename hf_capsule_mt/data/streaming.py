@@ -1,6 +1,5 @@
 """Corpora that are larger than memory or disk: read, tokenised and batched as they come."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +16,15 @@ import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.parallel_text import ReadReport
-from hf_capsule_mt.files import hash_text, replace_text
+from hf_capsule_mt.files import replace_text
 
 from .arrow_cache import tokenize_batch
 from .batching import TokenBudgetBatchSampler
 from .encoding import BPEDropout
-from .parallel_text import Columns, Corpus, RawPair, Shard, load_split, read_shard, useful_pairs
+from .parallel_text import Columns, Corpus, RawPair, ReadReport, Shard, read_shard, useful_pairs
 
 if TYPE_CHECKING:
     from datasets import IterableDataset
-
-# How much of a file is looked at to tell whether it is another.
-_SAMPLES, _SAMPLE_BYTES = 64, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -42,74 +37,61 @@ class Rows:
     """Returns both sides of a row."""
     name: str
     """What error messages call the data."""
-    text: str = ""
-    """Tells them from rows of other text, or of the same in another order."""
+    text: str
+    """Differs for rows of other data."""
 
 
 def file_rows(corpora: Sequence[Corpus], columns: Columns, weights: Sequence[float] = (), *, seed: int = 0) -> Rows:
-    """Return rows of files. The order of the files is drawn anew in every pass.
+    """Return rows of files. Every pass has another order of the files.
 
     Args:
         corpora: the files.
         columns: names that files of rows need.
-        weights: how often each corpus is drawn from, in relation to the others; a pass ends when each has been read at
+        weights: how often each corpus is drawn from, in relation to the others. A pass ends when each has been read at
             least once. Without them the files of all are read one after the other, each once.
         seed: with the pass, decides the order.
     """
 
     def of_pass(number: int) -> "IterableDataset":
-        from datasets import interleave_datasets
+        from datasets import Features, IterableDataset, Value, interleave_datasets
 
         generator = np.random.default_rng([seed, number])
+        groups = [corpus.shards for corpus in corpora] if weights else [shards]
+        orders = [[group[index] for index in generator.permutation(len(group))] for group in groups]
+        streams = [
+            IterableDataset.from_generator(
+                _generate,
+                features=Features({"source": Value("string"), "target": Value("string")}),
+                gen_kwargs={"shards": order, "columns": columns},
+            )
+            for order in orders
+        ]
         if not weights:
-            return _stream([shard for corpus in corpora for shard in corpus.shards], columns, generator)
-        streams = [_stream(corpus.shards, columns, generator) for corpus in corpora]
+            return streams[0]
         shares = [weight / sum(weights) for weight in weights]
         options = {"seed": int(generator.integers(2**31)), "stopping_strategy": "all_exhausted"}
         return interleave_datasets(streams, probabilities=shares, **options)
 
     shards = [shard for corpus in corpora for shard in corpus.shards]
-    names = [str(columns)] if any(shard.has_names for shard in shards) else []
-    # Without folders, which may be others where a run is resumed.
-    files = [f"{path.name} {_sample(path)}" for shard in shards for path in shard.paths]
-    text = hash_text([*files, *map(str, weights), *names])[:16]
-    return Rows(of_pass, itemgetter("source", "target"), "training data", text)
-
-
-def _sample(path: Path) -> str:
-    """Return a hash of a file's size and of some parts of it, since a stream's files may be too large to read twice."""
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with open(path, "rb") as file:
-        for place in np.linspace(0, max(size - _SAMPLE_BYTES, 0), _SAMPLES, dtype=np.int64) if size else ():
-            file.seek(int(place))
-            digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
-
-
-def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
-    """Return rows of a data set of the Hub, which are downloaded as they are read, in the same order in every pass."""
-    where = f"{dataset_name}, split {split}"
-    stream = columns.select(load_split(dataset_name, dataset_config_name, split, streaming=True))
-    text = hash_text([dataset_name, str(dataset_config_name), split, str(columns)])[:16]
-    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, text)
-
-
-def _stream(shards: Sequence[Shard], columns: Columns, generator: np.random.Generator) -> "IterableDataset":
-    from datasets import Features, IterableDataset, Value
-
-    order = [shards[index] for index in generator.permutation(len(shards))]
-    return IterableDataset.from_generator(
-        _generate,
-        features=Features({"source": Value("string"), "target": Value("string")}),
-        gen_kwargs={"shards": order, "columns": columns},
-    )
+    # The folders may be others when a run is resumed.
+    files = [f"{path.name} {path.stat().st_size}" for shard in shards for path in shard.paths]
+    return Rows(of_pass, itemgetter("source", "target"), "training data", f"{files} {list(weights)} {columns.names}")
 
 
 def _generate(shards: Sequence[Shard], columns: Columns) -> Iterator[dict[str, str | None]]:
     for shard in shards:
         for source, target in read_shard(shard, columns):
             yield {"source": source, "target": target}
+
+
+def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, columns: Columns) -> Rows:
+    """Return rows of a data set of the Hub, downloaded while they are read. Every pass has the same order."""
+    from datasets import load_dataset
+
+    where = f"{dataset_name}, split {split}"
+    stream = columns.select(load_dataset(dataset_name, dataset_config_name, split=split, streaming=True))
+    text = f"{where} {dataset_config_name} {columns.names}"
+    return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, text)
 
 
 @dataclass(frozen=True)
@@ -132,7 +114,7 @@ class _Window:
 
 
 _BEGINNING = {"pass": 0, "window": 0, "rows": None, "batches": 0}
-# Files are dealt by chance: after so many shares for each process, all with none, there is no pair.
+# Files are dealt by chance. There is no pair if a process has found none after so many shares for each process.
 _EMPTY_SHARES = 8
 
 
@@ -181,32 +163,23 @@ class TokenBudgetStream(TorchIterableDataset):
         self.load_state(None)
 
     def load_state(self, state: str | None) -> None:
-        """Begin the next iteration behind the batch that came with `state`, or with None at the beginning.
-
-        Raises:
-            ValueError: if the state is of another number of processes, or of batches that were cut otherwise.
-        """
-        start = {**_BEGINNING, "world_size": self.world_size} if state is None else json.loads(state)
-        before = {"processes": start["world_size"], **start.get("cut", {})}
-        now = {"processes": self.world_size, **self.cut()}
-        changed = [
-            f"{name} {before[name]}, not {now[name]}" for name in now if before.get(name, now[name]) != now[name]
-        ]
-        if changed:
+        """Begin the next iteration behind the batch that came with `state`, or with None at the beginning."""
+        self._start = _BEGINNING if state is None else json.loads(state)
+        processes = self._start.get("world_size", self.world_size)
+        if processes != self.world_size:
             raise ValueError(
-                f"the stream had {' and '.join(changed)}: pairs would be left out, or trained on again. Resume with "
-                "the same, or begin the data anew with --ignore_data_skip."
+                f"The stream was read by {processes} processes, now there are {self.world_size}. Start {processes}, or "
+                "begin the data again with --ignore_data_skip."
             )
-        self._start = start
 
     def begin_behind(self, states: Iterable[str]) -> None:
-        """Begin the next iteration with the pass behind those of all `states`, whatever they were dealt to and cut by.
+        """Begin the next iteration with the pass behind those of all `states`, from any number of processes.
 
         Without any it begins at the beginning.
         """
         reached = [json.loads(state) for state in states]
         number = {name: max((state[name] + 1 for state in reached), default=0) for name in ("pass", "window")}
-        self._start = {**_BEGINNING, **number, "world_size": self.world_size}
+        self._start = {**_BEGINNING, **number}
 
     def cut(self) -> dict[str, Any]:
         """Return what decides which batches a window is cut into."""
@@ -241,7 +214,7 @@ class TokenBudgetStream(TorchIterableDataset):
 
     def _state(self, window: _Window, batches: int) -> str:
         state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
-        return json.dumps({**state, "cut": self.cut(), "world_size": self.world_size})
+        return json.dumps({**state, "world_size": self.world_size})
 
     def _windows(self, ended: Event) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair, until that is `ended`."""
@@ -298,7 +271,7 @@ class TokenBudgetStream(TorchIterableDataset):
 
 
 def _one_ahead(windows: Iterator[_Window], ended: Event) -> Iterator[_Window]:
-    """Yield the same, while a thread already makes the next one; which has `ended` with this."""
+    """Yield `windows`, while a thread already makes the next one. At the end the event `ended` stops it."""
     thread = ThreadPoolExecutor(1)
     try:
         following = thread.submit(next, windows)
@@ -307,21 +280,15 @@ def _one_ahead(windows: Iterator[_Window], ended: Event) -> Iterator[_Window]:
             following = thread.submit(next, windows)
             yield window
     finally:
-        # A window takes up to a minute, and whoever has asked a run to end may not wait.
+        # A window takes up to a minute. An interrupted run does not wait for it.
         ended.set()
         thread.shutdown(wait=False)
-
-
-def _collate(collator: Callable[[list[dict[str, Any]]], Any], batch: StreamedBatch) -> Any:
-    tensors = collator(batch.pairs)
-    tensors["stream_state"] = batch.state
-    return tensors
 
 
 def stream_loader(
     stream: TokenBudgetStream, collator: Callable[..., Any], device: torch.device | None, **options: Any
 ) -> Iterable[Any]:
-    """Return a dataloader for the batches of this process, on its `device`; `options` are those of `DataLoader`.
+    """Return a dataloader for the batches of this process, on its `device`. `options` are those of `DataLoader`.
 
     A batch has the state of the stream behind it as text in "stream_state".
 
@@ -331,11 +298,16 @@ def stream_loader(
     from accelerate.data_loader import DataLoaderShard
 
     if options.get("num_workers", 0) > 1:
-        raise ValueError("a stream takes at most one worker: --dataloader_num_workers 1")
-    # The seed of the workers is not drawn from the generator of a run, which must not depend on where it was resumed.
-    generator = torch.Generator()
-    collate = partial(_collate, collator)
-    return DataLoaderShard(stream, device=device, batch_size=None, collate_fn=collate, generator=generator, **options)
+        raise ValueError("A stream takes at most one worker: --dataloader_num_workers 1.")
+    # Starting a worker draws a seed. A resumed run would draw it at another time from the generator of the run.
+    options |= {"collate_fn": partial(_collate, collator), "generator": torch.Generator()}
+    return DataLoaderShard(stream, device=device, batch_size=None, **options)
+
+
+def _collate(collator: Callable[[list[dict[str, Any]]], Any], batch: StreamedBatch) -> Any:
+    tensors = collator(batch.pairs)
+    tensors["stream_state"] = batch.state
+    return tensors
 
 
 def write_stream_state(checkpoint: str | Path, rank: int, state: str) -> None:
@@ -344,19 +316,12 @@ def write_stream_state(checkpoint: str | Path, rank: int, state: str) -> None:
 
 
 def read_stream_state(checkpoint: str | Path, rank: int) -> str:
-    """Return the state of a process's stream from a checkpoint.
-
-    Raises:
-        ValueError: if it has none.
-    """
-    file = _state_file(checkpoint, rank)
-    if not file.is_file():
-        raise ValueError(f"{file} is missing; a stream resumes from a checkpoint of a run that was streamed, too")
-    return file.read_text(encoding="utf-8")
+    """Return the state of a process's stream from a checkpoint."""
+    return _state_file(checkpoint, rank).read_text(encoding="utf-8")
 
 
 def read_stream_states(checkpoint: str | Path) -> list[str]:
-    """Return the states of all processes' streams from a checkpoint; none if it is of a run that was not streamed."""
+    """Return the states of all processes' streams from a checkpoint, none if its run was not streamed."""
     return [file.read_text(encoding="utf-8") for file in sorted(Path(checkpoint).glob("stream_state_*.json"))]
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -143,23 +142,15 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Save a tokenizer into a folder: each file whole, or, on a full disk, none.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder) as unfinished:
-        try:
-            tokenizer.save_pretrained(unfinished)
-        except Exception as error:
-            # The library raises a bare Exception with the system's words.
-            raise OSError(f"the tokenizer cannot be saved in {folder}: {error}") from error
-        # An older tokenizer's, which Transformers 5 does not write but reads.
-        for name in ("special_tokens_map.json", "added_tokens.json"):
-            (folder / name).unlink(missing_ok=True)
-        for file in Path(unfinished).iterdir():
-            os.replace(file, folder / file.name)
+    """Save a tokenizer into a folder, in place of another."""
+    for name in ("special_tokens_map.json", "added_tokens.json"):
+        # Transformers 5 does not write them, but reads those of an older tokenizer.
+        (folder / name).unlink(missing_ok=True)
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        # On a full disk the library raises a bare Exception.
+        raise OSError(f"The tokenizer cannot be saved in {folder}: {error}") from error
 
 
 def forbid_pad(generation_config: GenerationConfig, pad_token_id: int) -> None:

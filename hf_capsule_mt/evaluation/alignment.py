@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, special_ids, tokenize_targets
+from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit, special_ids
 from hf_capsule_mt.translation.attention import attended_positions, attending, cross_attentions_of, teacher_force
 from hf_capsule_mt.translation.translator import evaluating
 
@@ -132,7 +132,7 @@ def align_by_attention(
     """
     limit = source_limit(model.config, tokenizer)
     left = encode_lines(tokenizer, sources, limit)
-    right = [tokenize_targets(tokenizer, stream, limit) for stream in streams]
+    right = [encode_lines(tokenizer, stream, limit, side="text_target") for stream in streams]
     pairs = [pair for targets in right for pair in zip(left, targets, strict=True)]
     special = special_ids(tokenizer)
     aligned = [_alignment(source, target, (), special) for source, target in pairs]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import CONFIG_NAME
 
-from hf_capsule_mt.data.encoding import encode_text, positions, source_limit
+from hf_capsule_mt.data.encoding import encode_lines, positions, source_limit
 from hf_capsule_mt.files import check_empty, new_folder, write_json
 from hf_capsule_mt.translation.loading import commit_of, load_config, load_model, load_tokenizer
 from hf_capsule_mt.translation.translator import check_words
@@ -71,7 +71,7 @@ def export_checkpoint(
     check_family(checkpoint, load_config(checkpoint, revision).model_type)
     model = load_model(checkpoint, revision=revision, dtype="float32").eval()
     tokenizer = load_tokenizer(checkpoint, revision)
-    ids = encode_text(tokenizer, text, source_limit(model.config, tokenizer))
+    ids = encode_lines(tokenizer, [text], source_limit(model.config, tokenizer))[0] or [tokenizer.eos_token_id]
     check_words(max(ids), model, "put the right one beside the weights")
     source = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
     with new_folder(output_dir) as folder:

@@ -97,7 +97,7 @@ class DataArguments:
     shuffle_buffer: int = HfArg(default=100_000, help="Pairs that a stream shuffles and sorts by length together.")
 
     def __post_init__(self) -> None:
-        check_corpus(self.train_file, self.dataset_name, self.dataset_config_name)
+        check_corpus(self.train_file, self.dataset_name)
 
     @property
     def columns(self) -> Columns:

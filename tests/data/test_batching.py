@@ -1,7 +1,6 @@
 from collections import Counter
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from accelerate import skip_first_batches
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from hf_capsule_mt.data import batching
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)
@@ -74,16 +72,6 @@ def test_replicas_get_the_same_number_of_batches(lengths, max_tokens, num_replic
     dealt = Counter(index for share in shares for batch in share for index in batch)
     assert dealt == Counter(range(len(lengths)))
     assert all(len(batch) * max(max(lengths[i]) for i in batch) <= max_tokens for share in shares for batch in share)
-
-
-@given(LENGTHS, st.integers(1, 7))
-def test_sorted_in_blocks_as_at_once(lengths, block):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "_BLOCK", block)
-        longest = np.array(lengths).max(axis=1)
-        for given_as in (lengths, longest.astype(np.uint16)):
-            batches = TokenBudgetBatchSampler(given_as, 60, shuffle=False)
-            assert [index for batch in batches for index in batch] == np.argsort(-longest, kind="stable").tolist()
 
 
 def test_equally_long_pairs_come_in_any_order():
@@ -178,10 +166,7 @@ def test_empty_sides_take_a_place():
     assert list(TokenBudgetBatchSampler([(0, 0)] * 3, 2, shuffle=False)) == [[0, 1], [2]]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "num_replicas"),
-    [([], 1), ([(1, 1)], 2), ([(9, 9)] * 3, 2), ([(3, 4), (2, 11)], 1), ([[3, 9, 4], [5, 2, 6]], 1), ([[3], [9]], 1)],
-)
+@pytest.mark.parametrize(("lengths", "num_replicas"), [([(1, 1)], 2), ([(9, 9)] * 3, 2), ([(3, 4), (2, 11)], 1)])
 def test_what_cannot_be_batched(lengths, num_replicas):
-    with pytest.raises(ValueError, match=r"pair|shape"):
+    with pytest.raises(ValueError, match="pair"):
         TokenBudgetBatchSampler(lengths, 10, num_replicas=num_replicas)

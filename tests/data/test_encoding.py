@@ -17,10 +17,8 @@ from hf_capsule_mt.data.encoding import (
     TOKENIZING,
     batch_by_tokens,
     encode_lines,
-    encode_text,
     source_limit,
     tokenize_lines,
-    tokenize_targets,
 )
 
 CHECKPOINT = tiny_checkpoint("capsule_aggregated_marian")
@@ -54,15 +52,13 @@ def test_long_lines_are_cut_and_counted(caplog):
     ]
 
 
-def test_a_tokenizer_without_a_limit():
+@pytest.mark.parametrize("side", ["text", "text_target"])
+def test_a_tokenizer_without_a_limit(side):
     tokenizer = tiny_tokenizer(model_max_length=None)
     limit = source_limit(RNMTConfig(), tokenizer)
     assert limit == tokenizer.model_max_length > 1e29
-    assert tokenize_targets(tokenizer, ["a b", ""], limit) == encode_lines(tokenizer, ["a b", ""], limit)
-    for side in ("text", "text_target"):
-        assert [len(encode_text(tokenizer, text, limit, side=side)) for text in ("a b", "")] == [3, 1]
-        assert tokenizer.decode(encode_text(tokenizer, "a b c d", 3, side=side)) == "a b </s>"
-    assert [len(ids) for ids in tokenize_targets(tokenizer, ["a b c d", "a"], 3)] == [3, 2]
+    assert [len(ids) for ids in encode_lines(tokenizer, ["a b", ""], limit, side=side)] == [3, 0]
+    assert tokenizer.batch_decode(encode_lines(tokenizer, ["a b c d", "a"], 3, side=side)) == ["a b </s>", "a </s>"]
 
 
 def test_lines_are_tokenized_in_parts(monkeypatch):
@@ -96,8 +92,7 @@ def test_very_long_lines_are_cut_before_they_are_tokenized(monkeypatch):
     expected = [*tokenizer("a b c d a b c d a")["input_ids"]]
     monkeypatch.setattr(type(tokenizer), "__call__", counted)
     assert encode_lines(tokenizer, [long, "a"], 10)[0] == expected
-    assert tokenize_targets(tokenizer, [long, "a"], 10)[0] == expected
-    assert encode_text(tokenizer, long, 10) == expected
+    assert encode_lines(tokenizer, [long, "a"], 10, side="text_target")[0] == expected
     assert max(map(len, read)) < 2000
 
 
@@ -118,7 +113,7 @@ def test_translate_reads_only_the_beginning_of_a_very_long_line(tmp_path, monkey
 
 def test_a_long_line_of_few_tokens_is_read_in_full():
     tokenizer = tiny_tokenizer()
-    assert encode_text(tokenizer, " " * 10_000 + "a b", 10) == tokenizer("a b")["input_ids"]
+    assert encode_lines(tokenizer, [" " * 10_000 + "a b"], 10) == [tokenizer("a b")["input_ids"]]
 
 
 def test_a_process_that_is_forked_while_a_tokenizer_works():
@@ -133,7 +128,7 @@ def test_a_process_that_is_forked_while_a_tokenizer_works():
     thread = threading.Thread(target=work)
     thread.start()
     held.wait()
-    child = multiprocessing.get_context("fork").Process(target=encode_text, args=(tokenizer, "a b", 9))
+    child = multiprocessing.get_context("fork").Process(target=encode_lines, args=(tokenizer, ["a b"], 9))
     child.start()
     child.join(30)
     is_alive = child.is_alive()
