@@ -76,7 +76,6 @@ def test_refuses_to_overwrite(files, capsys):
         ["--train_file", "gone.en", "train.de"],
         ["--train_file", "train.jsonl"],
         ["--train_file", "train.en", "train.de", "--vocab_size", "100"],
-        ["--train_file", "train.en", "train.de", "--dataset_config_name", "x"],
         ["--dataset_name", "hub"],
         [],
     ],
