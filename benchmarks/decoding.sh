@@ -10,15 +10,15 @@ measure() {
     shift
     python -m benchmarks.speed decode --device cpu --output_file "$record" "$@"
 }
-BASE="--size base --new_tokens ${NEW_TOKENS:-16} --rounds ${ROUNDS:-3}"
-TINY="--size tiny --vocab_size 10000 --new_tokens 24"
+BASE="--size base --max_new_tokens ${NEW_TOKENS:-16} --rounds ${ROUNDS:-3}"
+TINY="--size tiny --vocab_size 10000 --max_new_tokens 24"
 export OMP_NUM_THREADS=1
 measure tiny_1 $TINY --methods transformer --batch_size 1 --rounds 15 --warmup_rounds 2
 measure tiny_32 $TINY --methods transformer em-routing --batch_size 32 --rounds 7
 measure base_32 $BASE --methods transformer em-routing --batch_size 32
 measure base_1 $BASE --methods transformer --batch_size 1
 # Few words, so that next to the caches the scores of words count for nothing.
-measure memory --methods transformer --size base --vocab_size 2000 --batch_size 32 --new_tokens 1 --rounds 1 \
+measure memory --methods transformer --size base --vocab_size 2000 --batch_size 32 --max_new_tokens 1 --rounds 1 \
     --warmup_rounds 0 --memory_length 100
 measure base_32_others $BASE --methods gdr rnmt capsnmt --batch_size 32
 if [ -n "$ALL_THREADS" ]; then

@@ -85,7 +85,7 @@ def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
     """Training, decoding and memory of the methods of a family, next to its plain model."""
     tokens, rounds, batch, new_tokens = (96, 1, 1, 1) if args.quick else (16384, 7, 64, 24)
     methods = _FAMILIES[family][:1] if args.quick else _FAMILIES[family]
-    workload = {"max_tokens": tokens, "rounds": rounds, "batch_size": batch, "new_tokens": new_tokens}
+    workload = {"max_tokens_per_batch": tokens, "rounds": rounds, "batch_size": batch, "max_new_tokens": new_tokens}
     workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
     return _measure(args, "train", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
 
@@ -102,7 +102,7 @@ def _decoders(args: argparse.Namespace, size: str, sentences: int) -> Piece:
     """Decoding by `generate()` and by the engine in its precisions, so many sentences at a time, and its memory."""
     tokens, rounds = (1, 1) if args.quick else (24, 7)
     methods = ("transformer",) if args.quick else ("transformer", "em-routing")
-    workload = {"rounds": rounds, "batch_size": sentences, "new_tokens": tokens, "memory_length": 4 * tokens}
+    workload = {"rounds": rounds, "batch_size": sentences, "max_new_tokens": tokens, "memory_length": 4 * tokens}
     workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
     return _measure(args, "decode", f"decoders_{size}_{sentences}", size, methods, [], workload)
 
@@ -127,7 +127,12 @@ def _measure(
 def _study(args: argparse.Namespace, name: str, file: str) -> Piece:
     study = ROOT / "benchmarks" / "studies" / f"{name}.yaml"
     launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
-    folders = "--runs_dir", str(args.output_dir / name), "--records", str(args.output_dir / "studies" / f"{name}.jsonl")
+    folders = (
+        "--output_dir",
+        str(args.output_dir / name),
+        "--records",
+        str(args.output_dir / "studies" / f"{name}.jsonl"),
+    )
     dry = ("--dry_run",) if args.quick else ()
     options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
     words = ("benchmarks.studies", "run", str(study), *folders, *options)

@@ -24,9 +24,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="folders of checkpoints")
     parser.add_argument("--input_file", type=Path, required=True, help="sources (.gz)")
-    parser.add_argument("--sentences", type=int, default=100, help="the first so many (default: %(default)s)")
+    parser.add_argument("--num_sentences", type=int, default=100, help="the first so many (default: %(default)s)")
     args = parser.parse_args()
-    lines = read_lines(args.input_file)[: args.sentences]
+    lines = read_lines(args.input_file)[: args.num_sentences]
     for folder in args.models:
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         source = load_tokenizer(folder)(lines, return_tensors="pt", padding=True)

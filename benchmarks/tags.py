@@ -1,8 +1,8 @@
 """Measure where tags come back: the share that stand around the word that translates theirs.
 
     python benchmarks/tags.py --models transformer=runs/transformer/average rnmt=runs/rnmt/average \
-        --train multi30k/train.lc.norm.tok.en.gz multi30k/train.lc.norm.tok.de.gz \
-        --test multi30k/test_2016_flickr.lc.norm.tok.en.gz --output_file tags.json
+        --alignment_data multi30k/train.lc.norm.tok.en.gz multi30k/train.lc.norm.tok.de.gz \
+        --input_file multi30k/test_2016_flickr.lc.norm.tok.en.gz --output_file tags.json
 
 Each model translates the test. eflomal aligns the sources with its translations, and learns from the training data
 beside them. One word a sentence, drawn among those of letters that one word alone translates and that translates one
@@ -40,15 +40,17 @@ def main() -> None:
     """Measure and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", required=True, metavar="ROW=FOLDER", help="checkpoints by their row")
-    parser.add_argument("--train", type=Path, nargs=2, required=True, help="sources and targets eflomal learns from")
-    parser.add_argument("--test", type=Path, required=True, help="sources that get tags (.gz)")
+    parser.add_argument(
+        "--alignment_data", type=Path, nargs=2, required=True, help="sources and targets eflomal learns from"
+    )
+    parser.add_argument("--input_file", type=Path, required=True, help="sources that get tags (.gz)")
     parser.add_argument("--num_beams", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="of the words that get tags (default: %(default)s)")
     parser.add_argument("--layers", action="store_true", help="try the attention of every layer")
     parser.add_argument("--output_file", type=Path, required=True)
     args = parser.parse_args()
     # What is written as a reference to a character would be read as the character.
-    sources = [line for line in read_lines(args.test) if "&" not in line]
+    sources = [line for line in read_lines(args.input_file) if "&" not in line]
     models = {}
     for row, _, folder in (item.partition("=") for item in args.models):
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -57,7 +59,7 @@ def main() -> None:
     options = {name: getattr(args, name) for name in ("num_beams", "seed")}
     write_json(
         args.output_file,
-        {"test": str(args.test), **options, "models": models, "environment": environment("cpu")},
+        {"test": str(args.input_file), **options, "models": models, "environment": environment("cpu")},
     )
 
 
@@ -66,7 +68,7 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """Return the number of tags, and the shares that are right, hold the word among others, and stand elsewhere."""
     written = list(translations(model, tokenizer, sources, args.num_beams))
-    train = [[line.split() for line in read_lines(file)] for file in args.train]
+    train = [[line.split() for line in read_lines(file)] for file in args.alignment_data]
     words = [source.split() for source in sources], [[text.split() for _, text in written]]
     [links] = align_words(*words, more_sources=train[0], more_targets=train[1])
     drawn = [

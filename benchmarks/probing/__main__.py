@@ -2,7 +2,7 @@
 
     python -m benchmarks.probing run --data_dir SentEval/data/probing --output_file probing.jsonl
     python -m benchmarks.probing run --data_dir probing --output_file trained.jsonl --models plain=runs/plain
-    python -m benchmarks.probing generate --text_file books.tok.en.gz --data_dir probing
+    python -m benchmarks.probing generate --input_file books.tok.en.gz --data_dir probing
     python -m benchmarks.probing report probing.jsonl
 
 The first trains the classifiers of the paper, whose encoders aggregate their heads in three ways, from scratch. The
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--batch_size", type=int, default=64, help="sentences of an update (default: %(default)s)")
     run.add_argument("--learning_rate", type=float, default=5e-4, help="AdamW's peak (default: %(default)s)")
     generate = commands.add_parser("generate")
-    generate.add_argument("--text_file", type=Path, required=True, help="a tokenised sentence a line, plain or .gz")
+    generate.add_argument("--input_file", type=Path, required=True, help="a tokenised sentence a line, plain or .gz")
     generate.add_argument("--data_dir", type=Path, required=True, help="folder for the files")
     generate.add_argument("--tasks", nargs="+", choices=GENERATED, default=list(GENERATED))
     for name, default in (("train", 100_000), ("validation", 10_000), ("test", 10_000)):
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
 
 def generate(args: argparse.Namespace) -> None:
     """Make tasks from a text, each with a JSON record of how it was made."""
-    lines, sizes = read_lines(args.text_file), (args.num_train, args.num_validation, args.num_test)
+    lines, sizes = read_lines(args.input_file), (args.num_train, args.num_validation, args.num_test)
     sentences = unique_sentences(lines)
     made = {name: generate_task(name, sentences, sizes, args.num_words, args.seed) for name in args.tasks}
     args.data_dir.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Measure the milliseconds that the translation of one sentence takes (Wang et al. 2019, Table 3).
 
-    python -m benchmarks.speed latency --tokenizer_name tokenizer --input_file test.en --reference_file test.de
+    python -m benchmarks.speed latency --tokenizer_name tokenizer --input_file test.en --references test.de
 
 By default the Transformer and CapsNMT with 4, 6 and 8 capsules. Sentences come one at a time; every model has to write
 as many tokens as the reference has, or the source without a reference file. Weights are random, which changes no time;
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_row_options(parser, _ROWS)
     parser.add_argument("--tokenizer_name", required=True, help="name or folder of the tokenizer")
     parser.add_argument("--input_file", type=Path, required=True, help="sources, one a line, plain or .gz")
-    parser.add_argument("--reference_file", type=Path, help="their translations, for the number of tokens to write")
+    parser.add_argument("--references", type=Path, help="their translations, for the number of tokens to write")
     parser.add_argument("--num_sentences", type=int, help="the first so many (default: all)")
     parser.add_argument("--num_beams", type=int, default=1, help="default: 1, greedy search")
     parser.add_argument("--rounds", type=int, default=1, help="how often all are translated (default: %(default)s)")
@@ -40,7 +40,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping
     """Decode every sentence by itself with every decoder of every model."""
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_name)
     args.vocab_size = len(tokenizer)
-    sources, targets = (read_lines(file) for file in (args.input_file, args.reference_file or args.input_file))
+    sources, targets = (read_lines(file) for file in (args.input_file, args.references or args.input_file))
     pairs = [pair for pair in zip(sources, targets, strict=True) if all(map(str.strip, pair))][: args.num_sentences]
     ids = tokenizer([source for source, _ in pairs])["input_ids"]
     lengths = [len(each) for each in tokenizer(text_target=[target for _, target in pairs])["input_ids"]]

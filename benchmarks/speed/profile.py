@@ -34,8 +34,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["transformer"])
     parser.add_argument("--size", choices=SIZES, default="tiny")
     parser.add_argument("--vocab_size", type=int, default=32000)
-    parser.add_argument("--max_tokens", type=int, default=1024, help="tokens of a side of the batch")
-    parser.add_argument("--bf16", action="store_true", help="under autocast")
+    parser.add_argument("--max_tokens_per_batch", type=int, default=1024, help="tokens of a side of the batch")
+    dtypes = ("float32", "bfloat16")
+    parser.add_argument("--dtype", choices=dtypes, default="float32", help="bfloat16: autocast")
     args = parser.parse_args(argv)
     rows = [["method", "seconds an update", *KINDS, "other"]]
     for method in args.methods:
@@ -48,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def costs(model: PreTrainedModel, args: argparse.Namespace) -> tuple[float, list[float]]:
     """Return CPU seconds of an update, and the share of each kind and of the rest."""
-    update = make_trainer(model, torch.bfloat16 if args.bf16 else torch.float32)
-    lengths = [(LENGTH, LENGTH)] * (args.max_tokens // LENGTH)
+    update = make_trainer(model, getattr(torch, args.dtype))
+    lengths = [(LENGTH, LENGTH)] * (args.max_tokens_per_batch // LENGTH)
     batch = random_batch(lengths, args.vocab_size, torch.default_generator, model.device)
     update(batch)
     start = time.process_time()

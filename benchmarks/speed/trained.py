@@ -1,7 +1,7 @@
 """Measure decoding of trained models on a whole file: BLEU and time of every decoder, CTranslate2's among them.
 
     python -m benchmarks.speed trained --models transformer=runs/transformer/average gdr=runs/gdr/average \\
-        --test test.en test.de --output_file decoding_trained.json
+        --input_file test.en --references test.de --output_file decoding_trained.json
 
 Decoders take turns on the file, which each of them splits into tokens, sorts by length, translates and joins. Loading a
 model is not part of the time. BLEU is that of the text as it is in the file.
@@ -33,7 +33,8 @@ Translate = Callable[[list[str]], list[str]]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--models", nargs="+", required=True, metavar="ROW=FOLDER", help="checkpoints by their row")
-    parser.add_argument("--test", type=Path, nargs=2, required=True, help="sources and references (.gz)")
+    parser.add_argument("--input_file", type=Path, required=True, help="sources (.gz)")
+    parser.add_argument("--references", type=Path, required=True, help="their references (.gz)")
     parser.add_argument("--num_beams", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--output_file", help="a JSON record of every measurement")
@@ -42,13 +43,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Callable[[Mapping[str, Any]], str]]:
     """Measure all models."""
     args.device = "cpu"
-    sources, references = map(read_lines, args.test)
+    test = args.input_file, args.references
+    sources, references = map(read_lines, test)
     models = {}
     for row, _, folder in (item.partition("=") for item in args.models):
         model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         decoders = file_decoders(model, AutoTokenizer.from_pretrained(folder), args.num_beams)
         models[row] = take_turns(decoders, sources, references, args.rounds)
-    files = [{"file": str(file), "sha256": hash_text(read_lines(file))} for file in args.test]
+    files = [{"file": str(file), "sha256": hash_text(read_lines(file))} for file in test]
     return {"num_beams": args.num_beams, "clock": clock("cpu"), "test": files, "models": models}, file_report
 
 

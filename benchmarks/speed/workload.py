@@ -47,14 +47,18 @@ def add_row_options(parser: argparse.ArgumentParser, methods: Sequence[str]) -> 
 def add_workload_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of batches and rounds."""
     for name, default, description in (
-        ("max_tokens", 1024, "padded tokens of a training batch"),
+        ("max_tokens_per_batch", 1024, "padded tokens of a training batch"),
         ("batch_size", 16, "sentences decoded together"),
         ("num_beams", 4, "beams in decoding"),
-        ("new_tokens", 24, "length of every translation, in tokens"),
+        ("max_new_tokens", 24, "length of every translation, in tokens"),
         ("rounds", 5, "timed turns of each model"),
         ("warmup_rounds", 1, "turns before them that do not count"),
     ):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{description} (default: %(default)s)")
+        # The records have these names.
+        dest = {"max_tokens_per_batch": "max_tokens", "max_new_tokens": "new_tokens"}.get(name, name)
+        parser.add_argument(
+            f"--{name}", dest=dest, type=int, default=default, help=f"{description} (default: %(default)s)"
+        )
 
 
 def configs_of_rows(args: argparse.Namespace, longest: int) -> dict[str, PreTrainedConfig]:

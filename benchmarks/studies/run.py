@@ -61,7 +61,7 @@ class Step:
         module = ["benchmarks.studies", "export"] if self.command == "export" else [f"hf_capsule_mt.cli.{self.command}"]
         words = [*start, "-m", *module]
         for name, value in self.options.items():
-            if value is True and self.command != "train":
+            if value is True:
                 words.append(f"--{name}")
             elif value is not None and (value is not False or self.command == "train"):
                 values = value if isinstance(value, list | tuple) else [value]
@@ -144,7 +144,7 @@ class Plan:
             start = study.row(row.start)
             method = None if start is not None and start.method == row.method else row.method
             path = row.start if start is None else self.model((row.start, job[1]))
-            model = {"method": method, "model_name_or_path": path}
+            model = {"method": method, "model": path}
         overrides = [f"{name}={json.dumps(value)}" for name, value in row.config.items()] or None
         model |= {"config_overrides": overrides, "tokenizer_name": tokenizer}
         # Without a checkpoint, what a kill left is deleted.
@@ -167,7 +167,7 @@ class Plan:
         scores = self.run_of(job) / f"{test.name}.json"
         evaluate: dict[str, Any] = {"hypotheses": written, "references": references, "output_file": scores}
         if {"adequacy", "length_buckets", "length_edges"} & asked.keys():
-            evaluate["sources"] = source
+            evaluate["input_file"] = source
         # More text makes word alignment better.
         text, by_attention = self.study.data.get("train_file", ()), {"model", "aligner"} & asked.keys()
         if asked.get("adequacy") and not by_attention and len(text) == 2:
@@ -314,7 +314,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run what is not done, and print the table of what is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_study_options(parser)
-    parser.add_argument("--runs_dir", type=Path, help="for checkpoints and translations (default: outputs/STUDY)")
+    parser.add_argument("--output_dir", type=Path, help="for checkpoints and translations (default: outputs/STUDY)")
     parser.add_argument("--rows", nargs="+", default=["*"], help='names or patterns: "em-*" (default: all)')
     parser.add_argument("--launcher", help="what starts training and decoding (default: the study's)")
     parser.add_argument("--jobs", type=int, default=1, help="rows at once, on the same devices (default: %(default)s)")
@@ -322,7 +322,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry_run", action="store_true", help="print the commands and run nothing")
     args = parser.parse_args(argv)
     study = args.study
-    plan = Plan(study, args.runs_dir or Path("outputs", study.name), records_of(args))
+    plan = Plan(study, args.output_dir or Path("outputs", study.name), records_of(args))
     launcher, known = args.launcher or study.launcher, read_records(plan.records)
     jobs = [job for job in plan.jobs() if any(fnmatchcase(job[0], pattern) for pattern in args.rows)]
     waiting = [job for job in jobs if not plan.is_done(job, known)]

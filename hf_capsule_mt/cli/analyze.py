@@ -4,7 +4,7 @@
     ...
     The report: report/index.html
     hf-capsule-mt analyze --model outputs/run --input_file test.en --references test.de --alignments test.links \\
-        --output_dir report --sentences 1 7 12
+        --output_dir report --lines 1 7 12
 
 The report shows gamma, which says how far training has switched on the new layers. It shows what the capsules are
 worth: the loss that is added if they are replaced by their mean. And it shows how sure and how diverse
@@ -70,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="decoder layer whose cross attention aligns, from 0 (default: the mean of the last two)",
     )
     parser.add_argument(
-        "--sentences", type=int, nargs="*", help=f"numbers of the lines to draw, from 1 (default: the first {_DRAWN})"
+        "--lines", type=int, nargs="*", help=f"numbers of the lines to draw, from 1 (default: the first {_DRAWN})"
     )
     parser.add_argument("--output_dir", type=Path, required=True, help="a new folder for the report")
     return parser
@@ -90,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     model, tokenizer = decoding.load(args, state, decodes=references is None)
     corpus = _corpus(args, model, tokenizer, lines, references)
     drawn = corpus.lines[:_DRAWN]
-    if args.sentences is not None:
-        drawn = [number - 1 for number in dict.fromkeys(args.sentences) if number - 1 in corpus.lines]
+    if args.lines is not None:
+        drawn = [number - 1 for number in dict.fromkeys(args.lines) if number - 1 in corpus.lines]
     alignments = _alignments(args, tokenizer, corpus)
     statistics = _measure(args, model, corpus, alignments)
     record = {

@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--min_score", type=float, help="leave out translations that are less likely, such as -1.5 (default: keep all)"
     )
     parser.add_argument(
-        "--shard_size", type=at_least(1), default=2000, help="sentences that are kept together (default: %(default)s)"
+        "--chunk_size", type=at_least(1), default=2000, help="sentences that are kept together (default: %(default)s)"
     )
     return parser
 
@@ -112,7 +112,7 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
     options = {"scores": args.min_score is not None, **decoding.generate_options(args)}
     sources = islice(_sources(args), done, None)
     with tqdm(total=sentences, initial=done, unit=" sentences", disable=not state.is_main_process) as bar:
-        while shard := list(islice(sources, args.shard_size)):
+        while shard := list(islice(sources, args.chunk_size)):
             share = -(-len(shard) // state.num_processes)
             start = share * state.process_index
             results = gather_object(translate(shard[start : start + share], first=done + start + 1, **options))

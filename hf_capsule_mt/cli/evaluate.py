@@ -6,9 +6,9 @@
     ...
     hf-capsule-mt evaluate --model outputs/run --input_file test.en --references test.de --num_beams 4
     hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu
-    hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --test sign
-    hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --sources test.en \\
-        --length_buckets 6 --length_figure lengths.png --adequacy --alignment_data train.en train.de
+    hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --significance sign
+    hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
+        --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
 
 With --model and --input_file the command translates first. --tokenize none is the BLEU of multi-bleu.perl. Line i of
 all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
@@ -69,12 +69,15 @@ _TRANSLATION = ("model", "revision", "num_beams", "length_penalty", "max_new_tok
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    systems = parser.add_mutually_exclusive_group(required=True)
+    systems = parser.add_mutually_exclusive_group()
     systems.add_argument("--hypotheses", type=Path, help="translations to score, one segment a line")
-    systems.add_argument("--input_file", type=Path, help="sources that --model translates before the scoring")
     systems.add_argument("--compare", type=Path, nargs="+", help="translations of a baseline and of other systems")
     parser.add_argument("--references", type=Path, nargs="+", required=True, help="one or more reference files")
-    parser.add_argument("--sources", type=Path, help="the sources of the translations, for lengths and adequacy")
+    parser.add_argument(
+        "--input_file",
+        type=Path,
+        help="sources: for lengths and adequacy, and for --model to translate if there are no translations",
+    )
     parser.add_argument(
         "--tokenize", default="13a", help="BLEU's tokenizer: 13a (default), intl, none, zh, char, ja-mecab, ..."
     )
@@ -92,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     test = parser.add_argument_group("significance", "with --compare: is the difference from the baseline chance?")
     test.add_argument(
-        "--test",
+        "--significance",
         choices=TESTS,
         default="bootstrap",
         help="significance test: bootstrap (default; Koehn 2004), randomization, or sign (only BLEU; Collins 2005)",
@@ -107,15 +110,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="random seed of the significance test (default: 12345, as sacreBLEU)",
     )
 
-    group = parser.add_argument_group("length", "BLEU and length of translations by words of the source (--sources)")
+    group = parser.add_argument_group("length", "BLEU and length of translations by words of the source (--input_file)")
     lengths = group.add_mutually_exclusive_group()
     lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="N buckets of about as many sentences")
     lengths.add_argument(
         "--length_edges", type=int, nargs="+", metavar="WORDS", help="the longest of each bucket, as 10 20 30 40 50"
     )
-    group.add_argument("--length_figure", type=Path, help="draw the buckets: .png, .svg or .pdf; needs matplotlib")
+    group.add_argument("--figure_file", type=Path, help="draw the buckets: .png, .svg or .pdf; needs matplotlib")
 
-    group = parser.add_argument_group("adequacy", "under- and over-translated source words (--sources)")
+    group = parser.add_argument_group("adequacy", "under- and over-translated source words (--input_file)")
     group.add_argument(
         "--adequacy", action="store_true", help="measure the coverage difference ratio (Kong et al. 2019)"
     )
@@ -163,32 +166,36 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.compare is not None:
         if len(args.compare) < 2:
             raise ValueError("--compare needs a baseline and at least one other system. For one, use --hypotheses.")
-        check_test(args.test, args.metrics, args.seed)
-        args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.test)
+        check_test(args.significance, args.metrics, args.seed)
+        args.num_samples = args.num_samples or DEFAULT_SAMPLES.get(args.significance)
     if args.length_edges is not None:
         check_edges(args.length_edges)
-    if args.length_figure is not None:
-        check_figure_file(args.length_figure)
-    if args.input_file is not None:
-        if args.model is None:
-            raise ValueError("--input_file needs --model, which translates it.")
+    if args.figure_file is not None:
+        check_figure_file(args.figure_file)
+    if _translates(args):
+        if args.model is None or args.input_file is None:
+            raise ValueError("Give --hypotheses or --compare, or --model and --input_file to translate.")
         check_text_file("--input_file", args.input_file)
         for file in args.references:
             check_two_files(args.input_file, file, "--input_file and --references")
-        args.sources = args.input_file
     if args.model is not None:
         decoding.check_options(args)
-    if args.sources is None and (args.adequacy or args.length_buckets or args.length_edges):
-        raise ValueError("--adequacy, --length_buckets and --length_edges need --sources.")
+    if args.input_file is None and (args.adequacy or args.length_buckets or args.length_edges):
+        raise ValueError("--adequacy, --length_buckets and --length_edges need --input_file.")
     if args.adequacy:
         _check_adequacy(args)
-    inputs = [args.hypotheses, args.sources, *args.references, *(args.compare or ()), *(args.alignment_data or ())]
+    inputs = [args.hypotheses, args.input_file, *args.references, *(args.compare or ()), *(args.alignment_data or ())]
     for path in filter(None, inputs):
         check_input_file(str(path), path, pipe=True)
-    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "length_figure", "translations_file")]
+    outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "figure_file", "translations_file")]
     for _, path in outputs:
         check_output_file(path)
     check_distinct(outputs, inputs)
+
+
+def _translates(args: argparse.Namespace) -> bool:
+    """Whether the model translates the input file before the scoring."""
+    return args.hypotheses is None and args.compare is None
 
 
 def _check_adequacy(args: argparse.Namespace) -> None:
@@ -196,7 +203,7 @@ def _check_adequacy(args: argparse.Namespace) -> None:
         raise ValueError(f"--adequacy compares with one reference, and --references names {len(args.references)}.")
     if args.aligner is None:
         # A model that translates nothing is there for its attention.
-        only_aligns = args.model is not None and args.input_file is None
+        only_aligns = args.model is not None and not _translates(args)
         args.aligner = "eflomal" if alignment.has_eflomal() and not only_aligns else "attention"
     if args.aligner == "eflomal" and not alignment.has_eflomal():
         raise ValueError(alignment.NO_EFLOMAL)
@@ -210,11 +217,11 @@ def _check_adequacy(args: argparse.Namespace) -> None:
 def _read(args: argparse.Namespace) -> AlignedTexts | None:
     """Read the texts, or translate; None in processes that only help with translating."""
     references = [read_lines(file) for file in args.references]
-    sources = None if args.sources is None else read_lines(args.sources)
+    sources = None if args.input_file is None else read_lines(args.input_file)
     others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
     if sources is not None and args.length_buckets is not None:
         quantile_edges(count_words(sources, args.source_tokenize), args.length_buckets)
-    if args.input_file is not None:
+    if _translates(args):
         check_line_counts({f"--input_file {args.input_file}": sources, **others})
         translations = _translate(args)
         return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
@@ -225,7 +232,7 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
         raise ValueError(f"--compare names a file twice: {' '.join(names)}.")
     systems = {name: read_lines(file) for name, file in zip(names, files)}
     if sources is not None:
-        others[f"--sources {args.sources}"] = sources
+        others[f"--input_file {args.input_file}"] = sources
     check_line_counts({str(file): lines for file, lines in zip(files, systems.values())} | others)
     return AlignedTexts(systems, references, sources)
 
@@ -259,7 +266,7 @@ def _measure(
 
 def _compare(args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]) -> dict[str, Any]:
     (baseline, translations), *systems = texts.systems.items()
-    options = {name: getattr(args, name) for name in ("test", "num_samples", "seed")}
+    options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
     found = {}
     # One system takes seconds, and needs no progress bar.
     for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
@@ -273,8 +280,8 @@ def _by_length(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
     edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
     buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
     record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
-    if args.length_figure is not None:
-        save_figure(draw_lengths(record), args.length_figure)
+    if args.figure_file is not None:
+        save_figure(draw_lengths(record), args.figure_file)
     return record
 
 
@@ -305,7 +312,7 @@ def _align_words(args: argparse.Namespace, texts: AlignedTexts) -> list[list[ali
 def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[list[alignment.Alignment]]:
     state = decoding.process_state(args.device)
     # The engine gives no attention. Its own precisions are only used for translating.
-    model, tokenizer = decoding.load(args, state, decodes=args.input_file is not None)
+    model, tokenizer = decoding.load(args, state, decodes=_translates(args))
     targets = [*texts.references, *texts.systems.values()]
     codes = LanguageCodes(tokenizer)
     sources = codes.sources(texts.sources, codes.of(args.target_lang, "target_lang"))
@@ -329,9 +336,9 @@ def _provenance(args: argparse.Namespace) -> dict[str, Any]:
 
     return {
         "hypotheses": describe(args.hypotheses or args.translations_file),
-        "translation": args.input_file and {name: getattr(args, name) for name in _TRANSLATION},
+        "translation": {name: getattr(args, name) for name in _TRANSLATION} if _translates(args) else None,
         "systems": args.compare and list(map(describe, args.compare)),
-        "sources": describe(args.sources),
+        "sources": describe(args.input_file),
         "references": list(map(describe, args.references)),
         "environment": environment("cpu" if args.model is None else args.device),
     }

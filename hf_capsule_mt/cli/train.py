@@ -8,10 +8,10 @@ From scratch, on two aligned text files, with a tokenizer made by train_tokenize
 
 Fine-tune a Marian checkpoint, here with routing added to it:
 
-    accelerate launch -m hf_capsule_mt.cli.train --model_name_or_path Helsinki-NLP/opus-mt-en-de --method em-routing \\
+    accelerate launch -m hf_capsule_mt.cli.train --model Helsinki-NLP/opus-mt-en-de --method em-routing \\
         --train_file train.jsonl --source_lang en --target_lang de --output_dir run
 
-With --model_name_or_path the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for
+With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for
 the layers that --method adds, and 500 updates of warm-up, or a tenth of a shorter run.
 
 A killed run continues with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub and
@@ -19,7 +19,7 @@ A killed run continues with --resume_from_checkpoint last, or run/checkpoint-123
 each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
 --use_cpu (accelerate launch --cpu starts only one).
 
-With --lora_rank 8 the weights of --model_name_or_path stay as they are, and an adapter for them is trained. The output
+With --lora_rank 8 the weights of --model stay as they are, and an adapter for them is trained. The output
 folder then holds the model with the adapter merged into it, and the adapter itself in adapter/.
 """
 
@@ -53,7 +53,7 @@ _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": -1.0}
 _ADDED_RATE = 1e-3
 # What people use: --help shows these, and --help_all all of them.
 _SHOWN = (
-    *("method", "size", "model_name_or_path", "tokenizer_name", "config_overrides", "label_smoothing", "lora_rank"),
+    *("method", "size", "model", "tokenizer_name", "config_overrides", "label_smoothing", "lora_rank"),
     *("train_file", "validation_file", "dataset_name", "source_lang", "target_lang", "max_source_length"),
     *("max_target_length", "streaming", "output_dir", "overwrite_output_dir", "resume_from_checkpoint", "max_steps"),
     *("num_train_epochs", "max_tokens_per_batch", "gradient_accumulation_steps", "learning_rate"),
@@ -74,9 +74,14 @@ class _Help(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, const=const, default=argparse.SUPPRESS, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
-        for action in () if self.const else parser._actions:
-            if action.dest not in (*_SHOWN, argparse.SUPPRESS):
+        for action in parser._actions:
+            if not self.const and action.dest not in (*_SHOWN, argparse.SUPPRESS):
                 action.help = argparse.SUPPRESS
+            # Not the spelling with hyphens, no value of a flag, and no default that is none.
+            action.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
+            action.nargs = 0 if action.const is True else action.nargs
+            if not action.default:
+                action.default = argparse.SUPPRESS
         parser.print_help()
         parser.exit()
 
@@ -101,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, evaluate, and save model, tokenizer, `run_record.json` and the model card in the output folder."""
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser()
-    if any(word.startswith("--model_name_or_path") or word.startswith("--model-name-or-path") for word in words):
+    if any(word.partition("=")[0] == "--model" for word in words):
         parser.set_defaults(**_FINE_TUNING)
     model_args, data_args, args = parser.parse_args_into_dataclasses(words)
     args.check_with(data_args)
@@ -117,13 +122,13 @@ def _prepare(
 ) -> tuple[RunRecorder, TranslationTrainer]:
     """Load what the run starts from, and its data."""
     started, versions = time.time(), environment(args.device)
-    if model_args.model_name_or_path is not None:
-        model_args.model_revision = commit_of(model_args.model_name_or_path, model_args.model_revision) or "main"
+    if model_args.model is not None:
+        model_args.revision = commit_of(model_args.model, model_args.revision) or "main"
     warn_if_busy(args.device)
     tokenizer = load_tokenizer(*model_args.tokenizer())
     set_seed(args.seed)
     model = build_model(model_args, tokenizer)
-    if model_args.model_name_or_path is not None:
+    if model_args.model is not None:
         # Layers that a method adds would stay switched off at the rate of the others.
         is_new = model_args.method is not None and added_weights(model)
         if is_new and args.added_learning_rate is None:

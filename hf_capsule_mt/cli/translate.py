@@ -22,8 +22,8 @@ With --tags, tags of XML or HTML come back around the words that they belong to;
 
     hf-capsule-mt translate --model outputs/run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 
---report FILE says of each sentence how likely its translation is, how long, and whether it reached the limit, is empty,
-is far too short or repeats itself.
+--report_file FILE says of each sentence how likely its translation is, how long, and whether it reached the limit, is
+empty, is far too short or repeats itself.
 """
 
 import argparse
@@ -49,7 +49,7 @@ from hf_capsule_mt.data.encoding import batch_by_tokens, cut_lines, shortened, s
 from hf_capsule_mt.data.parallel_text import byte_lines, each_line, text_bytes, unbroken
 from hf_capsule_mt.files import locked, replaced_file
 from hf_capsule_mt.translation.attention import aligner, cross_attention
-from hf_capsule_mt.translation.documents import Fits, Segment, check_language, cut_document, cut_text, language_code
+from hf_capsule_mt.translation.documents import Fits, Segment, check_language, cut_document, cut_text
 from hf_capsule_mt.translation.language_codes import LanguageCodes
 from hf_capsule_mt.translation.marked_segments import MarkedSegment, keep_pattern, marked_segments
 from hf_capsule_mt.translation.partial_output import PartialOutput, folder_beside
@@ -92,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
     parser.add_argument("--output_file", type=Path, help="plain or .gz (default: standard output)")
     parser.add_argument(
-        "--window",
+        "--chunk_size",
         type=at_least(1),
         default=WINDOW,
         help="lines that are read and sorted by length together, and written together (default: %(default)s)",
@@ -105,14 +105,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--documents",
         metavar="LANGUAGE",
-        nargs="?",
-        const=True,
         help="translate running text in a language, such as en, sentence by sentence",
     )
     parser.add_argument(
         "--sentences", metavar="LANGUAGE", help="cut each line into sentences of a language, such as en"
     )
-    parser.add_argument("--source_lang", help="the language of --documents, where that does not say it")
     parser.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
     parser.add_argument("--tags", action="store_true", help="put tags of XML or HTML back where their words went")
     parser.add_argument("--keep", metavar="REGEX", help="what is not translated: numbers, placeholders, addresses")
@@ -122,7 +119,9 @@ def build_parser() -> argparse.ArgumentParser:
         default="strict",
         help="replace puts U+FFFD for bytes that are not UTF-8; by default they are an error",
     )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)")
+    parser.add_argument(
+        "--report_file", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)"
+    )
     return parser
 
 
@@ -317,9 +316,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.interactive:
         _answer(args)
         return
-    report = None if args.report is None else str(args.report.resolve())
-    reading = Reading(_language(args), args.tags, args.keep, report, args.sentences, args.target_lang)
-    for lines in translate_windows(args, args.output_file, args.window, reading, args.report):
+    report = None if args.report_file is None else str(args.report_file.resolve())
+    reading = Reading(args.documents, args.tags, args.keep, report, args.sentences, args.target_lang)
+    for lines in translate_windows(args, args.output_file, args.chunk_size, reading, args.report_file):
         if args.output_file is None:
             _print(lines)
     leave_group_at_exit()
@@ -383,25 +382,20 @@ def translate_windows(
 
 def _check_arguments(args: argparse.Namespace) -> None:
     decoding.check_options(args)
-    others = ("input_file", "output_file", "documents", "sentences", "tags", "keep", "report")
+    others = ("input_file", "output_file", "documents", "sentences", "tags", "keep", "report_file")
     given = [f"--{name}" for name in others if getattr(args, name)]
     if args.interactive and given:
         raise ValueError(f"--interactive answers lines; leave out {', '.join(given)}")
     if args.input_file is not None:
         check_text_file("--input_file", args.input_file)
     check_output_file(args.output_file)
-    check_output_file(args.report)
-    outputs = (("--output_file", args.output_file), ("--report", args.report))
+    check_output_file(args.report_file)
+    outputs = (("--output_file", args.output_file), ("--report_file", args.report_file))
     check_distinct(outputs, [args.input_file or _STANDARD_INPUT])
-    for language in filter(None, (_language(args), args.sentences)):
+    for language in filter(None, (args.documents, args.sentences)):
         check_language(language)
     if args.keep is not None:
         keep_pattern(args.keep)
-
-
-def _language(args: argparse.Namespace) -> str | None:
-    """Return the language of documents; None if the input has lines."""
-    return language_code(args.source_lang) if args.documents is True else args.documents
 
 
 def _number_of_lines(args: argparse.Namespace) -> int | None:

@@ -196,7 +196,7 @@ def _started(record: Mapping[str, Any]) -> str | None:
     """Return what the model was before training; None if it was new."""
     if base := record.get("base_model"):
         return f"`{base['name']}`, revision `{base['revision']}`"
-    path = record["model"].get("model_name_or_path")
+    path = record["model"].get("model")
     return path and f"`{Path(path).name}`, a local checkpoint"
 
 

@@ -23,12 +23,8 @@ class ModelArguments:
 
     method: Literal[tuple(METHODS)] | None = HfArg(default=None, help="The kind of model.")
     size: Literal[tuple(SIZES)] | None = HfArg(default=None, help="Only from scratch; base unless given.")
-    model_name_or_path: str | None = HfArg(
-        default=None, help="Checkpoint to start from: one of this package, or any Marian model."
-    )
-    model_revision: str = HfArg(
-        default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit."
-    )
+    model: str | None = HfArg(default=None, help="Checkpoint to start from: one of this package, or any Marian model.")
+    revision: str = HfArg(default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit.")
     tokenizer_name: str | None = HfArg(
         default=None, help="Name or folder of the tokenizer; that of the checkpoint by default."
     )
@@ -43,18 +39,18 @@ class ModelArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.model_name_or_path is None and (self.method is None or self.tokenizer_name is None):
-            raise ValueError("Give --method and --tokenizer_name to train from scratch, or --model_name_or_path.")
-        if self.model_name_or_path is not None and self.size is not None:
-            raise ValueError(f"{self.model_name_or_path} has a size already. Leave out --size.")
-        if self.lora_rank is not None and (self.model_name_or_path is None or self.method not in (None, "transformer")):
-            raise ValueError("--lora_rank trains an adapter for --model_name_or_path, without --method.")
+        if self.model is None and (self.method is None or self.tokenizer_name is None):
+            raise ValueError("Give --method and --tokenizer_name to train from scratch, or --model.")
+        if self.model is not None and self.size is not None:
+            raise ValueError(f"{self.model} has a size already. Leave out --size.")
+        if self.lora_rank is not None and (self.model is None or self.method not in (None, "transformer")):
+            raise ValueError("--lora_rank trains an adapter for --model, without --method.")
 
     def tokenizer(self) -> tuple[str, str]:
         """Return the name or folder of the tokenizer, and the revision."""
         if self.tokenizer_name is not None:
             return self.tokenizer_name, "main"
-        return self.model_name_or_path, self.model_revision
+        return self.model, self.revision
 
     def config_fields(self) -> dict[str, Any]:
         """Return the fields of the model's configuration that the command line sets."""

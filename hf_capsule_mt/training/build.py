@@ -33,7 +33,7 @@ def build_model(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> Pre
             is to be trained for a model that lacks weights.
         OSError: if there is no such checkpoint.
     """
-    return _from_scratch(args, tokenizer) if args.model_name_or_path is None else _from_checkpoint(args)
+    return _from_scratch(args, tokenizer) if args.model is None else _from_checkpoint(args)
 
 
 def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -55,7 +55,7 @@ def _from_scratch(args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> P
 
 
 def _from_checkpoint(args: ModelArguments) -> PreTrainedModel:
-    path, revision = args.model_name_or_path, args.model_revision
+    path, revision = args.model, args.revision
     # Many OPUS-MT checkpoints are in float16, in which Adam fails.
     how = {"revision": revision, "dtype": torch.float32}
     config = load_config(path, revision)
@@ -87,7 +87,7 @@ def _from_plain(
     if is_recurrent != (config_class is RNMTConfig) or not (
         is_recurrent or hasattr(config_class(), "layer_aggregation")
     ):
-        raise ValueError(f"{args.model_name_or_path} cannot become {method}. Leave out one of both.")
+        raise ValueError(f"{args.model} cannot become {method}. Leave out one of both.")
     model = begin(plain, **how, **{**method_fields(method), **_known(config_class, args.config_fields())})
     if args.lora_rank is not None and not is_plain(model.config):
         raise ValueError("--config_overrides add weights that stay random beside an adapter. Leave out --lora_rank.")

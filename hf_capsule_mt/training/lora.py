@@ -47,7 +47,7 @@ def with_adapter(model: PreTrainedModel, args: "ModelArguments") -> "PeftModel":
     from peft import LoraConfig, TaskType, get_peft_model
 
     # PEFT writes it down as what the adapter belongs to.
-    model.name_or_path = args.model_name_or_path
+    model.name_or_path = args.model
     kind = model.config.model_type
     config = LoraConfig(
         task_type=TaskType.SEQ_2_SEQ_LM,
@@ -55,7 +55,7 @@ def with_adapter(model: PreTrainedModel, args: "ModelArguments") -> "PeftModel":
         lora_alpha=2 * args.lora_rank,
         target_modules=LORA_TARGETS[kind],
         target_parameters=LORA_PARAMETERS.get(kind),
-        revision=None if args.model_revision == "main" else args.model_revision,
+        revision=None if args.revision == "main" else args.revision,
     )
     return get_peft_model(model, config)
 

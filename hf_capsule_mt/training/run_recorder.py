@@ -92,10 +92,10 @@ class RunRecorder:
 
     def _base_model(self) -> dict[str, str] | None:
         """Return the model of the Hub that training started from."""
-        name = self.model_args.model_name_or_path
+        name = self.model_args.model
         if name is None or Path(name).is_dir():
             return None
-        return {"name": name, "revision": self.model_args.model_revision}
+        return {"name": name, "revision": self.model_args.revision}
 
 
 def _bleu_signature(tokenize: str) -> str:

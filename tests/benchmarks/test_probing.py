@@ -164,7 +164,7 @@ def test_all_ten_tasks_and_a_second_call(tmp_path, capsys, monkeypatch):
 def test_generate(tmp_path):
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in SENTENCES))
     sizes = ["--num_train", "12", "--num_validation", "6", "--num_test", "6", "--tasks", "sentence_length"]
-    probing.main(["generate", "--text_file", str(tmp_path / "text"), "--data_dir", str(tmp_path / "data"), *sizes])
+    probing.main(["generate", "--input_file", str(tmp_path / "text"), "--data_dir", str(tmp_path / "data"), *sizes])
     data = read_probing_data(tmp_path / "data" / "sentence_length.txt")
     assert [len(split) for split in data.values()] == [12, 6, 6]
     assert json.loads((tmp_path / "data" / "sentence_length.json").read_text())["settings"]["num_train"] == 12

@@ -167,8 +167,10 @@ def run(tmp_path, capsys, command, *options):
 
 
 def test_training_and_decoding_are_recorded(tmp_path, capsys):
-    few = ["--rounds", 1, "--batch_size", 1, "--new_tokens", 2]
-    found, printed = run(tmp_path, capsys, "train", "--methods", "linear-combination", "--max_tokens", 96, *few)
+    few = ["--rounds", 1, "--batch_size", 1, "--max_new_tokens", 2]
+    found, printed = run(
+        tmp_path, capsys, "train", "--methods", "linear-combination", "--max_tokens_per_batch", 96, *few
+    )
     assert found["results"]["linear-combination"]["parameters"] > 0
     assert "| linear-combination |" in printed
     with pytest.raises(ValueError, match="different plain models"):
@@ -207,7 +209,16 @@ def test_latency_and_trained_models(tmp_path, capsys):
     found, printed = run(tmp_path, capsys, "latency", *files, "--num_sentences", 2)
     assert found["sentences"] == len(found["seconds"]["transformer"]) == 2
     assert "| transformer, engine float32 |" in printed
-    texts = ["--test", tmp_path / "source", tmp_path / "reference", "--num_beams", 2, "--rounds", 2]
+    texts = [
+        "--input_file",
+        tmp_path / "source",
+        "--references",
+        tmp_path / "reference",
+        "--num_beams",
+        2,
+        "--rounds",
+        2,
+    ]
     found, printed = run(tmp_path, capsys, "trained", "--models", f"plain={tmp_path / 'model'}", *texts)
     names = [*ENGINES, *(["CTranslate2 float32", "CTranslate2 int8"] if find_spec("ctranslate2") else [])]
     assert list(found["models"]["plain"]) == names
@@ -217,7 +228,9 @@ def test_latency_and_trained_models(tmp_path, capsys):
 
 
 def test_profile(capsys):
-    speed.main(["profile", "--vocab_size", "99", "--max_tokens", "48", "--methods", "rnmt", "--bf16"])
+    speed.main(
+        ["profile", "--vocab_size", "99", "--max_tokens_per_batch", "48", "--methods", "rnmt", "--dtype", "bfloat16"]
+    )
     columns, _, row = (
         [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()
     )

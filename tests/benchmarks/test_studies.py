@@ -117,7 +117,7 @@ def test_a_row_that_starts_from_another(tmp_path):
     study = read_study(write_study(tmp_path / "s.yaml", {**study_of_two(tmp_path), "rows": rows[::-1]}))
     words, plan = commands_of(study, tmp_path, "gdr")
     train = " ".join(words["train"])
-    assert f"--method gdr --model_name_or_path {tmp_path}/plain/seed1/average" in train
+    assert f"--method gdr --model {tmp_path}/plain/seed1/average" in train
     assert "--size" not in train
     assert "--bf16_full_eval false" in train
     assert "--mixed_precision bf16 -m hf_capsule_mt.cli.train" in train
@@ -145,7 +145,9 @@ def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
     found["evaluate"] = {"adequacy": True}
     words, _ = commands_of(read_study(write_study(tmp_path / "s.yaml", found)), tmp_path, "plain")
     text = " ".join(words["evaluate"])
-    assert f"--sources {tmp_path}/test.en --alignment_data {tmp_path}/train.en {tmp_path}/train.de --adequacy" in text
+    assert (
+        f"--input_file {tmp_path}/test.en --alignment_data {tmp_path}/train.en {tmp_path}/train.de --adequacy" in text
+    )
 
 
 def test_export(tmp_path, monkeypatch):
@@ -183,7 +185,7 @@ def in_this_process(words, *others):
 @pytest.mark.slow
 def test_a_study_is_run_once_and_reported(small, tmp_path, monkeypatch, capsys):
     options = [str(small), "--records", str(tmp_path / "records.jsonl")]
-    runs = ["--runs_dir", str(tmp_path / "runs")]
+    runs = ["--output_dir", str(tmp_path / "runs")]
     commands = []
 
     def fails_at_the_average(words, *others):

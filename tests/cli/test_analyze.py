@@ -103,7 +103,7 @@ def test_sentence_capsules(corpus):
 
 
 def test_guided_routing(corpus, guided):
-    given = {"references": corpus / "references", "alignments": corpus / "links", "sentences": "3"}
+    given = {"references": corpus / "references", "alignments": corpus / "links", "lines": "3"}
     analyze.main(options(guided, corpus, **given))
     record = json.loads((corpus / "report/routing.json").read_text())
     found = record["past_and_future"]
@@ -121,7 +121,7 @@ def test_references_are_read_in_the_precision_that_is_asked_for(corpus, guided, 
     monkeypatch.setattr(routing_report, "save_figure", lambda figure, path: None)
     losses = set()
     for dtype in ("float32", "bfloat16", "float16"):
-        named = {"references": corpus / "references", "dtype": dtype, "output_dir": corpus / dtype, "sentences": ""}
+        named = {"references": corpus / "references", "dtype": dtype, "output_dir": corpus / dtype, "lines": ""}
         analyze.main(options(guided, corpus, **named))
         losses.add(json.loads((corpus / dtype / "routing.json").read_text())["worth"]["loss"])
     assert len(losses) == 3

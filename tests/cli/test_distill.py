@@ -16,7 +16,7 @@ from hf_capsule_mt.data.parallel_text import read_lines, read_parallel_text
 
 TOO_LONG = " ".join("a" * 40)
 SOURCES = ["a b c d e f", "g h", TOO_LONG, "i j k l m n o p", "q", "r s t", "u v w x y z a b c"]
-OPTIONS = ["--num_beams", "2", "--max_new_tokens", "20", "--shard_size", "3"]
+OPTIONS = ["--num_beams", "2", "--max_new_tokens", "20", "--chunk_size", "3"]
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,7 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
     assert f"| {model}: BLEU |" in lengths
     assert f"| {model} |" in adequacy
     with pytest.raises(SystemExit):
-        main(["--model", model, "--hypotheses", files[3], *files[2:], "--sources", files[1], *ATTENTION, *TWO])
+        main(["--model", model, "--hypotheses", files[3], *files[2:], "--input_file", files[1], *ATTENTION, *TWO])
     assert "max_tokens_per_batch is 2, but line 3 has 10 tokens" in capsys.readouterr().err
 
 
@@ -158,13 +158,13 @@ def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize("lost", ["out.de", "ref1.de", "in.en"])
-@pytest.mark.parametrize("option", ["--output_file", "--length_figure"])
+@pytest.mark.parametrize("option", ["--output_file", "--figure_file"])
 def test_no_file_that_is_read_is_written(files, tmp_path, capsys, option, lost):
     """By whatever name."""
     (tmp_path / "in.en").write_text("a\n\nb\n")
     before = (tmp_path / lost).read_bytes()
     (tmp_path / "link.svg").symlink_to(tmp_path / lost)
-    sources = ["--sources", str(tmp_path / "in.en"), "--length_edges", "3"]
+    sources = ["--input_file", str(tmp_path / "in.en"), "--length_edges", "3"]
     with pytest.raises(SystemExit):
         main(["--hypotheses", files[0], "--references", files[1], *sources, option, str(tmp_path / "link.svg")])
     assert f"{option} names {tmp_path}/link.svg, another file of this command" in capsys.readouterr().err

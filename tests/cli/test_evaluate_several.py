@@ -70,7 +70,7 @@ def test_significance(files, capsys):
 def test_sign_test_and_its_marks(files, capsys):
     for name in ("base", "good", "reference"):
         (files / name).write_text("".join(f"{line}\n" for line in TEXTS[name] * 4))
-    run("--compare", "base", "good", "--test", "sign")
+    run("--compare", "base", "good", "--significance", "sign")
     table, caption = tables(capsys)
     assert table[0] == ["system", "bleu", "Δ", "p", "+", "−"]
     assert table[3][1].endswith("‡")
@@ -80,15 +80,27 @@ def test_sign_test_and_its_marks(files, capsys):
 
 
 def test_other_metrics(files, capsys):
-    run("--compare", "base", "bad", "--test", "randomization", "--num_samples", "50", "--metrics", "chrf", "ter")
+    run(
+        "--compare", "base", "bad", "--significance", "randomization", "--num_samples", "50", "--metrics", "chrf", "ter"
+    )
     table, caption = tables(capsys)
     assert table[0] == ["system", "chrf", "Δ", "p", "ter", "Δ", "p"]
     assert [line.split(":")[0] for line in caption[1:]] == ["chrf", "ter"]
 
 
 def test_lengths(files, capsys):
-    options = ["--sources", "source", "--length_edges", "3", "9", "--metrics", "bleu", "--output_file", "record.json"]
-    run("--hypotheses", "base", *options, "--length_figure", "lengths.svg")
+    options = [
+        "--input_file",
+        "source",
+        "--length_edges",
+        "3",
+        "9",
+        "--metrics",
+        "bleu",
+        "--output_file",
+        "record.json",
+    ]
+    run("--hypotheses", "base", *options, "--figure_file", "lengths.svg")
     scores, table, caption = tables(capsys)
     assert scores[1].startswith("bleu ")
     assert table[0] == ["source words", "sentences", "base: BLEU", "words", "ratio"]
@@ -109,7 +121,7 @@ def test_lengths(files, capsys):
 
 
 def test_length_buckets_of_several_systems(files, capsys):
-    run("--compare", "base", "good", "--num_samples", "9", "--sources", "source", "--length_buckets", "2")
+    run("--compare", "base", "good", "--num_samples", "9", "--input_file", "source", "--length_buckets", "2")
     table = tables(capsys)[2]
     assert table[0][2::3] == ["base: BLEU", "good: BLEU"]
     assert [row[:2] for row in table[2:]] == [["≤ 3", "3"], ["> 3", "3"]]
@@ -117,7 +129,7 @@ def test_length_buckets_of_several_systems(files, capsys):
 
 def test_adequacy_by_attention(files, capsys):
     save_tiny_marian(files / "model")
-    options = ["--sources", "source", "--adequacy", "--model", "model", "--device", "cpu", "--num_samples", "9"]
+    options = ["--input_file", "source", "--adequacy", "--model", "model", "--device", "cpu", "--num_samples", "9"]
     run("--compare", "base", "bad", *options, "--output_file", "record.json")
     table, caption = tables(capsys)[2:]
     model = AutoModelForSeq2SeqLM.from_pretrained(files / "model")
@@ -154,7 +166,7 @@ def test_adequacy_by_words(files, capsys, monkeypatch):
     monkeypatch.setattr(alignment, "_run_eflomal", align)
     (files / "more.source").write_text("x y.\n")
     (files / "more.target").write_text("Y x.\n")
-    options = ["--sources", "source", "--alignment_data", "more.source", "more.target", "--metrics", "bleu"]
+    options = ["--input_file", "source", "--alignment_data", "more.source", "more.target", "--metrics", "bleu"]
     run("--hypotheses", "base", "--adequacy", *options)
     table, caption = tables(capsys)[1:]
     # Lost: a, e, j, p, s. Repeated: b and k.
@@ -170,7 +182,7 @@ def test_what_was_found_before_a_mistake_is_printed(files, capsys, monkeypatch):
     monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
     monkeypatch.setattr(alignment, "_run_eflomal", align)
     with pytest.raises(SystemExit):
-        run(*LENGTHS, "--length_figure", "lengths.svg", "--adequacy", "--metrics", "bleu")
+        run(*LENGTHS, "--figure_file", "lengths.svg", "--adequacy", "--metrics", "bleu")
     shown = capsys.readouterr()
     assert "eflomal broke off" in shown.err
     scores, table, _ = shown.out.split("\n\n")
@@ -184,7 +196,7 @@ def test_impossible_buckets_are_refused_before_systems_are_compared(files, capsy
         raise AssertionError("systems were compared")
 
     monkeypatch.setattr(evaluate, "compare_systems", fail)
-    message = refuse(capsys, "--compare", "base", "good", "--sources", "source", "--length_edges", "2", "1")
+    message = refuse(capsys, "--compare", "base", "good", "--input_file", "source", "--length_edges", "2", "1")
     assert "must rise" in message
 
 
@@ -195,8 +207,8 @@ def refuse(capsys, *options):
     return capsys.readouterr().err
 
 
-ADEQUACY = ["--hypotheses", "base", "--sources", "source", "--adequacy"]
-LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2"]
+ADEQUACY = ["--hypotheses", "base", "--input_file", "source", "--adequacy"]
+LENGTHS = ["--hypotheses", "base", "--input_file", "source", "--length_buckets", "2"]
 
 
 @pytest.mark.parametrize(
@@ -205,10 +217,10 @@ LENGTHS = ["--hypotheses", "base", "--sources", "source", "--length_buckets", "2
         (["--compare", "base"], "--compare needs a baseline"),
         (["--compare", "base", "base"], "--compare names a file twice"),
         (["--compare", "base", "SHORT"], "base has 6 lines, and SHORT has 1"),
-        (["--compare", "base", "good", "--test", "sign", "--metrics", "ter"], "sign test"),
-        (["--hypotheses", "base", "--length_buckets", "2"], "need --sources"),
-        ([*LENGTHS, "--length_figure", "a.txt"], "a.txt"),
-        (["--hypotheses", "base", "--sources", "SHORT", "--length_edges", "3"], "--sources SHORT has 1"),
+        (["--compare", "base", "good", "--significance", "sign", "--metrics", "ter"], "sign test"),
+        (["--hypotheses", "base", "--length_buckets", "2"], "need --input_file"),
+        ([*LENGTHS, "--figure_file", "a.txt"], "a.txt"),
+        (["--hypotheses", "base", "--input_file", "SHORT", "--length_edges", "3"], "--input_file SHORT has 1"),
         ([*ADEQUACY, "--aligner", "attention"], "needs --model"),
         ([*ADEQUACY, "--model", "a/b", "--references", "reference", "good"], "--references names 2"),
     ],

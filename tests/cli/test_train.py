@@ -176,7 +176,7 @@ def test_warm_start_from_an_opus_mt_checkpoint_with_two_vocabularies(tmp_path):
     lines = [json.dumps({"translation": {"en": english, "de": german}}) + "\n" for english, german in rows]
     (tmp_path / "train.jsonl").write_text("".join(lines))
     data = {"train_file": tmp_path / "train.jsonl", "validation_file": tmp_path / "train.jsonl"}
-    options = {"model_name_or_path": tmp_path / "marian", "source_lang": "en", "target_lang": "de", **data}
+    options = {"model": tmp_path / "marian", "source_lang": "en", "target_lang": "de", **data}
     main(arguments(tmp_path, tmp_path / "run", **FROM_CHECKPOINT, **options))
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
     assert (model.config.layer_aggregation, model.config.layer_aggregation_output) == ("em_routing", "residual")
@@ -186,7 +186,7 @@ def test_warm_start_from_an_opus_mt_checkpoint_with_two_vocabularies(tmp_path):
 
 def test_training_goes_on_from_a_finished_run_with_other_fields(run, corpus, tmp_path):
     options = {"method": None, "size": None, "tokenizer_name": None, "config_overrides": "dropout=0.5"}
-    main(arguments(corpus, tmp_path, model_name_or_path=run, label_smoothing=0, **options))
+    main(arguments(corpus, tmp_path, model=run, label_smoothing=0, **options))
     config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).config
     assert (config.layer_aggregation, config.dropout, config.label_smoothing) == ("em_routing", 0.5, 0)
 

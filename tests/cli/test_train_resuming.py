@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_folder_does_not_free_this_one(corpus, run, fini
     ("options", "environment"),
     [
         ({}, "1"),
-        ({"model_name_or_path": "run/checkpoint-2", "method": None, "size": None, "config_overrides": None}, "0"),
+        ({"model": "run/checkpoint-2", "method": None, "size": None, "config_overrides": None}, "0"),
     ],
 )
 def test_what_must_not_be_overwritten(corpus, run, capsys, monkeypatch, options, environment):

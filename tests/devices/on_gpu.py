@@ -200,5 +200,5 @@ def test_commands(method, precision, device, corpus, tmp_path):
     assert (tmp_path / "there").read_text() == (tmp_path / "on_cpu").read_text()
     if method not in ("transformer", "capsnmt"):
         report = tmp_path / "report"
-        analyze.main([*read, "--references", str(target), "--output_dir", str(report), "--sentences", "1"])
+        analyze.main([*read, "--references", str(target), "--output_dir", str(report), "--lines", "1"])
         assert (report / "routing.json").exists()

@@ -96,7 +96,7 @@ def test_averaging_and_distilling(corpus, whole, disk, capsys):
     assert not [*room.iterdir()]
     (room / "filler").write_bytes(bytes(size - 4096))
     words = ["--model", CHECKPOINT, "--device", "cpu", "--num_beams", 1, "--train_file", *files(corpus, "train")]
-    words += ["--shard_size", 5, "--output_file", room / "out.tsv"]
+    words += ["--chunk_size", 5, "--output_file", room / "out.tsv"]
     message = error_of(capsys, distill, words)
     assert message.count("\n") == 1
     assert "No space left on device" in message

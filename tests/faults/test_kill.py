@@ -108,7 +108,7 @@ def decoding(command, corpus, folder):
         "--train_file",
         source,
         target,
-        "--shard_size",
+        "--chunk_size",
         "4",
         "--output_file",
         folder / "out",
@@ -179,5 +179,5 @@ def results_of(runs):
 
 
 def start_study(study, runs):
-    command = [sys.executable, "-m", "benchmarks.studies", "run", str(study), "--runs_dir", str(runs)]
+    command = [sys.executable, "-m", "benchmarks.studies", "run", str(study), "--output_dir", str(runs)]
     return subprocess.Popen(command, start_new_session=True)

@@ -18,7 +18,7 @@ def record():
     return {
         "kind": "run",
         "command": "hf-capsule-mt train --train_file '/home/me/a b.en' data/b.de --x=/home/c",
-        "model": {"method": "em-routing", "size": "tiny", "model_name_or_path": None},
+        "model": {"method": "em-routing", "size": "tiny", "model": None},
         "base_model": None,
         "data": {"train_file": ["train.en.gz", "train.de.gz"], "dataset_name": None, "source_lang": None},
         "training": {
@@ -81,7 +81,7 @@ def test_scores_of_validation_data_belong_to_the_data_set(record):
 
 
 def test_what_a_model_started_from(record):
-    record["model"]["model_name_or_path"] = "/home/me/plain"
+    record["model"]["model"] = "/home/me/plain"
     assert "Started from: `plain`, a local checkpoint" in make_model_card(record).text
     record["base_model"] = {"name": "Helsinki-NLP/opus-mt-en-de", "revision": "abc"}
     card = make_model_card(record)

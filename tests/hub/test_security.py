@@ -46,7 +46,7 @@ def test_commands_run_no_remote_code(stranger, tmp_path, capsys, monkeypatch):
     assert "trust_remote_code" in error
     files = [tmp_path / "in", tmp_path / "in"]
     options = ["--output_dir", tmp_path / "run", "--use_cpu", "--max_steps", 1]
-    fails(train, ["--model_name_or_path", folder, "--train_file", *files, *options], capsys)
+    fails(train, ["--model", folder, "--train_file", *files, *options], capsys)
     assert not trace.exists()
 
 

@@ -29,7 +29,7 @@ def base_of(folder, family):
 
 def run(corpus, base, output_dir, **options):
     """Train an adapter for `base`."""
-    defaults = {"method": None, "size": None, "config_overrides": None, "model_name_or_path": base, "lora_rank": 2}
+    defaults = {"method": None, "size": None, "config_overrides": None, "model": base, "lora_rank": 2}
     defaults |= {"max_source_length": 32, "max_target_length": 32}
     train.main(arguments(corpus, output_dir, **{**defaults, **options}))
 
@@ -65,7 +65,7 @@ def test_translate_and_resume(corpus, tmp_path):
     run(corpus, base, tmp_path / "again", **options, resume_from_checkpoint="last")
     expected = adapter(tmp_path / "run" / "adapter")
     torch.testing.assert_close(adapter(tmp_path / "again" / "adapter"), expected, rtol=0, atol=0)
-    for change in (("lora_rank", 3), ("model_name_or_path", tmp_path / "run"), ("lora_rank", None)):
+    for change in (("lora_rank", 3), ("model", tmp_path / "run"), ("lora_rank", None)):
         with pytest.raises(SystemExit):
             run(corpus, base, tmp_path / "no", resume_from_checkpoint=checkpoint, **dict([change]))
 

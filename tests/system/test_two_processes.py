@@ -197,7 +197,7 @@ def test_deepspeed_takes_the_same_updates(tmp_path):
     runs = []
     for method in METHODS_OF_DEEPSPEED:
         main(options_of(tmp_path, f"first-{method}", 0, method=method, **same))
-        begun = {"model_name_or_path": tmp_path / f"first-{method}", "config_overrides": None}
+        begun = {"model": tmp_path / f"first-{method}", "config_overrides": None}
         same_of_all = {**same, **dict.fromkeys(("method", "size", "tokenizer_name")), **begun}
         main(options_of(tmp_path, f"alone-{method}", 0, **same_of_all, **TWICE))
         for name in ZERO:

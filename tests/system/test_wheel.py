@@ -96,7 +96,7 @@ def commands():
     train_files = ["--train_file", "train.en", "train.de"]
     model = ["--method", "em-routing", "--size", "tiny", "--config_overrides", *TINY, "--tokenizer_name", "tokenizer"]
     decoding = ["--input_file", "test.en", "--device", "cpu"]
-    one_drawn = ["--sentences", "1"]
+    one_drawn = ["--lines", "1"]
     short = ["--num_beams", "1", "--max_new_tokens", "8"]
     return [
         ["train_tokenizer", *train_files, "--vocab_size", "300", "--output_dir", "tokenizer"],

@@ -76,8 +76,8 @@ def test_a_stream_has_no_epochs():
     [
         {},
         {"method": "em-routing"},
-        {"model_name_or_path": "folder", "size": "tiny"},
-        {"model_name_or_path": "folder", "method": "gdr", "lora_rank": 2},
+        {"model": "folder", "size": "tiny"},
+        {"model": "folder", "method": "gdr", "lora_rank": 2},
     ],
 )
 def test_model_arguments_that_miss_something(options):
@@ -88,7 +88,7 @@ def test_model_arguments_that_miss_something(options):
 def test_config_overrides_are_json_or_plain_text():
     texts = ["dropout=0.1", 'layer_aggregation_sides=["encoder"]', "activation_function=relu", "name=a=b", "none=null"]
     texts += ["yes=True", "nothing=None", 'text="None"']
-    assert ModelArguments(model_name_or_path="folder", config_overrides=texts).config_fields() == {
+    assert ModelArguments(model="folder", config_overrides=texts).config_fields() == {
         "label_smoothing": 0.1,
         "dropout": 0.1,
         "layer_aggregation_sides": ["encoder"],

@@ -93,7 +93,7 @@ def test_warm_start_from_marian_changes_no_logit(marian, method):
     parent = MarianMTModel.from_pretrained(marian)
     # That method is for two layers of the encoder, and this model has one.
     overrides = ["head_aggregation_encoder_layers=[0]"] if method == "head-em-effective" else []
-    model = build(method=method, model_name_or_path=marian, overrides=overrides)
+    model = build(method=method, model=marian, overrides=overrides)
     for name, value in method_fields(method or "transformer").items():
         assert getattr(model.config, name) == (value if name != "head_aggregation_encoder_layers" else [0])
     assert model.config.layer_aggregation_output == model.config.head_aggregation_output == "residual"
@@ -105,7 +105,7 @@ def test_warm_start_from_marian_changes_no_logit(marian, method):
 def test_a_plain_transformer_of_ones_own_becomes_another_method(tmp_path, method):
     parent = from_scratch("dropout=0.25", method="transformer")
     parent.save_pretrained(tmp_path)
-    model = build(method=method, model_name_or_path=str(tmp_path), overrides=["attention_dropout=0.5"])
+    model = build(method=method, model=str(tmp_path), overrides=["attention_dropout=0.5"])
     assert {name: getattr(model.config, name) for name in method_fields(method)} == method_fields(method)
     assert (model.config.dropout, model.config.attention_dropout) == (0.25, 0.5)
     assert model.config.layer_aggregation_output == model.config.head_aggregation_output == "residual"
@@ -117,7 +117,7 @@ def test_a_plain_rnmt_of_ones_own_becomes_guided(tmp_path, method):
     parent = from_scratch("dropout=0.25", method="rnmt")
     parent.generation_config.length_penalty = 0.7
     parent.save_pretrained(tmp_path)
-    model = build(method=method, model_name_or_path=str(tmp_path), overrides=["label_smoothing=0.2"])
+    model = build(method=method, model=str(tmp_path), overrides=["label_smoothing=0.2"])
     assert {name: getattr(model.config, name) for name in method_fields(method)} == method_fields(method)
     assert (model.config.dropout, model.config.label_smoothing) == (0.25, 0.2)
     assert model.generation_config.length_penalty == 0.7
@@ -128,7 +128,7 @@ def test_half_precision_checkpoints_are_trained_in_float32(tmp_path, own):
     tiny_model().half().save_pretrained(tmp_path / "marian")
     AutoModelForSeq2SeqLM.from_pretrained(own).half().save_pretrained(own)
     for path in (tmp_path / "marian", own):
-        assert {weight.dtype for weight in build(model_name_or_path=str(path)).parameters()} == {torch.float32}
+        assert {weight.dtype for weight in build(model=str(path)).parameters()} == {torch.float32}
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -140,14 +140,14 @@ def test_two_vocabularies(tmp_path):
     small = {name: int(value) for name, value in (override.split("=") for override in SMALL)}
     parent = MarianMTModel(MarianConfig(**small, **sizes, **ids, **untied))
     parent.save_pretrained(tmp_path / "marian")
-    model = build(tokenizer, method="em-routing", model_name_or_path=str(tmp_path / "marian"))
+    model = build(tokenizer, method="em-routing", model=str(tmp_path / "marian"))
     assert logits(model).shape[-1] == len(tokenizer.target_encoder)
     assert torch.equal(logits(model), logits(parent))
     check_tokenizer(tokenizer, model.config)
 
 
 def test_own_checkpoint(own):
-    model = build(model_name_or_path=own, overrides=["dropout=0.5", "label_smoothing=0"])
+    model = build(model=own, overrides=["dropout=0.5", "label_smoothing=0"])
     assert isinstance(model, CapsuleAggregatedMarianForConditionalGeneration)
     assert (model.config.layer_aggregation, model.config.dropout, model.config.label_smoothing) == (
         "em_routing",
@@ -162,7 +162,7 @@ def test_own_checkpoint(own):
 def test_own_recurrent_checkpoint(tmp_path, method):
     begun = from_scratch(method=method)
     begun.save_pretrained(tmp_path)
-    model = build(model_name_or_path=str(tmp_path), overrides=["dropout=0.5"])
+    model = build(model=str(tmp_path), overrides=["dropout=0.5"])
     assert type(model) is type(begun)
     assert (model.config.dropout, model.generation_config.num_beams) == (0.5, begun.generation_config.num_beams)
 
@@ -177,7 +177,7 @@ def test_checkpoints_that_cannot_become_the_method(marian, own, tmp_path):
         *((marian, method) for method in RECURRENT_METHODS),
     ):
         with pytest.raises(ValueError, match=r"become|method already|Start from"):
-            build(method=method, model_name_or_path=str(path))
+            build(method=method, model=str(path))
 
 
 @pytest.mark.parametrize("override", ["d_modle=8", "layer_aggregation=linear", "d_model=32", "guided_routing=gdr"])
@@ -185,7 +185,7 @@ def test_fields_that_do_not_fit(marian, own, override):
     """Unknown ones would be ignored, and others leave weights out or add random ones."""
     place = {"d_modle=8": marian, "d_model=32": marian}.get(override, own)
     with pytest.raises((ValueError, OSError, RuntimeError)):
-        build(model_name_or_path=place, overrides=[override])
+        build(model=place, overrides=[override])
     if override == "d_modle=8":
         with pytest.raises(ValueError, match="d_modle"):
             from_scratch(override)
@@ -193,4 +193,4 @@ def test_fields_that_do_not_fit(marian, own, override):
 
 def test_an_adapter_beside_random_weights(marian):
     with pytest.raises(ValueError, match="--lora_rank"):
-        build(model_name_or_path=marian, overrides=["layer_aggregation=linear"], lora_rank=2)
+        build(model=marian, overrides=["layer_aggregation=linear"], lora_rank=2)

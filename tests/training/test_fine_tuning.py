@@ -26,7 +26,7 @@ def marian(tmp_path_factory):
 
 
 def train(corpus, folder, marian, **options):
-    fixed = {"method": "em-routing", "model_name_or_path": marian, **START, "optim": "sgd", "max_grad_norm": 0}
+    fixed = {"method": "em-routing", "model": marian, **START, "optim": "sgd", "max_grad_norm": 0}
     rates = {"learning_rate": 1e-9, "lr_scheduler_type": "constant", "warmup_steps": 0, "max_steps": 2}
     main(arguments(corpus, folder, **{**fixed, **rates, **options}))
     return load_file(Path(folder) / "model.safetensors")
@@ -64,7 +64,7 @@ def test_a_resumed_run_keeps_it(corpus, marian, tmp_path, monkeypatch, caplog):
     ],
 )
 def test_defaults(corpus, marian, tmp_path, caplog, options, expected):
-    fixed = {"method": "em-routing", "model_name_or_path": marian, **START, "warmup_steps": None, "max_steps": 20}
+    fixed = {"method": "em-routing", "model": marian, **START, "warmup_steps": None, "max_steps": 20}
     main(arguments(corpus, tmp_path, **{**fixed, **options}))
     training = json.loads((tmp_path / "run_record.json").read_text())["training"]
     assert (training["learning_rate"], training["added_learning_rate"]) == expected

@@ -246,7 +246,7 @@ def test_what_is_evaluated(checkpoint, read, tmp_path, monkeypatch):
 def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeypatch):
     pytest.importorskip("sentencex")
     text = "A dog.\n\n>>pt_BR<< The house.\n\nA dog.\n\nThe house is old.\n"
-    options = ["--documents", "en", "--target_lang", "de", "--window", "2"]
+    options = ["--documents", "en", "--target_lang", "de", "--chunk_size", "2"]
     whole = translate(checkpoint, tmp_path, text, *options)
     (tmp_path / "out").unlink()
     windows = []
@@ -278,7 +278,7 @@ def test_alignment_by_attention(checkpoint, tmp_path, monkeypatch):
     for name, text in {**texts, "out": "dogs\nin dogs\n"}.items():
         (tmp_path / name).write_text(text)
     for name, options in {"in": ["--target_lang", "de"], "coded": []}.items():
-        judged = ["--hypotheses", "out", "--sources", name, "--output_file", f"{name}.json"]
+        judged = ["--hypotheses", "out", "--input_file", name, "--output_file", f"{name}.json"]
         evaluate.main([*model, *judged, *options])
     one, two = (json.loads((tmp_path / f"{name}.json").read_text())["adequacy"]["systems"] for name in ("in", "coded"))
     assert one == two

@@ -90,7 +90,7 @@ def test_other_commands(forms, form, tmp_path, capsys):
     options = ["--use_cpu", "--max_steps", 2, "--save_strategy", "no"]
     for method in ("transformer", "em-routing"):
         fields = ["--config_overrides", "num_output_capsules=4"] if method == "em-routing" else []
-        begin = ["--model_name_or_path", folder, "--method", method, *fields, "--train_file", source, target]
+        begin = ["--model", folder, "--method", method, *fields, "--train_file", source, target]
         run(train, *begin, "--output_dir", tmp_path / method, *options)
         assert load_model(tmp_path / method).dtype == torch.float32
     decoding = ["--max_new_tokens", 8, "--num_beams", 1]

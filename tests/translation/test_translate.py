@@ -178,8 +178,8 @@ def test_a_line_is_answered_at_once(checkpoint, expected, tmp_path):
         {"--input_file": "latin.en"},
         {"--output_file": "absent/out.de"},
         {"--output_file": "link.en"},
-        {"--report": "./out.de"},
-        {"--window": 0},
+        {"--report_file": "./out.de"},
+        {"--chunk_size": 0},
         {"--documents": None},
         {"--sentences": "eng"},
         {"--max_tokens_per_batch": 9},
@@ -211,7 +211,7 @@ def test_documents(checkpoint, tmp_path, window):
     one, two, three, four = translate_lines(tiny_model(), tiny_tokenizer(), texts, num_beams=3)
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"{line}\n" for line in PARAGRAPHS))
-    translate(checkpoint, source, target, "--documents", "en", "--window", str(window))
+    translate(checkpoint, source, target, "--documents", "en", "--chunk_size", str(window))
     assert target.read_text() == f"{one} {two}\n\n {three}  {four}\n"
     assert {file.name for file in tmp_path.iterdir()} == {"in.txt", "out.txt"}
 

@@ -50,15 +50,17 @@ def test_lines_with_tags(checkpoint, source, tmp_path):
 def test_a_report_without_an_output_is_written_in_the_end(checkpoint, source, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     interrupt_after(monkeypatch, batches=1)
-    options = [*MARKED, "--window", "2", "--report", tmp_path / "b.jsonl"]
+    options = [*MARKED, "--chunk_size", "2", "--report_file", tmp_path / "b.jsonl"]
     with pytest.raises(KeyboardInterrupt):
         main(["--model", checkpoint, "--input_file", str(source), *map(str, options)])
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt"}
 
 
 def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monkeypatch, caplog):
-    whole = translate(checkpoint, source, tmp_path / "whole", *MARKED, "--window", "2", "--report", tmp_path / "a")
-    report, options = tmp_path / "b.jsonl", [*MARKED, "--window", "2", "--report", tmp_path / "b.jsonl"]
+    whole = translate(
+        checkpoint, source, tmp_path / "whole", *MARKED, "--chunk_size", "2", "--report_file", tmp_path / "a"
+    )
+    report, options = tmp_path / "b.jsonl", [*MARKED, "--chunk_size", "2", "--report_file", tmp_path / "b.jsonl"]
     monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     interrupt_after(monkeypatch, batches=1)
     arguments = (checkpoint, source, tmp_path / "out", *options)
@@ -84,7 +86,7 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
     pytest.importorskip("sentencex")
     source = tmp_path / "in.txt"
     source.write_text("A b. C d.\n\nE f.\n\nG h i j k l m n o p q r s.\n")
-    report = ["--documents", "en", "--report", tmp_path / "report", *marked]
+    report = ["--documents", "en", "--report_file", tmp_path / "report", *marked]
     translate(checkpoint, source, tmp_path / "out", *report)
     assert [entry["line"] for entry in records(tmp_path / "report")] == [1, 3, 5]
     with pytest.raises(SystemExit):
@@ -100,6 +102,6 @@ def test_tags_around_what_the_tokenizer_makes_nothing_of():
 
 def test_a_report_tells_of_sources_that_were_cut(checkpoint, source, tmp_path, caplog):
     source.write_text("a b\n" + "a " * 200 + "\nc\n")
-    translate(checkpoint, source, tmp_path / "out", "--report", tmp_path / "report")
+    translate(checkpoint, source, tmp_path / "out", "--report_file", tmp_path / "report")
     assert [entry["source_cut"] for entry in records(tmp_path / "report")] == [False, True, False]
     assert "1 of a source that was cut" in caplog.text
