@@ -22,13 +22,15 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import chain, islice, tee
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from tqdm import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from hf_capsule_mt.data.encoding import batch_by_tokens, source_limit, tokenize_lines
 from hf_capsule_mt.data.parallel_text import (
     check_corpus,
     check_parallel_files,
@@ -40,20 +42,59 @@ from hf_capsule_mt.data.parallel_text import (
     write_parallel_text,
 )
 from hf_capsule_mt.files import each_hashed, environment, hash_file, locked_file, write_json
-from hf_capsule_mt.training.distillation import Distilled, distill
 from hf_capsule_mt.translation.language_codes import LanguageCodes
+from hf_capsule_mt.translation.translation_report import sequence_scores
+from hf_capsule_mt.translation.translator import decode_words, generate_batches
 
 from . import decoding
-from .common import (
-    CommandParser,
-    at_least,
-    check_distinct,
-    check_output_file,
-    leave_group_at_exit,
-    report_user_errors,
-)
+from .common import CommandParser, at_least, check_distinct, check_output_file, leave_group_at_exit, report_user_errors
 
 logger = logging.get_logger(__name__)
+
+
+class Distilled(NamedTuple):
+    """The translation of one sentence, the reason to leave it out, and the mean log-probability of its tokens."""
+
+    translation: str
+    failure: str | None = None
+    score: float | None = None
+
+
+def distill(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    max_tokens_per_batch: int,
+    scores: bool = False,
+    first: int = 1,
+    **options: Any,
+) -> list[Distilled]:
+    """Translate sources. A source that is too long, and a translation that is empty or has no end, is a failure.
+
+    Args:
+        model: the teacher.
+        tokenizer: the teacher's.
+        sources: sentences.
+        max_tokens_per_batch: the most source tokens in a batch, padding included.
+        scores: whether to compute scores.
+        first: number of the first source, for messages.
+        **options: those of [`~hf_capsule_mt.translation.translator.generate_batches`].
+    """
+    limit = source_limit(model.config, tokenizer)
+    encoded = tokenize_lines(tokenizer, sources, limit)
+    results = [
+        Distilled("", f"more than {limit} source tokens" if len(ids) > limit else "empty source") for ids in encoded
+    ]
+    lengths = [0 if len(ids) > limit else len(ids) for ids in encoded]
+    batches = batch_by_tokens(lengths, max_tokens_per_batch, range(first, first + len(sources)))
+    for batch, _, written in generate_batches(model, encoded, batches, **options):
+        texts, likely = decode_words(tokenizer, written), [None] * len(batch)
+        if scores:
+            likely = sequence_scores(model, [encoded[index] for index in batch], [each.ids for each in written])
+        for index, text, each, score in zip(batch, texts, written, likely, strict=True):
+            failure = "no end within the limit" if each.end is None else None if text.strip() else "empty translation"
+            results[index] = Distilled(text, failure, score)
+    return results
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -118,13 +159,13 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
             results = gather_object(translate(shard[start : start + share], first=done + start + 1, **options))
             if state.is_main_process:
                 with kept.open("a", encoding="utf-8") as file:
-                    file.writelines(json.dumps(vars(result)) + "\n" for result in results)
+                    file.writelines(json.dumps([text, *result]) + "\n" for text, result in zip(shard, results))
             done += len(shard)
             bar.update(len(shard))
     if state.is_main_process:
         made_by = environment(state.device)
         facts = {"settings": settings, "processes": state.num_processes, "environment": made_by}
-        manifest = {**_finish(args, kept, sentences, settings["data"]), **facts}
+        manifest = {**_finish(args, kept, sentences), **facts}
         manifest["seconds_of_this_call"] = round(time.time() - started, 1)
         write_json(Path(f"{args.output_file[0]}.manifest.json"), manifest)
         kept.unlink()
@@ -168,23 +209,20 @@ def _sources(args: argparse.Namespace) -> Iterator[str]:
     return each_source(args.train_file, args.source_lang, args.target_lang, **dataset)
 
 
-def _finish(args: argparse.Namespace, kept: Path, sentences: int, digest: str) -> dict[str, Any]:
-    """Write the corpus, whose hash is `digest`, and return its fields of the manifest."""
-    failures, unlikely, found = {}, [], hashlib.sha256()
+def _finish(args: argparse.Namespace, kept: Path, sentences: int) -> dict[str, Any]:
+    """Write the corpus, and return its fields of the manifest."""
+    failures, unlikely = {}, []
 
     def pairs() -> Iterator[tuple[str, str]]:
         with kept.open(encoding="utf-8") as file:
-            results = (Distilled(**json.loads(line)) for line in islice(file, 1, None))
-            # With one sentence more or less the hash is another.
-            for number, (source, result) in enumerate(zip(each_hashed(_sources(args), found), results), start=1):
-                if result.failure:
-                    failures[number] = result.failure
-                elif args.min_score is not None and result.score < args.min_score:
+            for number, line in enumerate(islice(file, 1, None), start=1):
+                source, translation, failure, score = json.loads(line)
+                if failure:
+                    failures[number] = failure
+                elif args.min_score is not None and score < args.min_score:
                     unlikely.append(number)
                 else:
-                    yield source, result.translation
-        if found.hexdigest() != digest:
-            raise ValueError(f"The corpus has changed since the command began. Delete {kept}, and repeat the command.")
+                    yield source, translation
 
     good = pairs()
     first = next(good, None)

@@ -171,21 +171,6 @@ def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change):
     assert not (tmp_path / "out.tsv").exists()
 
 
-@pytest.mark.parametrize("change", [SOURCES[:-1], ["x", *SOURCES[1:]]], ids=["less", "other"])
-def test_a_corpus_that_changes_meanwhile(teacher, corpus, tmp_path, capsys, monkeypatch, change):
-    original = distill._finish
-
-    def finish(*arguments):
-        for file in corpus:
-            file.write_text("".join(f"{line}\n" for line in change))
-        return original(*arguments)
-
-    monkeypatch.setattr(distill, "_finish", finish)
-    error = error_of(options(teacher, corpus, [tmp_path / "out.tsv"]), capsys)
-    assert "has changed since" in error
-    assert not (tmp_path / "out.tsv").exists()
-
-
 def test_patterns(teacher, expected, corpus, tmp_path):
     main(options(teacher, [corpus[0].parent / "tr*.en"], [tmp_path / "out.tsv"]))
     assert read_parallel_text([tmp_path / "out.tsv"]).sources == [source for source, _ in expected[0]]

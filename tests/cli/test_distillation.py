@@ -3,7 +3,7 @@
 import pytest
 from tiny_marian import tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.training.distillation import Distilled, distill
+from hf_capsule_mt.cli.distill import Distilled, distill
 from hf_capsule_mt.translation.translation_report import sequence_scores
 from hf_capsule_mt.translation.translator import translate_lines
 
