@@ -36,8 +36,8 @@ _FAMILIES = {
 }
 _TESTS = (
     "benchmarks/test_speed.py",
+    "decoding/test_on_gpu.py",
     "decoding/test_seldom_looks.py",
-    "devices/on_gpu.py",
     "modeling/test_em_routing_kernels.py",
 )
 """The files with tests marked `cuda`: others import what a machine with a GPU may lack."""
@@ -71,7 +71,7 @@ Run = Callable[[Piece, Path, Path, float], str]
 def pieces(args: argparse.Namespace) -> list[Piece]:
     """Return the pieces in their order."""
     paths = (str(ROOT / "tests" / name) for name in _TESTS)
-    tests = ("pytest", "-q", "-m", "cuda and not exhaustive", "-p", "no:cacheprovider", *paths)
+    tests = ("pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *paths)
     sizes = ("tiny",) if args.quick else ("tiny", "base", "big")
     tables = [_table(args, family, size) for size in sizes for family in _FAMILIES]
     growth = [_growth(args, size) for size in sizes]

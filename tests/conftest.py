@@ -31,6 +31,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def pytest_collection_modifyitems(items):
     """Start the longest, which train, first: a process with nothing left to do takes over short ones at the end."""
     items.sort(key=lambda item: item.path.parent.name != "system")
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 def pytest_collection_finish():

@@ -60,7 +60,6 @@ def test_every_paper_has_its_cost_and_its_scores(path):
     [
         "multi30k",
         pytest.param("does_routing_pay_french", marks=pytest.mark.slow),
-        pytest.param("does_routing_pay", marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):

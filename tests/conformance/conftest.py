@@ -33,13 +33,14 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave out, but from exhaustive runs, what another model's run has shown."""
-    for item in items:
+    """Leave out what the run of another model shows."""
+
+    def shown(item):
         name, owner = item.name, getattr(item.cls, "__name__", None)
         of_attention = name == "test_bc_torch_dtype" or (name.startswith(ATTENTION) and not name.endswith(FEW))
-        shown = owner not in ALL if of_attention else owner in PARTS
-        if item.path.parent == HERE and shown:
-            item.add_marker(pytest.mark.exhaustive)
+        return owner not in ALL if of_attention else owner in PARTS
+
+    items[:] = [item for item in items if item.path.parent != HERE or not shown(item)]
 
 
 @pytest.fixture(autouse=True)

@@ -69,16 +69,10 @@ def skip_beams_of_two_vocabularies():
 
 
 def every_option(options, of_every_family):
-    """Names of models with options: all of those for two families, and for the others those of every family.
-
-    Search and constraints know no family, so the rest is left to `pytest -m exhaustive`.
-    """
-
-    def marks(name, option):
-        return [] if name in _TWO_FAMILIES or option in of_every_family else pytest.mark.exhaustive
-
-    pairs = [(name, option) for name in ONE_OF_EACH_FAMILY for option in options]
-    return [pytest.param(*pair, marks=marks(*pair), id="-".join(pair)) for pair in pairs]
+    """Names of models with options: all of those for two families, and for the others those of every family."""
+    families = dict.fromkeys(options, _TWO_FAMILIES) | dict.fromkeys(of_every_family, ONE_OF_EACH_FAMILY)
+    pairs = [(name, option) for option, names in families.items() for name in names]
+    return [pytest.param(*pair, id="-".join(pair)) for pair in pairs]
 
 
 def ending(name):

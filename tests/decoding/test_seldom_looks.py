@@ -38,7 +38,6 @@ READING = {
     "__index__",
     "__float__",
 }
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 @pytest.fixture
@@ -180,7 +179,6 @@ def _on_cuda(name, count=24):
 
 
 @pytest.mark.cuda
-@needs_cuda
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("name", KINDS)
 def test_float32_on_cuda(name, search, engine_calls):
@@ -189,7 +187,6 @@ def test_float32_on_cuda(name, search, engine_calls):
 
 
 @pytest.mark.cuda
-@needs_cuda
 @pytest.mark.parametrize("name", KINDS)
 def test_bfloat16_on_cuda(name, engine_calls):
     model, source = _on_cuda(name)

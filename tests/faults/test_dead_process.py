@@ -1,17 +1,13 @@
 """Two processes of which one dies, in every phase of a command: the other ends too, and the command goes on later."""
 
-import signal
-
 import pytest
 import torch
-from forked_commands import end, run_both, start, start_both
+from forked_commands import end, run_both, start
 from loopback import free_port
 from safetensors.torch import load_file
 from tiny_run import arguments, files, write_corpus
 
 from hf_capsule_mt.training.resuming import last_checkpoint, read_trainer_state
-
-LONGER = [pytest.mark.exhaustive, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -39,62 +35,19 @@ def whole(corpus, tmp_path_factory):
     return result(folder / "run")
 
 
-@pytest.mark.parametrize(
-    ("rank", "death", "saved"),
-    [
-        (1, ("in_an_update", 3), 2),
-        pytest.param(0, ("in_an_update", 0), None, marks=LONGER),
-        pytest.param(0, ("in_a_file", "optimizer.pt", "checkpoint-4"), 2, marks=LONGER),
-        pytest.param(1, ("in_a_file", "rng_state_1.pth", "checkpoint-4"), 2, marks=LONGER),
-        pytest.param(1, ("in_evaluation",), 4, marks=LONGER),
-    ],
-)
-def test_training(corpus, whole, tmp_path, rank, death, saved):
-    deaths = [death if rank == dead else None for dead in range(2)]
+def test_training(corpus, whole, tmp_path):
+    deaths = [None, ("in_an_update", 3)]
     statuses = run_both("train", training(corpus, tmp_path / "run"), tmp_path / "log", deaths=deaths)
-    assert statuses[rank] == -9
-    assert statuses[1 - rank] == 1
-    assert_says_one_line((tmp_path / f"log{1 - rank}").read_text())
-    last = last_checkpoint(tmp_path / "run")
-    if saved is not None:
-        assert last == tmp_path / "run" / f"checkpoint-{saved}"
-    how = {"resume_from_checkpoint": "last"} if last else {"overwrite_output_dir": True}
-    words = training(corpus, tmp_path / "run", **how)
+    assert statuses == [1, -9]
+    log = (tmp_path / "log0").read_text()
+    assert "Traceback" not in log
+    assert "error: Another process of this command died or does not answer" in log
+    assert last_checkpoint(tmp_path / "run") == tmp_path / "run" / "checkpoint-2"
+    words = training(corpus, tmp_path / "run", resume_from_checkpoint="last")
     assert run_both("train", words, tmp_path / "log") == [0, 0], (tmp_path / "log0").read_text()
     weights, losses = result(tmp_path / "run")
     assert losses == whole[1]
     assert all(torch.equal(weights[name], tensor) for name, tensor in whole[0].items())
-
-
-def assert_says_one_line(log):
-    assert "Traceback" not in log, log
-    [line] = [line for line in log.splitlines() if "error: " in line]
-    assert "error: Another process of this command died or does not answer" in line
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@pytest.mark.parametrize("stopped", [("in_an_update", 1, signal.SIGSTOP), None], ids=["at work", "never there"])
-def test_one_does_not_answer(corpus, tmp_path, stopped):
-    """The other waits as long as it was told to."""
-    words = training(corpus, tmp_path / "run", ddp_timeout=5)
-    first, *others = start_both("train", words, tmp_path / "log", deaths=(None, stopped)[: 1 + (stopped is not None)])
-    assert end(first) == 1
-    for other in others:
-        other.kill()
-    assert_says_one_line((tmp_path / "log0").read_text())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-def test_one_is_asked_to_end(corpus, whole, tmp_path):
-    """Both end after the same update."""
-    deaths, words = (None, ("in_an_update", 2, signal.SIGTERM)), training(corpus, tmp_path / "run")
-    assert run_both("train", words, tmp_path / "log", deaths=deaths) == [143, 143], (tmp_path / "log0").read_text()
-    assert last_checkpoint(tmp_path / "run") == tmp_path / "run" / "checkpoint-3"
-    words = training(corpus, tmp_path / "run", resume_from_checkpoint="last")
-    assert run_both("train", words, tmp_path / "log") == [0, 0], (tmp_path / "log0").read_text()
-    assert result(tmp_path / "run")[1] == whole[1]
 
 
 def test_before_they_meet(corpus, tmp_path):

@@ -1,7 +1,6 @@
 """Models that are exported: of the usual tests, and smaller ones, whose programs take seconds less."""
 
-import pytest
-from families import KINDS, translator
+from families import translator
 
 _LEAST = {"encoder_layers": 1, "decoder_layers": 1, "routing_iterations": 1, "guided_routing_iterations": 1}
 _SMALL = {
@@ -10,7 +9,6 @@ _SMALL = {
     "small-hybrid": "recurrent-hybrid",
     "small-capsnmt": "recurrent-capsule",
 }
-every_kind = pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.exhaustive) for name in KINDS])
 
 
 def model_of(name):

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from exported_models import every_kind, model_of
-from plug_table import FAMILIES, promised
+from exported_models import model_of
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
 
@@ -37,10 +36,11 @@ def greedy(folder, lines, limit, start, pad, eos):
     return words
 
 
-def check_command(model, tmp_path, capsys):
+@pytest.mark.slow
+def test_onnx(tmp_path, capsys):
     pytest.importorskip("onnxscript", reason='needs onnxscript; pip install -e ".[export]"')
     folder, output = tmp_path / "model", tmp_path / "onnx"
-    model.save_pretrained(folder)
+    model_of("small-capsnmt").save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     main(["--model", str(folder), "--output_dir", str(output), "--text", LINES[0]])
     translation = capsys.readouterr().out.splitlines()[-1]
@@ -61,21 +61,8 @@ def check_command(model, tmp_path, capsys):
     assert json.loads((output / "config.json").read_text())["model_type"] == model.config.model_type
 
 
-@promised("[Export to ONNX](export.md)", short=())
-def test_every_family(family, tmp_path, capsys):
-    check_command(FAMILIES[family](), tmp_path, capsys)
-
-
-@every_kind
-def test_every_kind(tmp_path, capsys, name):
-    check_command(model_of(name), tmp_path, capsys)
-
-
-@pytest.mark.slow
 def test_the_other_format(tmp_path, capsys):
-    folder = tmp_path / "model"
-    model_of("small-capsnmt").save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+    folder = save_tiny_marian(tmp_path / "model")
     main(["--model", str(folder), "--output_dir", str(tmp_path / "new"), "--format", "torch", "--text", LINES[0]])
     encoder, step = (torch.export.load(tmp_path / "new" / f"{name}.pt2").module() for name in ("encoder", "step"))
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()

@@ -145,20 +145,13 @@ def test_batch_and_padding_change_nothing(model, num_beams, cache_kind):
     assert [trimmed(model.generate(**alone(source, row), **arguments))[0] for row in range(3)] == together
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *({"num_beams": count} for count in (1, 4)),
-        *(pytest.param({"do_sample": True, "num_beams": count}, marks=pytest.mark.exhaustive) for count in (1, 3)),
-    ],
-    ids=str,
-)
+@few_or_many_beams
 @every_cache
-def test_caches_change_nothing(model, cache_kind, arguments):
+def test_caches_change_nothing(model, cache_kind, num_beams):
     results = []
     for cache in ({"use_cache": False}, {} if cache_kind == "states" else {"cache_implementation": cache_kind}):
         torch.manual_seed(3)
-        results.append(model.generate(**source_batch(), **arguments, **cache, max_new_tokens=8).tolist())
+        results.append(model.generate(**source_batch(), num_beams=num_beams, **cache, max_new_tokens=8).tolist())
     assert results[0] == results[1]
 
 
