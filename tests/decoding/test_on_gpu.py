@@ -134,5 +134,5 @@ def test_commands(device, tmp_path):
         translate.main([*read, "--max_new_tokens", "8", "--output_file", str(tmp_path / name), *options])
     assert (tmp_path / "there").read_text() == (tmp_path / "on_cpu").read_text()
     report = tmp_path / "report"
-    analyze.main([*read, "--references", str(target), "--output_dir", str(report), "--sentences", "1"])
+    analyze.main([*read, "--references", str(target), "--output_dir", str(report), "--lines", "1"])
     assert (report / "routing.json").exists()
