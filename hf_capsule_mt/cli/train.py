@@ -14,6 +14,8 @@ Fine-tune a Marian checkpoint, here with routing added to it:
 With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for
 the layers that --method adds, and 500 updates of warm-up, or a tenth of a shorter run.
 
+With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind.
+
 A killed run continues with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub and
 --hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share
 each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
@@ -40,7 +42,7 @@ from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, Tran
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
-from hf_capsule_mt.training.run_recorder import RunRecorder
+from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
 from hf_capsule_mt.translation.loading import commit_of, load_tokenizer
@@ -53,13 +55,14 @@ _FINE_TUNING = {"learning_rate": 2e-5, "warmup_steps": -1.0}
 _ADDED_RATE = 1e-3
 # What people use: --help shows these, and --help_all all of them.
 _SHOWN = (
-    *("method", "size", "model", "tokenizer_name", "config_overrides", "label_smoothing", "lora_rank"),
-    *("train_file", "validation_file", "dataset_name", "source_lang", "target_lang", "max_source_length"),
-    *("max_target_length", "streaming", "output_dir", "overwrite_output_dir", "resume_from_checkpoint", "max_steps"),
-    *("num_train_epochs", "max_tokens_per_batch", "gradient_accumulation_steps", "learning_rate"),
-    *("added_learning_rate", "warmup_steps", "eval_strategy", "eval_steps", "save_strategy", "save_steps"),
-    *("save_total_limit", "load_best_model_at_end", "early_stopping_patience", "logging_steps", "seed", "bf16"),
-    *("ema_decay", "use_cpu", "report_to", "push_to_hub", "hub_model_id"),
+    *("method", "size", "model", "tokenizer_name", "config_overrides", "label_smoothing", "lora_rank", "train_file"),
+    *("validation_file", "general_validation_file", "max_general_loss", "dataset_name", "source_lang", "target_lang"),
+    *("max_source_length", "max_target_length", "streaming", "output_dir", "overwrite_output_dir"),
+    *("resume_from_checkpoint", "max_steps", "num_train_epochs", "max_tokens_per_batch"),
+    *("gradient_accumulation_steps", "learning_rate", "added_learning_rate", "warmup_steps", "eval_strategy"),
+    *("eval_steps", "save_strategy", "save_steps", "save_total_limit", "load_best_model_at_end"),
+    *("early_stopping_patience", "logging_steps", "seed", "bf16", "ema_decay", "use_cpu", "report_to", "push_to_hub"),
+    "hub_model_id",
 )
 
 
@@ -140,7 +143,7 @@ def _prepare(
         model = with_adapter(model, model_args)
     data = load_data(data_args, args, tokenizer, model.config)
     recorder = RunRecorder(model_args, data_args, data.facts, words, started, versions)
-    data_sets = {"train_dataset": data.train, "eval_dataset": data.validation}
+    data_sets = {"train_dataset": data.train, "eval_dataset": data.validation, "general_dataset": data.general}
     return recorder, TranslationTrainer(model, args, processing_class=tokenizer, recorder=recorder, **data_sets)
 
 
@@ -163,15 +166,33 @@ def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: Ru
     # `_internal_call` saves without pushing, which is done at the end, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
+    evaluations = evaluations_of(trainer.state.log_history)
     metrics = {**result.metrics, **(trainer.evaluate() if trainer.eval_dataset is not None else {})}
     if trainer.is_world_process_zero():
-        write_json(Path(args.output_dir) / "run_record.json", recorder.record(trainer, metrics))
+        write_json(Path(args.output_dir) / "run_record.json", recorder.record(trainer, metrics, evaluations))
     if args.push_to_hub:
         trainer.push_to_hub()
     else:
         trainer.create_model_card()
     if trainer.is_world_process_zero():
+        if trainer.general_dataset is not None:
+            _print_curves(evaluations, args, trainer.state.best_global_step)
         print(f"The model is in {args.output_dir}.")
+
+
+def _print_curves(
+    evaluations: Sequence[dict[str, float]], args: TranslationTrainingArguments, best: int | None
+) -> None:
+    print(f"{'updates':>9}{'validation BLEU':>17}{'general BLEU':>14}")
+    least = evaluations[0]["general_bleu"] - args.max_general_loss
+    for each in evaluations:
+        note = "best" if each["updates"] == best else "loses too much" if each["general_bleu"] < least else ""
+        print(f"{each['updates']:>9}{each['bleu']:>17.2f}{each['general_bleu']:>14.2f}  {note}".rstrip())
+    if best is None:
+        logger.warning(
+            f"Every checkpoint loses more than {args.max_general_loss} BLEU on the general validation data. The model "
+            "is that of the last update. Lower --learning_rate, or raise --max_general_loss."
+        )
 
 
 if __name__ == "__main__":

@@ -69,6 +69,11 @@ class DataArguments:
         ".zst). Name several corpora one after the other. 'part-*.tsv' in quotes is one corpus of several files.",
     )
     validation_file: list[str] = HfArg(default_factory=list, help="The same for validation.")
+    general_validation_file: list[str] = HfArg(
+        default_factory=list,
+        help="The same for texts of another kind, on which a fine-tuned model should stay good. Each evaluation scores "
+        "them too (eval_general_bleu). A checkpoint that loses more than --max_general_loss is never the best one.",
+    )
     dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
     dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
     source_lang: str | None = HfArg(default=None, help="Source language, as the data names it (en).")
@@ -109,6 +114,9 @@ class _TranslationArguments:
         default=None,
         help="Tokens in a training batch on one device: pairs times the longest side of any, padding included (4096). "
         "0: batches of per_device_train_batch_size pairs.",
+    )
+    max_general_loss: float = HfArg(
+        default=1.0, help="BLEU that the best checkpoint may lose on --general_validation_file since the start."
     )
     bleu_tokenize: str = HfArg(
         default="13a",
@@ -225,8 +233,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         return super().get_warmup_steps(num_training_steps)
 
     def check_with(self, data_args: DataArguments) -> None:
-        """Raise a ValueError if there is nothing to evaluate on, or a stream is to have epochs."""
+        """Raise a ValueError if evaluation lacks data or a purpose, or a stream is to have epochs."""
         if self.eval_strategy != "no" and not data_args.validation_file and data_args.dataset_name is None:
             raise ValueError(f"eval_strategy is {self.eval_strategy.value}, and there is no --validation_file.")
+        if data_args.general_validation_file and not (self.load_best_model_at_end and self.predict_with_generate):
+            raise ValueError("--general_validation_file chooses the best checkpoint. Add --load_best_model_at_end.")
         if data_args.streaming and "epoch" in (self.logging_strategy, self.eval_strategy, self.save_strategy):
             raise ValueError("A stream has no epochs. Log, evaluate and save by steps.")

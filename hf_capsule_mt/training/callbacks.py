@@ -61,7 +61,8 @@ class RunEvents(TrainerCallback):
         value = kwargs["metrics"].get(name)
         if not (args.load_best_model_at_end and state.global_step) or value is None:
             return
-        if best is None or (value > best if args.greater_is_better else value < best):
+        is_better = best is None or (value > best if args.greater_is_better else value < best)
+        if is_better and not self._trainer.has_forgotten:
             # Only what was saved can be loaded at the end.
             control.should_save = True
         elif args.early_stopping_patience is not None:

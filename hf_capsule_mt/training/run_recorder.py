@@ -1,5 +1,6 @@
 """The record and the model card of a training run."""
 
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,18 @@ from hf_capsule_mt.translation.loading import count_parameters
 
 from .arguments import DataArguments, ModelArguments
 from .training_data import DataFacts
+
+_SCORES = ("loss", "bleu", "general_loss", "general_bleu")
+
+
+def evaluations_of(log_history: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Return the BLEU and the loss of each evaluation, also on general data, by the number of updates before it."""
+    found: dict[int, dict[str, float]] = {}
+    for entry in log_history:
+        scores = {name: entry[f"eval_{name}"] for name in _SCORES if f"eval_{name}" in entry}
+        if scores:
+            found.setdefault(entry["step"], {"updates": entry["step"]}).update(scores)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,11 @@ class RunRecorder:
             }
         return {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")} | text
 
-    def record(self, trainer: Trainer, metrics: Mapping[str, float]) -> dict[str, Any]:
-        """Return the record, with what `trainer` has done up to now and the `metrics` that came out."""
+    def record(
+        self, trainer: Trainer, metrics: Mapping[str, float], evaluations: Sequence[Mapping[str, float]] = ()
+    ) -> dict[str, Any]:
+        """Return the record, with what `trainer` has done up to now, the `metrics` and the `evaluations` on the way."""
+        state = trainer.state
         return {
             "kind": "run",
             "version": 2,
@@ -61,9 +77,10 @@ class RunRecorder:
             "tokenizer_hash": trainer.identity.fixed.get("tokenizer"),
             "mixed_precision": trainer.accelerator.mixed_precision,
             "processes": trainer.args.world_size,
-            "updates": trainer.state.global_step,
-            "best_checkpoint": trainer.state.best_model_checkpoint,
-            "best_metric": trainer.state.best_metric,
+            "updates": state.global_step,
+            "best_checkpoint": state.best_model_checkpoint,
+            "best_metric": None if state.best_metric is None or math.isinf(state.best_metric) else state.best_metric,
+            "evaluations": list(evaluations),
             "metrics": dict(metrics),
             "bleu_signature": _bleu_signature(trainer.args.bleu_tokenize) if "eval_bleu" in metrics else None,
             "seconds_of_this_call": round(time.time() - self.started, 1),

@@ -71,7 +71,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         ).train()
 
     Its training data is any `datasets.Dataset` with columns `input_ids` and `labels`, a list of such rows, or what
-    `load_data` makes of a corpus. `recorder` writes the model card; without one it is the Trainer's own.
+    `load_data` makes of a corpus. Every evaluation scores `general_dataset` too, and a checkpoint that loses more than
+    `args.max_general_loss` BLEU on it since the start is never the best one. `recorder` writes the model card; without
+    one it is the Trainer's own.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         eval_dataset: Any = None,
         processing_class: Any = None,
         *,
+        general_dataset: Any = None,
         recorder: RunRecorder | None = None,
         **kwargs: Any,
     ) -> None:
@@ -116,7 +119,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.accelerator.ddp_handler.find_unused_parameters = True
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         self._ignores_num_items = type(base) is MarianMTModel
-        self.recorder = recorder
+        self.recorder, self.general_dataset = recorder, general_dataset
         self.identity = RunIdentity()
         self.resumed_from: str | None = None
         self._resumed_at, self._begins_data = 0, False
@@ -142,7 +145,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             DivergenceError: if the loss, the gradient or a weight is not finite.
             ValueError: if the checkpoint lacks a part of its state or is of another run, or the folder holds one.
         """
-        args, ignore_data_skip = self.args, self.args.ignore_data_skip
+        args, own = self.args, (self.args.ignore_data_skip, self.args.eval_on_start)
         with locked(Path(args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = args.resume_from_checkpoint = find_checkpoint(resume_from_checkpoint, args.output_dir)
             self._resume(checkpoint)
@@ -151,7 +154,9 @@ class TranslationTrainer(Seq2SeqTrainer):
                 claim_folder(args, checkpoint, getattr(self.model, "name_or_path", None))
             try:
                 # A stream finds its place by itself.
-                args.ignore_data_skip = ignore_data_skip or isinstance(self.train_dataset, TokenBudgetStream)
+                args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
+                # Later scores are compared with those of the model at the start.
+                args.eval_on_start |= self.general_dataset is not None and checkpoint is None
                 return super().train(checkpoint, **kwargs)
             except RuntimeError as error:
                 if "inline_container" not in str(error):
@@ -159,7 +164,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 # PyTorch only says that a position is unexpected.
                 raise OSError(f"{args.output_dir} cannot be written. Its disk is full.") from error
             finally:
-                args.ignore_data_skip = ignore_data_skip
+                args.ignore_data_skip, args.eval_on_start = own
 
     def _resume(self, checkpoint: str | None) -> None:
         """Continue with the run of a checkpoint, after a check that it is this one; or begin one."""
@@ -303,6 +308,30 @@ class TranslationTrainer(Seq2SeqTrainer):
             tied = self.model.all_tied_weights_keys
             state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
         super()._save(output_dir, state_dict)
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **gen_kwargs: Any,
+    ) -> dict[str, float]:
+        """Evaluate as the Trainer does, after evaluating on the general data unless another `eval_dataset` is given."""
+        if self.general_dataset is not None and eval_dataset is None:
+            prefix = f"{metric_key_prefix}_general"
+            found = self.predict(self.general_dataset, ignore_keys, prefix, **gen_kwargs).metrics
+            self.log({name: found[name] for name in (f"{prefix}_loss", f"{prefix}_bleu") if name in found})
+        metrics = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
+        if self.is_in_train and self.has_forgotten:
+            # The Trainer takes nothing for better that is not a number.
+            metrics = {**metrics, f"{metric_key_prefix}_{self.args.metric_for_best_model}": float("nan")}
+        return metrics
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether the last evaluation on the general data was too much worse than the first one, before training."""
+        scores = [entry["eval_general_bleu"] for entry in self.state.log_history if "eval_general_bleu" in entry]
+        return bool(scores) and scores[0] - scores[-1] > self.args.max_general_loss
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate as the Trainer does, but count every sentence once."""

@@ -46,7 +46,7 @@ class DataFacts:
     validation: dict[str, int] | None = None
     """None if there is no validation text."""
     validation_sha256: dict[str, str] = field(default_factory=dict)
-    """Hashes of the validation text, by side."""
+    """Hashes of the validation texts, by side."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class TrainingData:
     validation: "Dataset | None"
     """None if there is no validation text."""
     facts: DataFacts = DataFacts()
+    general: "Dataset | None" = None
+    """Validation text of another kind, on which the model should not become worse."""
 
 
 def load_data(
@@ -68,8 +70,8 @@ def load_data(
     """Read and tokenise training and validation text, for a model of `config` with `tokenizer`; or map the cache.
 
     Raises:
-        ValueError: if the tokenizer is another model's, a length exceeds the model's positions or a batch, there is no
-            usable text, or a pair begins with the code of a language that a multilingual model does not write.
+        ValueError: if the tokenizer is another model's, a length exceeds the model's positions, there is no usable
+            text, or a pair begins with the code of a language that a multilingual model does not write.
     """
     if data_args.streaming and args.max_steps < 1:
         raise ValueError("A stream has no end. Give --max_steps.")
@@ -78,15 +80,20 @@ def load_data(
     check_tokenizer(tokenizer, config)
     _check_positions(config, data_args, args)
     loader = _Loader(data_args, args, tokenizer)
-    # What is wrong with files shows when they are read: of both sets before the work of tokenising.
+    # What is wrong with files shows when they are read, so read all of them before the work of tokenising.
     texts = None if data_args.streaming else loader.read("train")
     validation = loader.read("validation") if loader.has_validation() else None
+    general = loader.read("general_validation") if data_args.general_validation_file else None
     train, facts = loader.stream() if texts is None else loader.training_pairs(texts)
     if validation is None:
         return TrainingData(train, None, facts)
     pairs, too_long = loader.tokenize(validation, "validation")
     counts, hashes = {"scored": len(pairs), "too_long": too_long}, _hashes(validation)
-    return TrainingData(train, pairs, replace(facts, validation=counts, validation_sha256=hashes))
+    general_pairs = None
+    if general is not None:
+        general_pairs, _ = loader.tokenize(general, "general validation")
+        hashes = hashes | {f"general {side}": digest for side, digest in _hashes(general).items()}
+    return TrainingData(train, pairs, replace(facts, validation=counts, validation_sha256=hashes), general_pairs)
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ class _Loader:
 
     def read(self, split: str) -> list[TextCorpus]:
         """Return the corpora of a split."""
-        data_args, name = self.data_args, f"{split} data"
+        data_args, name = self.data_args, f"{split.replace('_', ' ')} data"
         if getattr(data_args, f"{split}_file"):
             corpora = self._corpora(split)
             texts = [read_corpus(corpus, data_args.columns, name) for corpus in corpora]
@@ -137,7 +144,6 @@ class _Loader:
     def training_pairs(self, texts: Sequence[TextCorpus]) -> tuple["Dataset | ResegmentedPairs", DataFacts]:
         """Return the pairs to train on, and the facts about them."""
         pairs, too_long = self.tokenize(texts, "training")
-        _check_budget(pairs, self.args.max_tokens_per_batch)
         facts = DataFacts(_sum(texts), {"trained_on": len(pairs), "too_long": too_long}, _hashes(texts))
         dropout = self._dropout()
         if dropout is None:
@@ -168,7 +174,7 @@ class _Loader:
 
     def _corpora(self, split: str) -> list[Corpus]:
         files = getattr(self.data_args, f"{split}_file")
-        corpora = find_corpora(files, self.data_args.columns, f"{split} data")
+        corpora = find_corpora(files, self.data_args.columns, f"{split.replace('_', ' ')} data")
         weights = self.data_args.train_file_weights
         if split == "train" and weights and len(weights) != len(corpora):
             raise ValueError(f"There are {len(corpora)} corpora, and train_file_weights has {len(weights)} weights.")
@@ -203,13 +209,6 @@ def _hashes(texts: Sequence[TextCorpus]) -> dict[str, str]:
     if len(texts) == 1:
         return texts[0].sha256
     return {side: hash_text(text.sha256[side] for text in texts) for side in ("source", "target")}
-
-
-def _check_budget(pairs: "Dataset", max_tokens: int) -> None:
-    """Raise ValueError if a batch of `max_tokens`, which is 0 for no limit, cannot hold the longest of the pairs."""
-    longest = longest_sides(pairs).max()
-    if 0 < max_tokens < longest:
-        raise ValueError(f"max_tokens_per_batch is {max_tokens}, and the longest training text has {longest} tokens.")
 
 
 def _check_positions(config: PreTrainedConfig, data_args: DataArguments, args: TranslationTrainingArguments) -> None:

@@ -1,0 +1,103 @@
+"""A second validation set, on which the best checkpoint may not become much worse."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import arguments, files, stop_at, write_corpus
+
+from hf_capsule_mt.cli.train import main
+from hf_capsule_mt.training import trainer
+
+SCORES = [(30, 10), (29.5, 12), (27, 15), (29.1, 11), (29.2, 13)]
+"""On the general data and on the validation data, at the start and after 2, 4, 6 and 8 updates."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def general(tmp_path):
+    """Fewer pairs than the validation data has."""
+    texts = [tmp_path / "general.source", tmp_path / "general.target"]
+    for text in texts:
+        text.write_text("a b c d\n" * 5)
+    return texts
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Lets evaluation find given scores, whatever is translated."""
+
+    def let(scores):
+        left = [[pair[side] for pair in scores] for side in (0, 1)]
+
+        def metric(*_):
+            return lambda prediction: {"bleu": float(left[len(prediction.predictions) == 12].pop(0))}
+
+        monkeypatch.setattr(trainer, "bleu_metric", metric)
+
+    return let
+
+
+def train(corpus, general, folder, **options):
+    fixed = {"method": "transformer", "max_steps": 8, "eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}
+    fixed |= {"save_strategy": "steps", "load_best_model_at_end": True, "learning_rate": 0.01}
+    data = {"validation_file": files(corpus, "validation"), "general_validation_file": general}
+    main(arguments(corpus, folder, **fixed | data | options))
+    return json.loads((folder / "run_record.json").read_text())
+
+
+def is_model_of(folder, checkpoint):
+    one, other = (load_file(path / "model.safetensors") for path in (folder, folder / checkpoint))
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("most", "best"), [(1.0, 8), (0.6, 2), (3.5, 4)])
+def test_the_best_checkpoint_is_one_that_has_not_forgotten(corpus, general, tmp_path, scripted, capsys, most, best):
+    scripted([*SCORES, SCORES[-1]])
+    record = train(corpus, general, tmp_path / "run", max_general_loss=most)
+    assert record["best_checkpoint"] == str(tmp_path / "run" / f"checkpoint-{best}")
+    assert is_model_of(tmp_path / "run", f"checkpoint-{best}")
+    curves = [(each["updates"], each["general_bleu"], each["bleu"]) for each in record["evaluations"]]
+    assert curves == [(2 * number, *pair) for number, pair in enumerate(SCORES)]
+    rows = capsys.readouterr().out.partition("general BLEU\n")[2].splitlines()
+    assert rows[best // 2].split()[-1] == "best"
+    assert rows[2].endswith("best" if best == 4 else "loses too much")
+
+
+def test_a_resumed_run_compares_with_the_start(corpus, general, tmp_path, scripted, monkeypatch):
+    scripted(SCORES)
+    with monkeypatch.context() as patch:
+        stop_at(patch, update=5)
+        with pytest.raises(KeyboardInterrupt):
+            train(corpus, general, tmp_path / "run")
+    record = train(corpus, general, tmp_path / "run", resume_from_checkpoint="last", early_stopping_patience=2)
+    # It stopped after the second evaluation that was not better or not allowed.
+    assert (record["updates"], record["best_metric"]) == (6, 12)
+    assert is_model_of(tmp_path / "run", "checkpoint-2")
+
+
+def test_without_such_a_checkpoint_the_model_is_the_last(corpus, general, tmp_path, scripted, caplog):
+    scripted([(30, 10), *[(20, 50)] * 5])
+    record = train(corpus, general, tmp_path / "run")
+    assert (record["best_checkpoint"], record["best_metric"]) == (None, None)
+    assert is_model_of(tmp_path / "run", "checkpoint-8")
+    assert "Every checkpoint loses more than 1.0 BLEU" in caplog.text
+
+
+def test_general_scores_are_those_of_the_file(corpus, tmp_path):
+    record = train(corpus, files(corpus, "validation"), tmp_path / "run", max_steps=2)
+    for each in [*record["evaluations"], {name[5:]: value for name, value in record["metrics"].items()}]:
+        if "general_loss" in each:
+            assert (each["general_bleu"], each["general_loss"]) == (each["bleu"], pytest.approx(each["loss"]))
+    assert [each["updates"] for each in record["evaluations"]] == [0, 2]
+
+
+def test_it_chooses_the_best_checkpoint(corpus, general, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        train(corpus, general, tmp_path / "run", load_best_model_at_end=False)
+    assert "--load_best_model_at_end" in capsys.readouterr().err
