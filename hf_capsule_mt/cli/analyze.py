@@ -54,25 +54,24 @@ def build_parser() -> argparse.ArgumentParser:
     decoding.add_options(parser)
     # The assignments of a big model take a hundred kilobytes a position.
     parser.set_defaults(max_tokens_per_batch=1024)
-    parser.add_argument("--input_file", type=Path, required=True, help="sources, one segment a line, plain or .gz")
-    parser.add_argument("--references", type=Path, help="analyze these translations (default: the model's own)")
+    parser.add_argument("--input_file", type=Path, required=True, help="Sources, one sentence a line, may be .gz.")
+    parser.add_argument("--references", type=Path, help="Analyze these translations (default: the model's own).")
     aligned = parser.add_mutually_exclusive_group()
     aligned.add_argument(
         "--alignments",
         type=Path,
-        help="for PAST and FUTURE: a line of links 0-0 1-2 ... from source words to reference words for each line "
-        "(default: each target word is linked with the word that cross attention reads most; for numbers to publish, "
-        "use an aligner)",
+        help="Word alignment for PAST and FUTURE: a line of links 0-0 1-2 ... from words of the source to words of "
+        "--references. By default attention aligns words. For numbers to publish, use an aligner.",
     )
     aligned.add_argument(
         "--alignment_layer",
         type=at_least(0),
-        help="decoder layer whose cross attention aligns, from 0 (default: the mean of the last two)",
+        help="Decoder layer whose cross-attention aligns words, from 0 (default: the mean of the last two).",
     )
     parser.add_argument(
-        "--lines", type=int, nargs="*", help=f"numbers of the lines to draw, from 1 (default: the first {_DRAWN})"
+        "--lines", type=int, nargs="*", help=f"Numbers of the lines to draw, from 1 (default: the first {_DRAWN})."
     )
-    parser.add_argument("--output_dir", type=Path, required=True, help="a new folder for the report")
+    parser.add_argument("--output_dir", type=Path, required=True, help="New folder for the report.")
     return parser
 
 

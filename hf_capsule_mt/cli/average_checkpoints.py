@@ -1,8 +1,10 @@
 """Average the weights of several checkpoints.
 
-hf-capsule-mt average_checkpoints --run_dir outputs/run --last 10 --output_dir outputs/average
-hf-capsule-mt average_checkpoints --run_dir outputs/run --best 5 --metric bleu --output_dir outputs/average
-hf-capsule-mt average_checkpoints --checkpoints outputs/run/checkpoint-* --output_dir outputs/average
+hf-capsule-mt average_checkpoints --run_dir run --last 2 --output_dir run/average
+run/average is the average of run/checkpoint-1500, run/checkpoint-2000
+
+hf-capsule-mt average_checkpoints --run_dir run --best 5 --metric bleu --output_dir run/average
+hf-capsule-mt average_checkpoints --checkpoints run/checkpoint-* --output_dir run/average
 """
 
 import argparse
@@ -18,13 +20,13 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--checkpoints", type=Path, nargs="+", help="folders to average")
-    source.add_argument("--run_dir", type=Path, help="a training run's output folder, with --last or --best")
+    source.add_argument("--checkpoints", type=Path, nargs="+", help="Folders to average.")
+    source.add_argument("--run_dir", type=Path, help="Output folder of a training run, with --last or --best.")
     choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--last", type=at_least(1), metavar="N", help="the N newest checkpoints of the run")
-    choice.add_argument("--best", type=at_least(1), metavar="N", help="the N checkpoints with the best results")
-    parser.add_argument("--metric", default="bleu", help="bleu, loss, ... for --best (default: %(default)s)")
-    parser.add_argument("--output_dir", type=Path, required=True, help="the folder to make; it must not exist")
+    choice.add_argument("--last", type=at_least(1), metavar="N", help="Take the N newest checkpoints of the run.")
+    choice.add_argument("--best", type=at_least(1), metavar="N", help="Take the N checkpoints with the best --metric.")
+    parser.add_argument("--metric", default="bleu", help="bleu, loss, ... for --best (default: %(default)s).")
+    parser.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not exist.")
     return parser
 
 

@@ -28,39 +28,41 @@ _OF_ENGINE = ("bfloat16", "int8")
 def add_options(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Add the options that name the model and say how it decodes."""
     add_model(parser, required=required)
-    parser.add_argument("--num_beams", type=at_least(1), help="beam size (default: the model's generation config)")
-    parser.add_argument("--length_penalty", type=float, help="default: the model's generation config")
+    parser.add_argument("--num_beams", type=at_least(1), help="Beam size (default: the model's own).")
+    parser.add_argument(
+        "--length_penalty", type=float, help="Above 0 favours long translations (default: the model's own)."
+    )
     parser.add_argument(
         "--max_new_tokens",
         type=at_least(1),
-        help="longest translation, in tokens (default: twice the source plus 20, within the model's limit)",
+        help="Longest translation, in tokens (default: 20 more than twice the source).",
     )
     parser.add_argument(
         "--max_tokens_per_batch",
         type=at_least(1),
         default=4096,
-        help="batch size, in source tokens with padding; lower it if you run out of memory (default: %(default)s)",
+        help="Batch size, in source tokens with padding. Lower it if you run out of memory (default: %(default)s).",
     )
     parser.add_argument(
         "--dtype",
         choices=["auto", "float32", "bfloat16", "float16", "int8"],
         default="auto",
-        help="precision of decoding; auto (default) is the checkpoint's on a GPU and float32 on a CPU; int8 needs "
-        "--engine fast and a CPU",
+        help="Precision of decoding. auto (default): the checkpoint's on a GPU, float32 on a CPU. int8 is fastest on a "
+        "CPU, and needs --engine fast.",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
-        help="decoder to use; fast (default) is this package's: the same output as transformers, but faster. It "
-        "switches to transformers for options that it does not support",
+        help="Decoder to use. fast (default): the decoder of this package, which gives the same output as "
+        "transformers, but faster. It switches to transformers for options that it does not support.",
     )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
 
 
 def add_model(parser: argparse._ActionsContainer, *, required: bool = True) -> None:
     """Add the options that name the model."""
-    parser.add_argument("--model", required=required, help="a checkpoint's folder, or a model's name on the Hub")
-    parser.add_argument("--revision", help="branch, tag or commit of a model on the Hub (default: main)")
+    parser.add_argument("--model", required=required, help="Folder of a checkpoint, or name of a model on the Hub.")
+    parser.add_argument("--revision", help="Branch, tag or commit of a model on the Hub (default: main).")
 
 
 def check_options(args: argparse.Namespace) -> None:

@@ -1,6 +1,8 @@
 """Serve a page that shows how checkpoints translate and route.
 
     hf-capsule-mt demo --models checkpoints/*/
+    * Running on local URL:  http://127.0.0.1:7860
+
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
     hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0
 
@@ -35,13 +37,17 @@ _KEPT_MODELS = 4
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.add_argument("--models", nargs="+", default=[], help="checkpoints' folders, or names on the Hub, to offer")
+    parser.add_argument("--models", nargs="+", default=[], help="Checkpoints to offer: folders, or names on the Hub.")
     parser.add_argument(
-        "--fixed_models", action="store_true", help="offer no others; always so with a --host that others can reach"
+        "--fixed_models",
+        action="store_true",
+        help="Offer no other checkpoints. It is always so with a --host that others can reach.",
     )
-    parser.add_argument("--host", help="address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="default: $GRADIO_SERVER_PORT, or the first free one from 7860 on")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: what accelerate finds)")
+    parser.add_argument("--host", help="Address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1).")
+    parser.add_argument(
+        "--port", type=int, help="Port to listen on (default: $GRADIO_SERVER_PORT, or the first free one from 7860 on)."
+    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one).")
     return parser
 
 

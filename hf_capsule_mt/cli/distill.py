@@ -2,12 +2,13 @@
 
     accelerate launch -m hf_capsule_mt.cli.distill --model runs/transformer/average --num_beams 4 \\
         --train_file train.en train.de --output_file distilled.en distilled.de
+    distilled.en, distilled.de: 29000 of 29000 sentences, 0 left out
+
     hf-capsule-mt distill --model Helsinki-NLP/opus-mt-en-de --train_file mono.en --output_file distilled.tsv.gz
 
-This is sequence-level distillation. The corpus is what `train` reads, whose targets are ignored, or one plain text file
-of sources. The output is what `train` reads: two text files, or one .tsv or .jsonl file. Sentences that the teacher
-could not translate are left out, and named in OUTPUT.manifest.json, next to the teacher, its settings and the hashes of
-the data. So are those whose score, the mean log-probability of the tokens, is below --min_score.
+This is sequence-level distillation. The corpus is what `train` reads, or one plain text file of sources. Its targets
+are ignored. `train` can read the output. Sentences that the teacher could not translate are left out, and sentences
+with a score below --min_score. OUTPUT.manifest.json lists them, with the teacher, its settings and hashes of the data.
 
 Finished translations are kept in OUTPUT.distilling until all are done. The same command continues after an
 interruption.
@@ -102,20 +103,32 @@ def build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
     parser.add_argument(
-        "--train_file", nargs="+", default=[], help="the corpus: files as of hf-capsule-mt train, or one of sources"
+        "--train_file",
+        nargs="+",
+        default=[],
+        help="The corpus: files as for hf-capsule-mt train, or one file of sources.",
     )
-    parser.add_argument("--dataset_name", help="data set of the Hub, instead of files")
-    parser.add_argument("--dataset_config_name", help="configuration of that data set")
-    parser.add_argument("--source_lang", help="as a .jsonl file or a data set names it (en)")
+    parser.add_argument("--dataset_name", help="Data set of the Hub, instead of files.")
+    parser.add_argument("--dataset_config_name", help="Configuration of the data set.")
+    parser.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
     parser.add_argument(
-        "--target_lang", help="likewise (de); the codes of multilingual OPUS-MT, such as >>de<<, must be in the data"
-    )
-    parser.add_argument("--output_file", nargs="+", required=True, help="two text files, or one .tsv or .jsonl (.gz)")
-    parser.add_argument(
-        "--min_score", type=float, help="leave out translations that are less likely, such as -1.5 (default: keep all)"
+        "--target_lang",
+        help="Target language, as a .jsonl file or a data set names it, such as de. The codes of multilingual OPUS-MT, "
+        "such as >>de<<, must be in the data.",
     )
     parser.add_argument(
-        "--chunk_size", type=at_least(1), default=2000, help="sentences that are kept together (default: %(default)s)"
+        "--output_file", nargs="+", required=True, help="Two text files, or one .tsv or .jsonl file. All may be .gz."
+    )
+    parser.add_argument(
+        "--min_score",
+        type=float,
+        help="Leave out translations whose mean log-probability of a token is lower, such as -1.5 (default: keep all).",
+    )
+    parser.add_argument(
+        "--chunk_size",
+        type=at_least(1),
+        default=2000,
+        help="Number of sentences to translate and keep at a time (default: %(default)s).",
     )
     return parser
 

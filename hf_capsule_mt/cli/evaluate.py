@@ -4,14 +4,15 @@
     metric    score  signature
     bleu      38.42  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1
     ...
-    hf-capsule-mt evaluate --model outputs/run --input_file test.en --references test.de --num_beams 4
+
+    hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4
     hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu
     hf-capsule-mt evaluate --compare baseline.de em.de gdr.de --references test.de --significance sign
     hf-capsule-mt evaluate --compare baseline.de gdr.de --references test.de --input_file test.en \\
         --length_buckets 6 --figure_file lengths.png --adequacy --alignment_data train.en train.de
 
-With --model and --input_file the command translates first. --tokenize none is the BLEU of multi-bleu.perl. Line i of
-all files must be the same sentence. Files may end in .gz. TER ignores case, as is usual.
+With --model and --input_file the command translates first. Line i of all files must be the same sentence. Files may end
+in .gz. --tokenize none is the BLEU of multi-bleu.perl. TER ignores case, as is usual.
 """
 
 import argparse
@@ -70,69 +71,82 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     systems = parser.add_mutually_exclusive_group()
-    systems.add_argument("--hypotheses", type=Path, help="translations to score, one segment a line")
-    systems.add_argument("--compare", type=Path, nargs="+", help="translations of a baseline and of other systems")
-    parser.add_argument("--references", type=Path, nargs="+", required=True, help="one or more reference files")
+    systems.add_argument("--hypotheses", type=Path, help="Translations to score, one sentence a line.")
+    systems.add_argument("--compare", type=Path, nargs="+", help="Translations of a baseline and of other systems.")
+    parser.add_argument("--references", type=Path, nargs="+", required=True, help="One or more files of references.")
     parser.add_argument(
         "--input_file",
         type=Path,
-        help="sources: for lengths and adequacy, and for --model to translate if there are no translations",
+        help="Sources, one sentence a line. --model translates them, unless there are --hypotheses or --compare. "
+        "--length_buckets and --adequacy need them too.",
     )
     parser.add_argument(
-        "--tokenize", default="13a", help="BLEU's tokenizer: 13a (default), intl, none, zh, char, ja-mecab, ..."
+        "--tokenize", default="13a", help="Tokenizer of BLEU: 13a (default), intl, none, zh, char, ja-mecab, ..."
     )
-    parser.add_argument("--source_tokenize", help="tokenizer for the words of sources (default: as --tokenize)")
-    parser.add_argument("--lowercase", action="store_true", help="BLEU and chrF of lower-cased text")
+    parser.add_argument("--source_tokenize", help="Tokenizer for the words of sources (default: as --tokenize).")
+    parser.add_argument("--lowercase", action="store_true", help="Compute BLEU and chrF of lower-cased text.")
     parser.add_argument(
-        "--metrics", nargs="+", help="bleu, chrf, chrf++, ter (default: bleu chrf ter; with --compare only bleu)"
+        "--metrics", nargs="+", help="bleu, chrf, chrf++, ter (default: bleu chrf ter, with --compare only bleu)."
     )
-    parser.add_argument("--output_file", type=Path, help="write a record of the results in JSON")
+    parser.add_argument("--output_file", type=Path, help="Write a record of the results in JSON.")
 
-    model = parser.add_argument_group("model", "translates --input_file, or aligns words with --aligner attention")
+    model = parser.add_argument_group(
+        "model", "The model that translates --input_file, or aligns words with --aligner attention."
+    )
     decoding.add_options(model, required=False)
-    model.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
-    model.add_argument("--translations_file", type=Path, help="keep the translations of --input_file here")
+    model.add_argument(
+        "--target_lang", help="Language to write, for multilingual OPUS-MT: pt puts >>pt<< in front of every source."
+    )
+    model.add_argument("--translations_file", type=Path, help="Keep the translations by --model here.")
 
-    test = parser.add_argument_group("significance", "with --compare: is the difference from the baseline chance?")
+    test = parser.add_argument_group("significance", "With --compare: is the difference from the baseline chance?")
     test.add_argument(
         "--significance",
         choices=TESTS,
         default="bootstrap",
-        help="significance test: bootstrap (default; Koehn 2004), randomization, or sign (only BLEU; Collins 2005)",
+        help="Significance test: bootstrap (default, Koehn 2004), randomization, or sign (only BLEU, Collins 2005).",
     )
     test.add_argument(
-        "--num_samples", type=at_least(1), help="default: 1000 for bootstrap, 10000 for randomization, none for sign"
+        "--num_samples",
+        type=at_least(1),
+        help="Samples of the significance test (default: 1000 for bootstrap, 10000 for randomization).",
     )
     test.add_argument(
         "--seed",
         type=at_least(1),
         default=12345,
-        help="random seed of the significance test (default: 12345, as sacreBLEU)",
+        help="Random seed of the significance test (default: 12345, as in sacreBLEU).",
     )
 
-    group = parser.add_argument_group("length", "BLEU and length of translations by words of the source (--input_file)")
+    group = parser.add_argument_group("length", "BLEU by the length of the source (--input_file).")
     lengths = group.add_mutually_exclusive_group()
-    lengths.add_argument("--length_buckets", type=at_least(2), metavar="N", help="N buckets of about as many sentences")
     lengths.add_argument(
-        "--length_edges", type=int, nargs="+", metavar="WORDS", help="the longest of each bucket, as 10 20 30 40 50"
+        "--length_buckets", type=at_least(2), metavar="N", help="Show BLEU in N buckets, from short to long sources."
     )
-    group.add_argument("--figure_file", type=Path, help="draw the buckets: .png, .svg or .pdf; needs matplotlib")
+    lengths.add_argument(
+        "--length_edges",
+        type=int,
+        nargs="+",
+        metavar="WORDS",
+        help="Buckets by their longest source, as 10 20 30 40 50.",
+    )
+    group.add_argument("--figure_file", type=Path, help="Draw the buckets (.png, .svg or .pdf). It needs matplotlib.")
 
-    group = parser.add_argument_group("adequacy", "under- and over-translated source words (--input_file)")
+    group = parser.add_argument_group("adequacy", "Under- and over-translated words of the sources (--input_file).")
     group.add_argument(
-        "--adequacy", action="store_true", help="measure the coverage difference ratio (Kong et al. 2019)"
+        "--adequacy", action="store_true", help="Measure the coverage difference ratio (Kong et al. 2019)."
     )
     group.add_argument(
         "--aligner",
         choices=list(ALIGNERS),
-        help="how to align words (default: eflomal if it is installed, otherwise the attention of --model)",
+        help="How to align words (default: eflomal if it is installed, otherwise the attention of --model).",
     )
     group.add_argument(
         "--alignment_data",
         type=Path,
         nargs=2,
         metavar=("SOURCE", "TARGET"),
-        help="more parallel text for eflomal to learn from; a test set is too small for good alignments",
+        help="More parallel text for eflomal. A test set is too small for good alignments.",
     )
     return parser
 

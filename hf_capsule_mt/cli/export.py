@@ -1,12 +1,18 @@
 """Write a checkpoint as programs for ONNX Runtime or torch.export, and check them.
 
-    hf-capsule-mt export --model outputs/run/average --output_dir onnx
+    hf-capsule-mt export --model checkpoints/multi30k-en-de-transformer --output_dir onnx \\
+        --text "a dog runs through the snow ."
+    onnx: config.json, encoder.onnx, encoder.onnx.data, generation_config.json, step.onnx, step.onnx.data, ...
+    largest difference from the model: 6.2e-06
+    a dog runs through the snow .
+    -> ein hund rennt durch den schnee .
+
     hf-capsule-mt export --model Helsinki-NLP/opus-mt-en-de --format torch --output_dir programs --text "A dog runs."
 
-A translation model becomes two programs, in float32 and for any batch and any length: the encoder, and a step of the
-decoder, with which greedy or beam search is a loop of a few lines. The tokenizer and the configuration lie beside them.
-They are compared with the model, for other batches and lengths, and translate a sentence to the words of `generate()`;
-only then does the folder appear. ONNX needs some packages: pip install -e ".[export]".
+A translation model becomes two programs in float32: the encoder, and a step of the decoder. They take any batch and any
+length. Greedy or beam search with them is a loop of a few lines. The folder also has the tokenizer and the
+configuration. It only appears if the programs give the same translation as the model. ONNX needs some packages:
+pip install -e ".[export]".
 """
 
 import argparse
@@ -23,10 +29,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_model(parser)
-    parser.add_argument("--format", choices=list(SUFFIXES), default="onnx", help="of the files (default: %(default)s)")
-    parser.add_argument("--output_dir", type=Path, required=True, help="the folder to make; it must not hold files")
     parser.add_argument(
-        "--text", default="A dog runs.", help="a sentence to try the programs with (default: %(default)s)"
+        "--format", choices=list(SUFFIXES), default="onnx", help="Format of the files (default: %(default)s)."
+    )
+    parser.add_argument("--output_dir", type=Path, required=True, help="Folder to make. It must not hold files.")
+    parser.add_argument(
+        "--text", default="A dog runs.", help="Sentence to try the programs with (default: %(default)s)."
     )
     return parser
 

@@ -1,5 +1,8 @@
 """Write a model card, and send the checkpoint to the Hub in one commit.
 
+    hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 --dry_run
+    run/average/README.md
+
     hf auth login
     hf-capsule-mt push_to_hub --model run/average --repo_id user/name --license apache-2.0 \\
         --evaluations run/test_2016.json run/test_2017.json
@@ -33,24 +36,32 @@ _RECORD = "run_record.json"
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="the checkpoint's folder")
-    parser.add_argument("--repo_id", required=True, help="user/name or organisation/name")
-    parser.add_argument("--dry_run", action="store_true", help="only write the card, and send nothing")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--revision", help="branch to commit to (default: the main branch)")
-    parser.add_argument("--commit_message", help='default: "Upload" and the class of the model')
+    parser.add_argument("--model", type=Path, required=True, help="Folder of the checkpoint.")
+    parser.add_argument("--repo_id", required=True, help="user/name or organisation/name.")
+    parser.add_argument("--dry_run", action="store_true", help="Only write the card, and send nothing.")
+    parser.add_argument("--private", action="store_true", help="Make a new repository private.")
+    parser.add_argument("--revision", help="Branch to commit to (default: main).")
+    parser.add_argument("--commit_message", help="Message of the commit (default: Upload and the class of the model).")
     card = parser.add_argument_group("card")
-    card.add_argument("--run_record", type=Path, help=f"default: {_RECORD} in the folder or the one above")
-    card.add_argument("--evaluations", type=Path, nargs="+", default=[], help="records of hf-capsule-mt evaluate")
-    card.add_argument("--source_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
-    card.add_argument("--target_lang", help="ISO 639 code (default: the data's, or the ending of the file)")
-    card.add_argument("--license", help="of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ...")
-    card.add_argument("--license_name", help="name of a licence that the Hub does not know, with --license other")
-    card.add_argument("--data_name", help="of the training data (default: its data set or files)")
-    card.add_argument("--data_license", help="of the training data")
-    card.add_argument("--example", help="a sentence to translate in the card's example")
-    card.add_argument("--translation", help="its translation by the model")
-    card.add_argument("--note", help="a paragraph on what a user should know")
+    card.add_argument(
+        "--run_record",
+        type=Path,
+        help=f"Record of the training run (default: {_RECORD} in the folder or the one above).",
+    )
+    card.add_argument("--evaluations", type=Path, nargs="+", default=[], help="Records of hf-capsule-mt evaluate.")
+    card.add_argument(
+        "--source_lang", help="ISO 639 code of the source language (default: as the data or its file says)."
+    )
+    card.add_argument(
+        "--target_lang", help="ISO 639 code of the target language (default: as the data or its file says)."
+    )
+    card.add_argument("--license", help="Licence of the model, as the Hub names it: apache-2.0, cc-by-4.0, other, ...")
+    card.add_argument("--license_name", help="Name of a licence that the Hub does not know, with --license other.")
+    card.add_argument("--data_name", help="Name of the training data (default: its data set or files).")
+    card.add_argument("--data_license", help="Licence of the training data.")
+    card.add_argument("--example", help="Sentence to translate in the card's example.")
+    card.add_argument("--translation", help="Translation of --example by the model.")
+    card.add_argument("--note", help="Paragraph on what a user should know.")
     return parser
 
 

@@ -1,9 +1,11 @@
 """Train a small model on the built-in corpus, and show what it translates.
 
     hf-capsule-mt quickstart --output_dir outputs/quickstart
+    ...
+    == The checkpoint: outputs/quickstart/model
 
-It writes the corpus, learns a tokenizer, trains, translates the test sentences, none of which is in the training data,
-and scores them, by the same commands as for any other corpus. The checkpoint is OUTPUT_DIR/model.
+It writes the corpus, learns a tokenizer, trains, translates the test sentences and scores them, by the same commands as
+for any other corpus. No test sentence is in the training data.
 """
 
 import argparse
@@ -26,16 +28,21 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     parser.add_argument(
-        "--output_dir", type=Path, default=Path("outputs/quickstart"), help="for everything (default: %(default)s)"
+        "--output_dir",
+        type=Path,
+        default=Path("outputs/quickstart"),
+        help="Folder for everything (default: %(default)s).",
     )
     parser.add_argument(
         "--method",
         choices=METHODS,
         default="em-routing",
         metavar="METHOD",
-        help="system to train (default: %(default)s)",
+        help="Kind of model to train (default: %(default)s).",
     )
-    parser.add_argument("--max_steps", type=at_least(1), default=500, help="updates (default: %(default)s)")
+    parser.add_argument(
+        "--max_steps", type=at_least(1), default=500, help="Updates of training (default: %(default)s)."
+    )
     return parser
 
 

@@ -1,28 +1,29 @@
 """Train a translation model from scratch, or fine-tune one.
 
-From scratch, on two aligned text files, with a tokenizer made by train_tokenizer:
+From scratch, with a tokenizer made by train_tokenizer:
 
-    accelerate launch -m hf_capsule_mt.cli.train --method em-routing --size tiny --tokenizer_name tokenizer \\
-        --train_file train.en train.de --validation_file val.en val.de \\
-        --output_dir run --max_tokens_per_batch 4096 --max_steps 8000 --eval_strategy epoch --save_strategy epoch
+    hf-capsule-mt train --method em-routing --size tiny --tokenizer_name tokenizer --train_file train.en train.de \\
+        --validation_file val.en val.de --output_dir run --max_steps 8000 --eval_strategy epoch --save_strategy epoch
+    ...
+    The model is in run.
 
-Fine-tune a Marian checkpoint, here with routing added to it:
+Fine-tune OPUS-MT:
 
-    accelerate launch -m hf_capsule_mt.cli.train --model Helsinki-NLP/opus-mt-en-de --method em-routing \\
-        --train_file train.jsonl --source_lang en --target_lang de --output_dir run
+    hf-capsule-mt train --model Helsinki-NLP/opus-mt-en-de --train_file train.jsonl --source_lang en --target_lang de \\
+        --output_dir tuned
 
-With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for
-the layers that --method adds, and 500 updates of warm-up, or a tenth of a shorter run.
+With --model the defaults are those of fine-tuning: --learning_rate 2e-5, --added_learning_rate 1e-3 for the layers that
+--method adds, and 500 updates of warm-up, or a tenth of a shorter run.
 
 With --general_validation_file the best checkpoint is one that has not become much worse on texts of another kind.
 
-A killed run continues with --resume_from_checkpoint last, or run/checkpoint-1234. With --push_to_hub and
---hub_model_id user/name checkpoints go to the Hub, with their model card, as they are saved. Several processes share
-each update's batch: accelerate launch --num_processes 8 -m ... on GPUs; on CPUs, torchrun --nproc_per_node 2 -m ...
---use_cpu (accelerate launch --cpu starts only one).
+--resume_from_checkpoint last continues a run that was killed. --lora_rank 8 trains only an adapter. The output folder
+then holds the model with the adapter in it, and the adapter itself in adapter/.
 
-With --lora_rank 8 the weights of --model stay as they are, and an adapter for them is trained. The output
-folder then holds the model with the adapter merged into it, and the adapter itself in adapter/.
+Several processes share the batch of each update:
+
+    accelerate launch --num_processes 8 -m hf_capsule_mt.cli.train ...
+    torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.train --use_cpu ...
 """
 
 import argparse

@@ -1,14 +1,15 @@
 """Learn a joint byte-level BPE tokenizer from parallel text.
 
     hf-capsule-mt train_tokenizer --train_file train.en train.de --vocab_size 10000 --output_dir tokenizer
+    29000 pairs read, 29000 kept, 0 dropped with an empty side, 0 dropped as invalid UTF-8
+    10000 tokens saved in tokenizer
+
     hf-capsule-mt train_tokenizer --train_file train.tsv.gz --output_dir tokenizer
-    hf-capsule-mt train_tokenizer --train_file train.jsonl --source_lang en --target_lang de \\
-        --output_dir tokenizer
+    hf-capsule-mt train_tokenizer --train_file train.jsonl --source_lang en --target_lang de --output_dir tokenizer
     hf-capsule-mt train_tokenizer --dataset_name wmt/wmt14 --dataset_config_name de-en --source_lang en \\
         --target_lang de --vocab_size 37000 --output_dir tokenizer
 
-It reads what `train` reads, and leaves it in the same cache. A sample of a large corpus is enough: --max_sentences
-10000000 learns from as many sentences, drawn at random, half of them of each language.
+It reads what `train` reads, and leaves it in the same cache. A sample of a large corpus is enough.
 """
 
 import argparse
@@ -30,21 +31,23 @@ def build_parser() -> argparse.ArgumentParser:
         "--train_file",
         nargs="+",
         metavar="FILE",
-        help="source and target text files, or .tsv, .jsonl, .csv or .parquet files, as in hf-capsule-mt train",
+        help="Source and target text files, or .tsv, .jsonl, .csv or .parquet files, as for hf-capsule-mt train.",
     )
-    data.add_argument("--dataset_name", help="data set of the Hub, or a local folder")
-    parser.add_argument("--dataset_config_name", help="configuration of the data set")
-    parser.add_argument("--source_lang", help="key of the source in .jsonl files and data sets, such as en")
-    parser.add_argument("--target_lang", help="key of the target, such as de")
-    parser.add_argument("--source_column", help="column of the source, if it is not called as its language")
-    parser.add_argument("--target_column", help="column of the target, likewise")
+    data.add_argument("--dataset_name", help="Data set of the Hub, or a local folder.")
+    parser.add_argument("--dataset_config_name", help="Configuration of the data set.")
+    parser.add_argument("--source_lang", help="Source language, as a .jsonl file or a data set names it, such as en.")
+    parser.add_argument("--target_lang", help="Target language, as a .jsonl file or a data set names it, such as de.")
+    parser.add_argument("--source_column", help="Name of the source column, if it is not the language code.")
+    parser.add_argument("--target_column", help="Name of the target column, if it is not the language code.")
     parser.add_argument(
-        "--max_sentences", type=at_least(2), help="most sentences to learn from; a random sample of them"
+        "--max_sentences",
+        type=at_least(2),
+        help="Learn from a random sample of this size. Half of it is of each language.",
     )
-    parser.add_argument("--vocab_size", type=int, default=32_000, help="number of tokens (default: %(default)s)")
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder to save the tokenizer in")
+    parser.add_argument("--vocab_size", type=int, default=32_000, help="Number of tokens (default: %(default)s).")
+    parser.add_argument("--output_dir", type=Path, required=True, help="Folder for the tokenizer.")
     parser.add_argument(
-        "--overwrite_output_dir", action="store_true", help="write into the folder even if it is not empty"
+        "--overwrite_output_dir", action="store_true", help="Write into the folder even if it is not empty."
     )
     return parser
 

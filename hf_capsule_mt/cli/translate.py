@@ -1,29 +1,23 @@
-"""Translate a file, or standard input, with a trained encoder-decoder.
+"""Translate a file, or standard input.
 
-    hf-capsule-mt translate --model outputs/run --num_beams 4 < in.en > out.de
-    hf-capsule-mt translate --model outputs/run --interactive
-    accelerate launch -m hf_capsule_mt.cli.translate --model outputs/run --input_file in.en.gz --output_file out.de
-    accelerate launch --num_processes 4 -m hf_capsule_mt.cli.translate --model Helsinki-NLP/opus-mt-en-de \\
-        --input_file in.en --output_file out.de --num_beams 5 --length_penalty 0.6 --dtype bfloat16
+    echo "a dog runs through the snow ." | hf-capsule-mt translate --model checkpoints/multi30k-en-de-transformer
+    ein hund rennt durch den schnee .
 
-Line i of the output translates line i of the input. Lines without letters are copied. The input is read a window of
-lines at a time, so that memory does not grow with it. With --output_file, finished windows are kept in the folder
-OUTPUT.unfinished until the output is complete, and the same command continues after an interruption.
+    hf-capsule-mt translate --model Helsinki-NLP/opus-mt-en-de --input_file in.en --output_file out.de --num_beams 4
+    accelerate launch -m hf_capsule_mt.cli.translate --model run --input_file in.en.gz --output_file out.de
+
+Line i of the output translates line i of the input. Lines without letters are copied. The input may have any size.
+With --output_file, finished lines are kept in the folder OUTPUT.unfinished. After an interruption the same command
+continues.
 
 Most models read one sentence a line, and lose the rest of a line with several. --sentences en cuts each line into
-sentences. With --documents en the input is running text in that language instead: paragraphs, which blank lines
-separate, are kept, and their sentences translated, however long.
+sentences. With --documents en the input is running text in that language. Its paragraphs are kept, and its sentences
+are translated.
 
-Multilingual OPUS-MT is told which language to write by --target_lang, or by a code such as >>pt<< in front of each
-line, or at the beginning of a document.
+--tags puts tags of XML or HTML back around the translations of their words. Each line is a text with tags. With
+--documents the whole input is one text, such as a page of HTML:
 
-With --tags, tags of XML or HTML come back around the words that they belong to; each line is a text with tags, or, with
---documents, the whole input, such as a page of HTML. --keep REGEX leaves what it finds untranslated:
-
-    hf-capsule-mt translate --model outputs/run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
-
---report_file FILE says of each sentence how likely its translation is, how long, and whether it reached the limit, is
-empty, is far too short or repeats itself.
+    hf-capsule-mt translate --model run --tags --documents en --keep '\\{\\w+\\}' < page.en.html > page.de.html
 """
 
 import argparse
@@ -89,38 +83,52 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = CommandParser(__doc__)
     decoding.add_options(parser)
-    parser.add_argument("--input_file", type=Path, help="one segment a line, plain or .gz (default: standard input)")
-    parser.add_argument("--output_file", type=Path, help="plain or .gz (default: standard output)")
+    parser.add_argument(
+        "--input_file", type=Path, help="Text to translate, one sentence a line, may be .gz (default: standard input)."
+    )
+    parser.add_argument("--output_file", type=Path, help="May be .gz (default: standard output).")
     parser.add_argument(
         "--chunk_size",
         type=at_least(1),
         default=WINDOW,
-        help="lines that are read and sorted by length together, and written together (default: %(default)s)",
+        help="Number of input lines to read, sort and write at a time. Lower it to save memory (default: %(default)s).",
     )
     parser.add_argument(
         "--interactive",
         action="store_true",
-        help="answer each line of standard input at once, or those together that arrived meanwhile",
+        help="Translate each line of standard input as soon as it arrives.",
     )
     parser.add_argument(
         "--documents",
         metavar="LANGUAGE",
-        help="translate running text in a language, such as en, sentence by sentence",
+        help="Translate running text in this language, such as en, sentence by sentence.",
     )
     parser.add_argument(
-        "--sentences", metavar="LANGUAGE", help="cut each line into sentences of a language, such as en"
+        "--sentences", metavar="LANGUAGE", help="Cut each line into sentences of this language, such as en."
     )
-    parser.add_argument("--target_lang", help="for multilingual OPUS-MT: pt puts >>pt<< in front of every source")
-    parser.add_argument("--tags", action="store_true", help="put tags of XML or HTML back where their words went")
-    parser.add_argument("--keep", metavar="REGEX", help="what is not translated: numbers, placeholders, addresses")
+    parser.add_argument(
+        "--target_lang", help="Language to write, for multilingual OPUS-MT: pt puts >>pt<< in front of every source."
+    )
+    parser.add_argument(
+        "--tags", action="store_true", help="Put tags of XML or HTML around the translations of their words."
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="REGEX",
+        help=r"Regular expression. Text that matches it is copied, not translated. Example: '\{\w+\}' for placeholders "
+        "such as {name}.",
+    )
     parser.add_argument(
         "--errors",
         choices=["strict", "replace"],
         default="strict",
-        help="replace puts U+FFFD for bytes that are not UTF-8; by default they are an error",
+        help="What to do with bytes that are not UTF-8. strict (default): stop. replace: read them as U+FFFD.",
     )
     parser.add_argument(
-        "--report_file", type=Path, metavar="FILE", help="a line of JSON for each translation (.jsonl, .gz)"
+        "--report_file",
+        type=Path,
+        metavar="FILE",
+        help="Write a line of JSON for each translation: its score, its length, and whether it looks wrong.",
     )
     return parser
 

@@ -1,5 +1,6 @@
 """The options of `hf-capsule-mt train`, in three groups: model, data, training."""
 
+import argparse
 import math
 import os
 from dataclasses import dataclass
@@ -21,16 +22,14 @@ class ModelArguments:
 
     _argument_group_name = "model"
 
-    method: Literal[tuple(METHODS)] | None = HfArg(default=None, help="The kind of model.")
-    size: Literal[tuple(SIZES)] | None = HfArg(default=None, help="Only from scratch; base unless given.")
+    method: Literal[tuple(METHODS)] | None = HfArg(default=None, help="Kind of model.")
+    size: Literal[tuple(SIZES)] | None = HfArg(default=None, help="Size of a new model (default: base).")
     model: str | None = HfArg(default=None, help="Checkpoint to start from: one of this package, or any Marian model.")
-    revision: str = HfArg(default="main", help="Branch, tag or commit of that checkpoint on the Hub; pin a commit.")
-    tokenizer_name: str | None = HfArg(
-        default=None, help="Name or folder of the tokenizer; that of the checkpoint by default."
-    )
+    revision: str = HfArg(default="main", help="Branch, tag or commit of --model on the Hub.")
+    tokenizer_name: str | None = HfArg(default=None, help="Name or folder of the tokenizer (default: that of --model).")
     config_overrides: list[str] = HfArg(
         default_factory=list,
-        help="Fields of the model's configuration, as name=value; a value is JSON, as true and [0, 1], or plain text.",
+        help="Fields of the model's configuration, as name=value. A value is JSON, such as [0, 1], or plain text.",
     )
     label_smoothing: float = HfArg(default=0.1, help="Label smoothing of the model's own loss.")
     lora_rank: int | None = HfArg(
@@ -68,23 +67,23 @@ class DataArguments:
         help="Source file and target file, or a .tsv, .jsonl or .parquet file. Text may be compressed (.gz, .bz2, .xz, "
         ".zst). Name several corpora one after the other. 'part-*.tsv' in quotes is one corpus of several files.",
     )
-    validation_file: list[str] = HfArg(default_factory=list, help="The same for validation.")
+    validation_file: list[str] = HfArg(
+        default_factory=list, help="Validation data, in the same formats as --train_file."
+    )
     general_validation_file: list[str] = HfArg(
         default_factory=list,
-        help="The same for texts of another kind, on which a fine-tuned model should stay good. Each evaluation scores "
-        "them too (eval_general_bleu). A checkpoint that loses more than --max_general_loss is never the best one.",
+        help="Texts of another kind, on which a fine-tuned model should stay good. Each evaluation scores them too "
+        "(eval_general_bleu). A checkpoint that loses more than --max_general_loss is never the best one.",
     )
     dataset_name: str | None = HfArg(default=None, help="Data set of the Hub, instead of files.")
-    dataset_config_name: str | None = HfArg(default=None, help="Configuration of that data set.")
-    source_lang: str | None = HfArg(default=None, help="Source language, as the data names it (en).")
-    target_lang: str | None = HfArg(default=None, help="Target language, as the data names it (de).")
-    source_column: str | None = HfArg(
-        default=None, help="Column of the source, if its name is not that of the language."
-    )
-    target_column: str | None = HfArg(default=None, help="The same for the target.")
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of the data set.")
+    source_lang: str | None = HfArg(default=None, help="Source language, as the data names it, such as en.")
+    target_lang: str | None = HfArg(default=None, help="Target language, as the data names it, such as de.")
+    source_column: str | None = HfArg(default=None, help="Name of the source column, if it is not the language code.")
+    target_column: str | None = HfArg(default=None, help="Name of the target column, if it is not the language code.")
     train_file_weights: list[float] = HfArg(default_factory=list, help="Relative weight of each corpus in train_file.")
-    max_source_length: int = HfArg(default=256, help="Tokens; pairs with a longer source are left out.")
-    max_target_length: int = HfArg(default=256, help="Tokens; pairs with a longer target are left out.")
+    max_source_length: int = HfArg(default=256, help="Leave out pairs with a longer source, in tokens.")
+    max_target_length: int = HfArg(default=256, help="Leave out pairs with a longer target, in tokens.")
     preprocessing_num_workers: int | None = HfArg(
         default=None,
         help="Processes that tokenise. By default one, and a fast tokenizer then uses all cores.",
@@ -112,8 +111,8 @@ class _TranslationArguments:
 
     max_tokens_per_batch: int | None = HfArg(
         default=None,
-        help="Tokens in a training batch on one device: pairs times the longest side of any, padding included (4096). "
-        "0: batches of per_device_train_batch_size pairs.",
+        help="Batch size of one device, in tokens of the longer side, with padding (default: 4096). 0: batches of "
+        "--per_device_train_batch_size pairs.",
     )
     max_general_loss: float = HfArg(
         default=1.0, help="BLEU that the best checkpoint may lose on --general_validation_file since the start."
@@ -129,19 +128,17 @@ class _TranslationArguments:
     )
     ema_decay: float = HfArg(
         default=0.0,
-        help="Evaluate and save an exponential moving average of the weights with this decay, about 0.999; 0: the "
-        "weights themselves.",
+        help="Evaluate and save a moving average of the weights with this decay, such as 0.999.",
     )
     added_learning_rate: float | None = HfArg(
         default=None,
-        help="Learning rate of the layers that --method adds to a trained model. At 2e-5 routing would stay switched "
-        "off.",
+        help="Learning rate of the layers that --method adds to --model. At 2e-5 they would stay switched off.",
     )
     early_stopping_patience: int | None = HfArg(
         default=None, help="Evaluations without a better metric_for_best_model before training stops."
     )
     overwrite_output_dir: bool = HfArg(
-        default=False, help="Delete the checkpoints and results of another run in output_dir."
+        default=False, help="Delete the checkpoints and results of another run in --output_dir."
     )
 
 
@@ -158,7 +155,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     lr_scheduler_type: str = HfArg(default="inverse_sqrt", help="Learning rate schedule.")
     warmup_steps: float = HfArg(
         default=4000,
-        help="Updates of linear warm-up; below 1, their share of the run. Below 0: 500, or a tenth of a shorter run.",
+        help="Updates in which the learning rate rises. Below 1: their share of the run.",
     )
     learning_rate: float = HfArg(default=7e-4, help="Peak learning rate.")
     adam_beta2: float = HfArg(default=0.98, help="Adam's beta2 (Vaswani et al. 2017).")
@@ -170,7 +167,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
         default=None, help="Pairs in a batch, instead of a number of tokens; ignored beside --max_tokens_per_batch."
     )
     gradient_accumulation_steps: int = HfArg(default=1, help="Batches per device in one update.")
-    label_smoothing_factor: float = HfArg(default=0.0, help="Another name of --label_smoothing, and stronger.")
+    label_smoothing_factor: float = HfArg(default=0.0, help=argparse.SUPPRESS)
     generation_max_length: int | None = HfArg(default=128, help="Longest translation in evaluation.")
     generation_num_beams: int | None = HfArg(default=1, help="Beams in evaluation.")
     metric_for_best_model: str | None = HfArg(
@@ -179,8 +176,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
     report_to: str = HfArg(default="tensorboard", help="Loggers; 'none' for no logger.")
     resume_from_checkpoint: str | None = HfArg(
         default=None,
-        help="Checkpoint to continue from. last: the newest complete one in output_dir. auto: the same, or a new run "
-        "if there is none.",
+        help="Continue a run: a checkpoint folder, or last, the newest complete checkpoint in --output_dir, or auto, "
+        "which starts a new run if there is none.",
     )
     logging_nan_inf_filter: bool = HfArg(
         default=False, help="Log the mean of earlier losses instead of one that is not finite."
