@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--train_file",
         nargs="+",
         metavar="FILE",
-        help="Source and target text files, or .tsv, .jsonl, .csv or .parquet files, as for hf-capsule-mt train.",
+        help="Source and target text files, or .tsv, .jsonl, .csv, .parquet or .tmx files, as for hf-capsule-mt train.",
     )
     data.add_argument("--dataset_name", help="Data set of the Hub, or a local folder.")
     parser.add_argument("--dataset_config_name", help="Configuration of the data set.")

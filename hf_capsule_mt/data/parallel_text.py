@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hf_capsule_mt.files import replaced_files
 
+from .translation_memory import memory_pairs
+
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
@@ -33,7 +35,14 @@ logger = logging.getLogger(__name__)
 # One segment of each side, None where its bytes are not UTF-8.
 RawPair = tuple[str | None, str | None]
 
-_FORMATS = {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".csv": "csv"}
+_FORMATS = {
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tmx": "tmx",
+}
 # Where str.splitlines breaks a line. Other tools that read our files do the same.
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
@@ -47,7 +56,9 @@ def _open_zst(path: Path) -> BinaryIO:
     return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
 
 
-def _open_plain(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
+    if path.suffix in _COMPRESSIONS:
+        return _COMPRESSIONS[path.suffix](path)
     # The name of a socket cannot be opened.
     if str(path) == "/dev/stdin" and stat.S_ISSOCK(os.fstat(0).st_mode):
         return open(os.dup(0), "rb")
@@ -68,7 +79,7 @@ def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Ite
     Only a line feed ends a line, with or without a carriage return before it. `datasets` and `str.splitlines` break
     lines at other characters too, which would shift the two sides of a corpus.
     """
-    with _COMPRESSIONS.get(path.suffix, _open_plain)(path) as file:
+    with _open(path) as file:
         # A pipe cannot seek.
         if begin:
             file.seek(begin)
@@ -180,7 +191,7 @@ class Shard:
     """A file of pairs, or a file of sources and the file of their translations."""
 
     format: str
-    """text, tsv, jsonl, parquet or csv."""
+    """text, tsv, jsonl, parquet, csv or tmx."""
     paths: tuple[Path, ...]
     """Two for text, one for any other format."""
 
@@ -204,10 +215,10 @@ class Corpus:
 def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "training data") -> list[Corpus]:
     """Return the corpora that `files` name.
 
-    A corpus is one word that names a .tsv, .jsonl, .csv or .parquet file, or two words that name a text file of sources
-    and the file of their translations. A word may be a pattern, such as `part-*.tsv`. The files that it matches are one
-    corpus, in the order of their names. Two patterns, such as `part-*.en` and `part-*.de`, join the files in which `*`
-    matched the same.
+    A corpus is one word that names a .tsv, .jsonl, .csv, .parquet or .tmx file, or two words that name a text file of
+    sources and the file of their translations. A word may be a pattern, such as `part-*.tsv`. The files that it matches
+    are one corpus, in the order of their names. Two patterns, such as `part-*.en` and `part-*.de`, join the files in
+    which `*` matched the same.
 
     Args:
         files: words of the command line.
@@ -282,7 +293,7 @@ def check_two_files(source: Path, target: Path, name: str) -> None:
 
 
 def file_format(path: Path) -> str:
-    """Return the format of a file by its name: text, tsv, jsonl, parquet or csv."""
+    """Return the format of a file by its name: text, tsv, jsonl, parquet, csv or tmx."""
     return _FORMATS.get(without_compression(path).suffix, "text")
 
 
@@ -329,6 +340,9 @@ def read_shard(shard: Shard, columns: Columns, name: str = "training data") -> I
                 except ValueError as error:
                     raise ValueError(f"{path}:{number}: not JSON: {error}") from error
                 yield columns.pick(row, f"{path}:{number}")
+        case "tmx":
+            with _open(path) as file:
+                yield from memory_pairs(file, path, columns.names)
         case _:
             from datasets import load_dataset
 

@@ -64,8 +64,9 @@ class DataArguments:
 
     train_file: list[str] = HfArg(
         default_factory=list,
-        help="Source file and target file, or a .tsv, .jsonl or .parquet file. Text may be compressed (.gz, .bz2, .xz, "
-        ".zst). Name several corpora one after the other. 'part-*.tsv' in quotes is one corpus of several files.",
+        help="Source file and target file, or a .tsv, .jsonl or .parquet file, or a translation memory (.tmx). Text "
+        "may be compressed (.gz, .bz2, .xz, .zst). Name several corpora one after the other. 'part-*.tsv' in quotes is "
+        "one corpus of several files.",
     )
     validation_file: list[str] = HfArg(
         default_factory=list, help="Validation data, in the same formats as --train_file."
