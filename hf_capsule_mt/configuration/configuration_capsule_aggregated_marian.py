@@ -25,7 +25,8 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
     Args:
         layer_aggregation (`str`, *optional*):
             How the outputs of a stack's layers are aggregated: `None` (only the top layer, as in Marian), `"linear"`
-            (Eq. 3), `"dynamic"` (Eq. 4), `"dynamic_routing"` (Eq. 5-9) or `"em_routing"` (Eq. 10-16).
+            (Eq. 3), `"dynamic"` (Eq. 4), `"dynamic_routing"` (Eq. 5-9), `"em_routing"` (Eq. 10-16), or `"attention"`
+            (arXiv 2603.15031).
         layer_aggregation_sides (`list[str]`, *optional*, defaults to `["encoder", "decoder"]`):
             The stacks whose layers are aggregated.
         layer_aggregation_context (`str`, *optional*, defaults to `"all"`):
@@ -112,7 +113,7 @@ class CapsuleAggregatedMarianConfig(GuidedRoutingFields, CapsuleConfig, MarianCo
     @property
     def routes_layers(self) -> bool:
         """Whether the layers are aggregated by routing."""
-        return self.layer_aggregation not in (None, "linear", "dynamic")
+        return self.layer_aggregation not in (None, "linear", "dynamic", "attention")
 
     @property
     def is_plain(self) -> bool:

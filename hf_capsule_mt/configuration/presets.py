@@ -14,6 +14,7 @@ _METHODS = {
     "transformer": (CapsuleAggregatedMarianConfig, {}),
     "linear-combination": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "linear"}),
     "dynamic-combination": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "dynamic"}),
+    "layer-attention": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "attention"}),
     "dynamic-routing": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "dynamic_routing"}),
     "em-routing": (CapsuleAggregatedMarianConfig, {"layer_aggregation": "em_routing"}),
     "head-simple-routing": (CapsuleAggregatedMarianConfig, {"head_aggregation": "simple_routing"}),

@@ -38,6 +38,7 @@ _NAMES = {
     "em_routing": "EM routing",
     "linear": "linear combination",
     "dynamic": "dynamic combination",
+    "attention": "attention over layers",
 }
 
 

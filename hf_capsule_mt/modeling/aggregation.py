@@ -65,7 +65,27 @@ class DynamicCombination(nn.Module):
         return (weights.view_as(layers) * layers).sum(-2), None
 
 
-COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination}
+class LayerAttention(nn.Module):
+    """sum_l a_l H^l with the scalars a = softmax_l(w . RMSNorm(H^l)) (Attention Residuals, arXiv 2603.15031).
+
+    The query w starts at 0, so that the aggregate starts as the mean of the layers.
+    """
+
+    def __init__(self, num_layers: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width))
+
+    def init_weights(self, std: float) -> None:
+        """Start from the mean of the layers, unless the weights were loaded."""
+        init.zeros_(self.weight)
+
+    def forward(self, layers: Tensor, output_routing: OutputRouting = False) -> tuple[Tensor, None]:
+        """Aggregate `[..., L, d]` to `[..., d]`."""
+        scores = (self.weight * F.rms_norm(layers, layers.shape[-1:], eps=1e-6)).sum(-1, keepdim=True)
+        return (scores.softmax(-2) * layers).sum(-2), None
+
+
+COMBINATIONS = {"linear": LinearCombination, "dynamic": DynamicCombination, "attention": LayerAttention}
 """Aggregations of layers without routing."""
 
 

@@ -15,6 +15,7 @@ AGGREGATION_OF_METHOD = {
     "transformer": None,
     "linear-combination": "linear",
     "dynamic-combination": "dynamic",
+    "layer-attention": "attention",
     "dynamic-routing": "dynamic_routing",
     "em-routing": "em_routing",
 }

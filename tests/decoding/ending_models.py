@@ -18,6 +18,7 @@ _BIASES = {
     "none": (0, 6),
     "linear": (1, 4),
     "dynamic": (0, 6),
+    "attention": (1, 5),
     "dynamic_routing": (1, 2),
     "em_routing": (1, 5),
     "em_routing_joint": (1, 3),

@@ -29,6 +29,7 @@ SHAPE = {
 LAYER_AGGREGATIONS = {
     "linear": {"layer_aggregation": "linear"},
     "dynamic": {"layer_aggregation": "dynamic"},
+    "attention": {"layer_aggregation": "attention"},
     "dynamic_routing": {"layer_aggregation": "dynamic_routing"},
     "em_routing": {"layer_aggregation": "em_routing"},
     "em_routing_joint": {

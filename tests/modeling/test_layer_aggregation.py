@@ -18,6 +18,7 @@ ROUTINGS = ["dynamic_routing", "em_routing"]
 KINDS = [
     ("linear", "factored", "all"),
     ("dynamic", "factored", "all"),
+    ("attention", "factored", "all"),
     *itertools.product(ROUTINGS, ["factored", "joint"], ["all", "own"]),
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids="-".join)

@@ -41,6 +41,9 @@ def _aggregate(
         # Eq. 4
         hidden = _linear(parameters, "aggregator.fc1", torch.cat(vectors)).relu()
         weights = _linear(parameters, "aggregator.fc2", hidden).chunk(len(vectors))
+    elif config.layer_aggregation == "attention":
+        normed = [vector / (vector.square().mean() + 1e-6).sqrt() for vector in vectors]
+        weights = torch.stack([parameters["aggregator.weight"] @ vector for vector in normed]).softmax(0)
     else:
         routed = _route(config, parameters, vectors)
         return torch.cat(list(routed.capsules)), routed.all_coefficients
