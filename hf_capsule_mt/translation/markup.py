@@ -2,11 +2,9 @@
 
 import html
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from html.entities import html5
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import regex
@@ -42,95 +40,45 @@ _TRANSLATE_NO = regex.compile(r"""(?i)\stranslate\s*=\s*["']?no["'\s/>]""")
 _REFERENCE = regex.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[a-zA-Z]\w*);?")
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A tag in a text.
+class Item(NamedTuple):
+    """A tag in a text ("open", "close", or "point", such as an empty tag), or a part that is not translated ("kept").
 
-    Attributes:
-        at: the place of the character behind it.
-        kind: "open" and "close" of an element, or "point", such as an empty tag or a comment.
-        raw: as it is written.
+    `raw` is how it is written. A tag stands before the character `at`, its end. A kept part goes from `at` to `end`.
     """
 
-    at: int
     kind: str
     raw: str
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A part of a text that is not translated.
-
-    Attributes:
-        at: where it begins.
-        end: where it ends.
-        raw: as it is written.
-    """
-
     at: int
     end: int
+
+
+class Run(NamedTuple):
+    """Text between two tags of blocks: without tags and references, its items, as it is written, and its first line."""
+
+    text: str
+    items: list[Item]
     raw: str
+    line: int = 0
 
 
-@dataclass
-class Run:
-    """Text between two tags of blocks.
-
-    Attributes:
-        text: without tags and references.
-        items: the tags and kept parts, in order.
-        raw: as it is written.
-        lines: rising places of the text with their lines in the source, from 0.
-    """
-
-    text: str = ""
-    items: list[Mark | Kept] = field(default_factory=list)
-    raw: str = ""
-    lines: list[tuple[int, int]] = field(default_factory=list)
-
-    def line(self, place: int) -> int:
-        """Return the line of the source, from 0, of a place of the text."""
-        number = bisect_right(self.lines, (place, float("inf"))) - 1
-        if number < 0:
-            return 0
-        start, line = self.lines[number]
-        return line + self.text.count("\n", start, place)
+_Token = tuple[str, str, int, int]
 
 
 class _Piece(NamedTuple):
-    """A part of the source: its kind is "text", "open", "close", "point", "kept" or "block"."""
+    """A part of the source: its kind is that of an item, "text" or "block"."""
 
     kind: str
     raw: str
     text: str = ""
 
 
-class _Token(NamedTuple):
-    """A part of the source: its kind is "text", "open", "close", "point" or "bad", which is no complete tag."""
-
-    kind: str
-    name: str
-    start: int
-    end: int
-
-
-@dataclass
-class _Element:
-    """An open element, with its first piece, the inline elements around it, and the characters seen in it."""
+class _Element(NamedTuple):
+    """An open element, with its first piece and the number of inline elements around it."""
 
     name: str
-    start: int
-    first: int
+    start: int = 0
+    first: int = 0
     depth: int = 0
-    has_letters: bool = False
-    has_others: bool = False
-    has_blocks: bool = False
-
-    def see(self, text: str) -> None:
-        """Note letters, and numbers or symbols."""
-        kinds = {unicodedata.category(character)[0] for character in text}
-        self.has_letters |= "L" in kinds
-        self.has_others |= not kinds.isdisjoint("NS")
 
 
 def read_markup(source: str) -> list[Run | str]:
@@ -142,27 +90,13 @@ def read_markup(source: str) -> list[Run | str]:
     parts: list[Run | str] = []
     line = 0
     for is_block, pieces in groupby(_pieces(source), key=lambda piece: piece.kind == "block"):
-        run = _run(pieces, line)
-        line += run.raw.count("\n")
+        kinds, raws, texts = zip(*pieces)
+        ends = list(accumulate(map(len, texts)))
+        found = zip(kinds, raws, [0, *ends], ends)
+        run = Run("".join(texts), [Item(*item) for item in found if item[0] != "text"], "".join(raws), line)
         parts.append(run if run.text.strip() and not is_block else run.raw)
+        line += run.raw.count("\n")
     return parts
-
-
-def _run(pieces: Iterable[_Piece], line: int) -> Run:
-    run, texts, raws, place = Run(), [], [], 0
-    for kind, raw, text in pieces:
-        if text:
-            run.lines.append((place, line))
-        if kind == "kept":
-            run.items.append(Kept(place, place + len(text), raw))
-        elif kind != "text":
-            run.items.append(Mark(place, kind, raw))
-        texts.append(text)
-        raws.append(raw)
-        place += len(text)
-        line += raw.count("\n")
-    run.text, run.raw = "".join(texts), "".join(raws)
-    return run
 
 
 def _pieces(source: str) -> list[_Piece]:
@@ -170,23 +104,19 @@ def _pieces(source: str) -> list[_Piece]:
     # XML may close elements that have no end in HTML, such as XLIFF's <source>.
     void = _VOID - {name for kind, name, *_ in tokens if kind == "close"}
     pieces: list[_Piece] = []
-    opened = [_Element("", 0, 0)]
+    opened = [_Element("")]
     rest = iter(tokens)
     for kind, name, start, end in rest:
         raw, block = source[start:end], "block" if name in _BLOCKS else ""
-        if block:
-            opened[-1].has_blocks = True
         if kind == "bad":
             raise _error(source, start, "is a tag that does not end. Write &lt; for <.")
         if kind == "text":
             pieces += _text_pieces(raw)
-            opened[-1].see(html.unescape(raw))
         elif kind == "point" or name in void:
             pieces.append(_Piece(block or "point", raw))
         elif kind == "open" and (name in _UNTOUCHED or _TRANSLATE_NO.search(raw)):
             text, end = _untouched(source, rest, name, start)
             pieces.append(_whole(name, source[start:end], text))
-            opened[-1].see(text)
         elif kind == "open":
             opened.append(_Element(name, start, len(pieces), opened[-1].depth + (not block)))
             if opened[-1].depth > _DEEPEST:
@@ -194,63 +124,75 @@ def _pieces(source: str) -> list[_Piece]:
             pieces.append(_Piece(block or "open", raw))
         else:
             while opened[-1].name != name and opened[-1].name in _END_MAY_LACK:
-                _close(opened)
+                opened.pop()
             if opened[-1].name != name:
                 raise _error(source, start, "closes a tag that is not open, or not the last one that was opened")
-            element = _close(opened)
+            first = opened.pop().first
             pieces.append(_Piece(block or "close", raw))
             # The model would change what has no letters, such as a number.
-            if element.has_others and not (element.has_letters or element.has_blocks or block):
-                inner = pieces[element.first :]
+            if not block and _is_number(pieces, first):
+                inner = pieces[first:]
                 whole = _whole(name, "".join(piece.raw for piece in inner), "".join(piece.text for piece in inner))
-                pieces[element.first :] = [whole]
+                pieces[first:] = [whole]
     for element in opened[1:]:
         if element.name not in _END_MAY_LACK:
             raise _error(source, element.start, "is not closed")
     return pieces
 
 
+def _is_number(pieces: list[_Piece], first: int) -> bool:
+    """Return whether the pieces of an element have numbers or symbols, but no letters and no blocks."""
+    found = False
+    for number in range(first, len(pieces)):
+        kinds = {unicodedata.category(character)[0] for character in pieces[number].text}
+        if "L" in kinds or pieces[number].kind == "block":
+            return False
+        found = found or not kinds.isdisjoint("NS")
+    return found
+
+
 def _tokens(source: str) -> Iterator[_Token]:
+    """Yield the kind, name, start and end of each part: "text", "open", "close", "point", or "bad", half a tag."""
     place = 0
     while place < len(source):
         found = _START.search(source, place)
         start = found.start() if found else len(source)
         if place < start:
-            yield _Token("text", "", place, start)
+            yield "text", "", place, start
         if found is None:
             return
         match = _TOKEN.match(source, start)
         place = start + 1 if match is None else match.end()
         name = ((match and match["name"]) or "").lower()
-        if match is None and source[start + 1] in "!?":
-            # At once, since each of them would be searched up to the end of the source.
-            raise _error(source, start, "does not end, or holds declarations")
         if match is None:
-            yield _Token("bad", "", start, place)
+            if source[start + 1] in "!?":
+                # At once, since each of them would be searched up to the end of the source.
+                raise _error(source, start, "does not end, or holds declarations")
+            yield "bad", "", start, place
         elif not name or match[0].endswith("/>"):
-            yield _Token("point", name, start, place)
+            yield "point", name, start, place
         elif match["end"]:
-            yield _Token("close", name, start, place)
+            yield "close", name, start, place
         elif name in ("script", "style"):
             end = regex.compile(rf"(?i)</{name}\s*>").search(source, place)
             if end is None:
                 raise _error(source, start, f"is not closed by </{name}>")
             place = end.end()
-            yield _Token("point", name, start, place)
+            yield "point", name, start, place
         else:
-            yield _Token("open", name, start, place)
+            yield "open", name, start, place
 
 
 def _untouched(source: str, rest: Iterator[_Token], name: str, start: int) -> tuple[str, int]:
     """Return the text and the end of an element whose contents stay as they are, and pass its tokens."""
     depth, texts = 1, []
-    for token in rest:
-        if token.kind in ("text", "bad"):
-            texts.append(source[token.start : token.end])
-        elif token.name == name:
-            depth += {"open": 1, "close": -1}.get(token.kind, 0)
+    for kind, other, first, end in rest:
+        if kind in ("text", "bad"):
+            texts.append(source[first:end])
+        elif other == name:
+            depth += {"open": 1, "close": -1}.get(kind, 0)
             if not depth:
-                return html.unescape("".join(texts)), token.end
+                return html.unescape("".join(texts)), end
     raise _error(source, start, f"is not closed by </{name}>")
 
 
@@ -261,33 +203,21 @@ def _whole(name: str, raw: str, text: str) -> _Piece:
     return _Piece("block" if name in _BLOCKS else "point", raw)
 
 
-def _close(opened: list[_Element]) -> _Element:
-    element = opened.pop()
-    opened[-1].has_letters |= element.has_letters
-    opened[-1].has_others |= element.has_others
-    opened[-1].has_blocks |= element.has_blocks
-    return element
-
-
 def _text_pieces(raw: str) -> Iterator[_Piece]:
     """Split off references to entities that HTML does not know."""
     start = 0
-    for match in regex.finditer(r"&([a-zA-Z][\w.:-]*;)", raw):
-        # html.unescape() would read &notice; as &not and ice;.
-        if match[1] not in html5:
-            yield from _shown(raw[start : match.start()])
+    # html.unescape() would read &notice; as &not and ice;.
+    unknown = [match for match in regex.finditer(r"&([a-zA-Z][\w.:-]*;)", raw) if match[1] not in html5]
+    for match in [*unknown, None]:
+        if part := raw[start : match.start() if match else None]:
+            yield _Piece("text", part, html.unescape(_REFERENCE.sub(_without_break, part)))
+        if match:
             yield _Piece("kept", match[0], match[0])
             start = match.end()
-    yield from _shown(raw[start:])
-
-
-def _shown(raw: str) -> Iterator[_Piece]:
-    """Return a piece of text. A reference to a line break becomes a space, so that lines stay lines."""
-    if raw:
-        yield _Piece("text", raw, html.unescape(_REFERENCE.sub(_without_break, raw)))
 
 
 def _without_break(match: regex.Match) -> str:
+    """Return a reference, or a space instead of a line break, so that lines stay lines."""
     character = html.unescape(match[0])
     return " " if len(character) == 1 and len(f"{character}.".splitlines()) == 2 else match[0]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 Span = tuple[int, int]
 Weights = Sequence[Sequence[float]]
@@ -12,32 +13,22 @@ Weights = Sequence[Sequence[float]]
 class Node:
     """An element of a sentence, an empty tag, or a kept part. The root has no tags.
 
-    Attributes:
-        open: the opening tag, the empty tag or the kept part, as it is written.
-        close: the closing tag.
-        first: the first source word in it; an empty tag stands before this word.
-        last: the word behind the last one in it.
-        opened_before: whether it is opened in an earlier sentence.
-        closed_after: whether it is closed in a later sentence.
-        is_kept: whether it takes the place of the words that are aligned with it.
-        follows: whether an empty tag stands right behind a word.
-        spaced: whether it stands between spaces.
-        children: the nodes in it.
+    `first` is the first source word in it, `last` the word behind the last one. An empty tag stands before `first`.
     """
 
-    open: str = ""
+    open: str = ""  # The opening tag, the empty tag or the kept part, as it is written.
     close: str = ""
     first: int = 0
     last: int = 0
-    opened_before: bool = False
-    closed_after: bool = False
-    is_kept: bool = False
-    follows: bool = False
-    spaced: bool = False
+    opened_before: bool = False  # In an earlier sentence.
+    closed_after: bool = False  # In a later sentence.
+    is_kept: bool = False  # It takes the place of the words that are aligned with it.
+    follows: bool = False  # An empty tag right behind a word.
+    spaced: bool = False  # An empty tag between spaces.
     children: "list[Node]" = field(default_factory=list)
 
     def is_around(self, words: int) -> bool:
-        """Return whether all nodes in it stand around all `words` of the sentence, or beside them."""
+        """Return whether all nodes in it stand around all `words` of the sentence, or before or behind them."""
         return all(
             child.first in (0, words)
             if child.first == child.last
@@ -45,214 +36,175 @@ class Node:
             for child in self.children
         )
 
-    def each_kept(self) -> "list[Node]":
-        """Return the kept parts in it, in order."""
-        return [kept for child in self.children for kept in ([child] if child.is_kept else child.each_kept())]
+
+def _owners(
+    weights: Weights, translation: str, words: Sequence[Span], copies: Mapping[int, Sequence[int]]
+) -> list[int | None]:
+    """Return the source word that owns each word of a translation. Each kept part owns one of its copies, if any."""
+
+    def best(number: int, without: Container[int] = ()) -> int | None:
+        row = [0.0 if other in without else weight for other, weight in enumerate(weights[number])]
+        return max(range(len(row)), key=row.__getitem__) if any(row) else None
+
+    left = {number for numbers in copies.values() for number in numbers}
+    # A kept part replaces neither a comma nor a second copy.
+    owners = [
+        best(number, () if number in left or any(map(str.isalnum, translation[start:end])) else copies)
+        for number, (start, end) in enumerate(words)
+    ]
+    for word in sorted(copies):
+        if free := sorted(left.intersection(copies[word])):
+            own = max(free, key=lambda number: weights[number][word])
+            left.remove(own)
+            for number in [number for number, owner in enumerate(owners) if owner == word]:
+                owners[number] = best(number, copies)
+            owners[own] = word
+    for number in left:
+        owners[number] = None
+    return owners
 
 
-def put_back(
-    root: Node,
-    weights: Weights,
-    translation: str,
-    words: Sequence[Span],
-    copies: Mapping[int, Sequence[int]],
-    escape: Callable[[str], str] = str,
-) -> str:
-    """Return a translation with every node of a sentence once, inside the node that it was in.
+class SentenceWriter:
+    """Writes a translation with its tags and kept parts.
 
     Args:
-        root: the tree of the sentence.
-        weights: at least 0.
-        translation: its text.
+        translation: of a sentence.
         words: the places of its words.
-        copies: words of the translation that are copies of a kept part, by the source word of that part.
+        weights: at least 0.
+        copies: for the source word of each kept part, the words of the translation that are copies of it.
         escape: writes characters as references, where they would look like tags.
     """
-    marks = {number for number, (start, end) in enumerate(words) if not any(map(str.isalnum, translation[start:end]))}
-    alignment = _Alignment(weights, {node.first for node in root.each_kept()}, copies, marks)
-    writer = _Writer(translation, words, alignment.doubled, escape)
-    _write_children(root, 0, len(words), alignment, writer)
-    writer.write_words(len(words))
-    writer.write_gap()
-    return "".join(writer.written)
-
-
-class _Alignment:
-    """The source word that owns each word of a translation, or None."""
-
-    def __init__(self, weights: Weights, kept: set[int], copies: Mapping[int, Sequence[int]], marks: set[int]) -> None:
-        self.weights, self.kept = weights, kept
-        self.owners = [_best(row, range(len(row))) for row in weights]
-        self.copies = {number for numbers in copies.values() for number in numbers}
-        self.punctuation = marks - self.copies
-        self._give_copies(copies)
-
-    def _give_copies(self, copies: Mapping[int, Sequence[int]]) -> None:
-        """Let each kept part own one of its copies, and nothing else."""
-        left = set(self.copies)
-        others = [word for word in range(len(self.weights[0]) if self.weights else 0) if word not in self.kept]
-        for word in sorted(copies):
-            free = [number for number in copies[word] if number in left]
-            if not free:
-                continue
-            own = max(free, key=lambda number: self.weights[number][word])
-            left.remove(own)
-            for number, owner in enumerate(self.owners):
-                if owner == word:
-                    self.owners[number] = None if number in self.copies else _best(self.weights[number], others)
-            self.owners[own] = word
-
-    def gains(self, node: Node) -> list[int]:
-        """Return 1 for each word that belongs to a node, and -1 for the others."""
-        own = [owner is not None and node.first <= owner < node.last for owner in self.owners]
-        if node.is_kept:
-            # A kept part does not replace a comma.
-            own = [belongs and number not in self.punctuation for number, belongs in enumerate(own)]
-        return [1 if belongs else -1 for belongs in own]
-
-    def nearest(self, node: Node, low: int, high: int) -> int | None:
-        """Return the word from `low` to `high` that belongs most to a node, or None."""
-        mass = {number: sum(self.weights[number][node.first : node.last]) for number in range(low, high)}
-        return max(mass, key=mass.__getitem__) if any(mass.values()) else None
-
-    @property
-    def doubled(self) -> set[int]:
-        """The copies of kept parts that are left out, because the part is written elsewhere."""
-        return {number for number in self.copies if self.owners[number] is None}
-
-
-def _best(row: Sequence[float], words: Sequence[int]) -> int | None:
-    word = max(words, key=lambda word: row[word], default=None)
-    return None if word is None or not row[word] else word
-
-
-class _Writer:
-    """Writes the words of a translation from the first to the last, with tags between them."""
 
     def __init__(
-        self, translation: str, words: Sequence[Span], dropped: Container[int], escape: Callable[[str], str]
+        self,
+        translation: str,
+        words: Sequence[Span],
+        weights: Weights,
+        copies: Mapping[int, Sequence[int]],
+        escape: Callable[[str], str] = str,
     ) -> None:
-        self.written: list[str] = []
-        self._translation, self._words, self._dropped, self._escape = translation, words, dropped, escape
+        self._translation, self._words, self._weights, self._escape = translation, words, weights, escape
+        self._owners = _owners(weights, translation, words, copies)
+        # A copy of a kept part that is written elsewhere is left out.
+        self._dropped = {number for numbers in copies.values() for number in numbers if self._owners[number] is None}
+        self._written: list[str] = []
         self._next = self._place = 0
-        self._last = ""
-        self._needs_space = False
+        self._last, self._needs_space = "", False
 
-    def write_words(self, until: int) -> None:
+    def write(self, root: Node) -> str:
+        """Return the translation with every node of the sentence once, inside the node that it was in."""
+        self._write_children(root, 0, len(self._words))
+        self._write_words(len(self._words))
+        self._write_gap()
+        return "".join(self._written)
+
+    def _write_children(self, node: Node, low: int, high: int) -> None:
+        """Write the children of a node, with the words from `low` to `high` that belong to them."""
+        for child, start, end in _Places(node, low, high, self._weights, self._owners).arranged():
+            self._write_words(start)
+            if child.is_kept:
+                self._write_instead(child.open, end)
+                continue
+            if not (child.opened_before or child.follows):
+                self._write_gap()
+            self._written.append(child.open)
+            self._needs_space |= child.spaced
+            self._write_children(child, start, end)
+            self._write_words(end)
+            self._written.append(child.close)
+
+    def _write_words(self, until: int) -> None:
         """Write the words before `until`, and everything between them."""
         for number in range(self._next, until):
             start, end = self._words[number]
             if number not in self._dropped:
-                self.write_gap()
+                self._write_gap()
                 if self._needs_space and self._translation[start].isalnum():
                     self._write(" ")
                 self._write(self._translation[start:end])
             self._next, self._place = number + 1, end
 
-    def write_gap(self) -> None:
+    def _write_gap(self) -> None:
         """Write the characters before the next word."""
         start = self._words[self._next][0] if self._next < len(self._words) else len(self._translation)
-        gap = self._translation[self._place : start]
-        if gap:
+        if gap := self._translation[self._place : start]:
             self._write(gap)
         self._place = max(self._place, start)
 
-    def write_tag(self, raw: str, spaced: bool = False) -> None:
-        """Write a tag behind the last word, and a space if it is `spaced`."""
-        self.written.append(raw)
-        self._needs_space |= spaced
-
-    def write_instead(self, raw: str, until: int) -> None:
+    def _write_instead(self, raw: str, until: int) -> None:
         """Write a kept part instead of the words before `until`, or between spaces if it replaces none."""
-        self.write_gap()
+        self._write_gap()
         inserted = self._next == until
         if inserted and self._last and not self._last.isspace():
             self._write(" ")
-        self.written.append(raw)
+        self._written.append(raw)
         self._last, self._needs_space = raw[-1:], inserted
         if not inserted:
             self._next, self._place = until, self._words[until - 1][1]
 
     def _write(self, text: str) -> None:
-        self.written.append(self._escape(text))
+        self._written.append(self._escape(text))
         self._last, self._needs_space = text[-1:], False
 
 
-def _write_children(node: Node, low: int, high: int, alignment: _Alignment, writer: _Writer) -> None:
-    for child, start, end in _arranged(node, low, high, alignment):
-        writer.write_words(start)
-        if child.is_kept:
-            writer.write_instead(child.open, end)
-            continue
-        if not (child.opened_before or child.follows):
-            writer.write_gap()
-        writer.write_tag(child.open, child.spaced)
-        _write_children(child, start, end, alignment, writer)
-        writer.write_words(end)
-        writer.write_tag(child.close)
-
-
-def _arranged(node: Node, low: int, high: int, alignment: _Alignment) -> list[tuple[Node, int, int]]:
-    """Return the children of a node in the order of the translation, each with its words from `low` to `high`.
-
-    Elements of earlier sentences come first, and elements that stay open come last.
-    """
-    places = _Places(low, high)
-    first = [child for child in node.children if child.opened_before]
-    last = [child for child in node.children if child.closed_after]
-    inner = [child for child in node.children if not (child.opened_before or child.closed_after)]
-    found: dict[int, Span] = {}
-    for child in (*first, *last):
-        found[id(child)] = places.take_side(child, node, alignment)
-    for child in sorted(inner, key=lambda child: (not child.is_kept, child.last - child.first)):
-        if child.first < child.last:
-            found[id(child)] = places.take(child, node, alignment)
-    for child in inner:
-        if child.first == child.last:
-            found[id(child)] = places.between(child, node, alignment)
-    order = {id(child): number for number, child in enumerate(node.children)}
-    inner.sort(key=lambda child: (found[id(child)][0], found[id(child)][0] < found[id(child)][1], order[id(child)]))
-    return [(child, *found[id(child)]) for child in (*first, *inner, *last)]
-
-
 class _Places:
-    """Gives the words of an element of the translation to its children."""
+    """Gives the words of a node of the translation, from `low` to `high`, to its children."""
 
-    def __init__(self, low: int, high: int) -> None:
-        self._low, self._high = low, high
+    def __init__(self, node: Node, low: int, high: int, weights: Weights, owners: Sequence[int | None]) -> None:
+        self._node, self._low, self._high, self._weights, self._owners = node, low, high, weights, owners
         self._taken: list[Span] = []
 
-    def take_side(self, child: Node, parent: Node, alignment: _Alignment) -> Span:
+    def arranged(self) -> list[tuple[Node, int, int]]:
+        """Return the children in the order of the translation, each with its words.
+
+        Elements of earlier sentences come first, and elements that stay open come last.
+        """
+        children = self._node.children
+        first = [(child, *self._take_side(child)) for child in children if child.opened_before]
+        last = [(child, *self._take_side(child)) for child in children if child.closed_after]
+        inner = [child for child in children if not (child.opened_before or child.closed_after)]
+
+        def rank(number: int) -> tuple[bool, bool, int]:
+            """Kept parts first, then short elements, and at last those without words."""
+            child = inner[number]
+            return child.first == child.last, not child.is_kept, child.last - child.first
+
+        spans = {number: self._take(inner[number]) for number in sorted(range(len(inner)), key=rank)}
+        order = sorted(spans, key=lambda number: (spans[number][0], spans[number][0] < spans[number][1], number))
+        return [*first, *((inner[number], *spans[number]) for number in order), *last]
+
+    def _take_side(self, child: Node) -> Span:
         """Return the words of a child that is opened before the sentence or closed after it."""
-        gains = alignment.gains(child)
-        sides = range(self._low, self._high + 1)
-        if _is_all(child, parent):
-            span = self._low, self._high
+        low, high = self._low, self._high
+        sums = [0, *accumulate(1 if self._has(child, number) else -1 for number in range(low, high))]
+        if self._is_all(child):
+            span = low, high
         elif child.opened_before:
-            span = self._low, max(reversed(sides), key=lambda end: sum(gains[self._low : end]))
+            span = low, low + max(reversed(range(len(sums))), key=sums.__getitem__)
         else:
-            span = max(sides, key=lambda start: sum(gains[start : self._high])), self._high
-        if child.opened_before:
-            self._low = span[1]
-        else:
-            self._high = span[0]
+            span = low + min(range(len(sums)), key=sums.__getitem__), high
+        self._low, self._high = (span[1], high) if child.opened_before else (low, span[0])
         return span
 
-    def take(self, child: Node, parent: Node, alignment: _Alignment) -> Span:
+    def _take(self, child: Node) -> Span:
         """Return the words of a child: the free range in which most words belong to it."""
-        if _is_all(child, parent) and not self._taken:
-            span = self._low, self._high
-        else:
-            span = self._best(alignment.gains(child), longest=not child.is_kept)
-        if span is None and not child.is_kept:
-            span = self._nearest(child, alignment)
-        if span is None:
-            return self.between(child, parent, alignment)
-        self._taken.append(span)
-        return span
+        span = None
+        if child.first < child.last:
+            span = (self._low, self._high) if self._is_all(child) and not self._taken else self._best(child)
+            nearest = None if span or child.is_kept else self._nearest(child)
+            if nearest is not None and not self._is_taken(nearest):
+                span = nearest, nearest + 1
+        if span is not None:
+            self._taken.append(span)
+            return span
+        place = self._next_to(child)
+        for start, end in self._taken:
+            if start < place < end:
+                place = end if child.follows else start
+        return place, place
 
-    def _best(self, gains: Sequence[int], longest: bool) -> Span | None:
-        best, best_gain = None, 0
+    def _best(self, child: Node) -> Span | None:
+        best, best_gain, longest = None, 0, not child.is_kept
         start, gain = self._low, 0
         for number in range(self._low, self._high):
             if self._is_taken(number):
@@ -260,45 +212,36 @@ class _Places:
                 continue
             if gain < 0 or (gain == 0 and not longest):
                 start, gain = number, 0
-            gain += gains[number]
+            gain += 1 if self._has(child, number) else -1
             if gain > best_gain or (best is not None and gain == best_gain and longest and start == best[0]):
                 best, best_gain = (start, number + 1), gain
         return best
 
-    def _nearest(self, child: Node, alignment: _Alignment) -> Span | None:
-        number = alignment.nearest(child, self._low, self._high)
-        return None if number is None or self._is_taken(number) else (number, number + 1)
+    def _next_to(self, child: Node) -> int:
+        """Return the place of a child without words: next to the words that it stands next to in the source."""
+        node, low, high = self._node, self._low, self._high
+        if child.first < child.last:
+            if (nearest := self._nearest(child)) is not None:
+                return nearest + 1
+        elif child.first <= node.first:
+            return low
+        if child.first >= node.last:
+            return high
+        behind, before = Node(first=child.first - 1, last=child.first), Node(first=child.last, last=child.last + 1)
+        for other in (behind, before) if child.follows else (before, behind):
+            if own := [number for number in range(low, high) if self._has(other, number)]:
+                return own[-1] + 1 if other is behind else own[0]
+        return low + round((child.first - node.first) / (node.last - node.first) * (high - low))
+
+    def _nearest(self, child: Node) -> int | None:
+        mass = {number: sum(self._weights[number][child.first : child.last]) for number in range(self._low, self._high)}
+        return max(mass, key=mass.__getitem__) if any(mass.values()) else None
+
+    def _has(self, node: Node, number: int) -> bool:
+        return self._owners[number] in range(node.first, node.last)
 
     def _is_taken(self, number: int) -> bool:
         return any(start <= number < end for start, end in self._taken)
 
-    def between(self, child: Node, parent: Node, alignment: _Alignment) -> Span:
-        """Return the place of a child without words: next to the words that it stands next to in the source."""
-        place = self._beside(child, parent, alignment)
-        for start, end in self._taken:
-            if start < place < end:
-                place = end if child.follows else start
-        return place, place
-
-    def _beside(self, child: Node, parent: Node, alignment: _Alignment) -> int:
-        if child.first <= parent.first and child.first == child.last:
-            return self._low
-        if child.first >= parent.last:
-            return self._high
-        behind, before = Node(first=child.first - 1, last=child.first), Node(first=child.last, last=child.last + 1)
-        neighbours = [(behind, 1), (before, 0)] if child.follows else [(before, 0), (behind, 1)]
-        if child.first < child.last:
-            nearest = alignment.nearest(child, self._low, self._high)
-            if nearest is not None:
-                return nearest + 1
-        for node, offset in neighbours:
-            gains = alignment.gains(node)
-            own = [number for number in range(self._low, self._high) if gains[number] > 0]
-            if own:
-                return own[-1] + 1 if offset else own[0]
-        share = (child.first - parent.first) / (parent.last - parent.first)
-        return self._low + round(share * (self._high - self._low))
-
-
-def _is_all(child: Node, parent: Node) -> bool:
-    return (child.first, child.last) == (parent.first, parent.last)
+    def _is_all(self, child: Node) -> bool:
+        return (child.first, child.last) == (self._node.first, self._node.last)
