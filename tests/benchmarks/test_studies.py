@@ -21,7 +21,7 @@ from hf_capsule_mt.quickstart import read_corpus
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.yaml"))
-OWN = ("does_routing_pay", "does_routing_pay_french", "multi30k", "multi30k_recipe")
+OWN = ("does_routing_pay", "does_routing_pay_french", "does_routing_pay_tatoeba", "multi30k", "multi30k_recipe")
 
 
 def parser_of(command):
