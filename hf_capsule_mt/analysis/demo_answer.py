@@ -22,21 +22,6 @@ LONGEST_INPUT = 1000
 Load = Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]
 """From a checkpoint's folder or name to its model and tokenizer."""
 
-_ITERATIONS = "after every routing iteration"
-_READING = {
-    "Encoder layers": "How much of each encoder layer (1 is the lowest) goes to each output capsule, "
-    f"{_ITERATIONS}. This is the mean over source words.",
-    "Decoder layers": "How much of each decoder layer (1 is the lowest) goes to each output capsule, "
-    f"{_ITERATIONS}, at the step that wrote the word.",
-    "Heads": f"How much of each attention head goes to each output capsule, {_ITERATIONS}.",
-    "PAST and FUTURE": "Which source words count as translated (PAST) and as not yet translated (FUTURE), while each "
-    "target word is written.",
-    "PAST and FUTURE by iteration": f"To which capsule each source word goes, {_ITERATIONS}, at the step that wrote "
-    "the word.",
-    "Sentence capsules": "The darker a source word, the more of it the capsule takes.",
-    "Sentence capsules by iteration": f"How much of each source word goes to each capsule, {_ITERATIONS}.",
-}
-
 
 class Answer(NamedTuple):
     """The routing and translation of a sentence, a description of the model, and what the visitor should change."""
@@ -47,17 +32,13 @@ class Answer(NamedTuple):
 
 
 def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
-    """Translate a sentence; a mistake of the visitor becomes the answer's problem."""
+    """Translate a sentence. A mistake of the visitor becomes the answer's problem."""
     try:
         text = " ".join((sentence or "").split())
-        if not text:
-            raise ValueError("There is nothing to translate. Type a sentence.")
+        if not text or not (name or "").strip():
+            raise ValueError("Type a sentence, and choose a checkpoint: its folder, or its name on the Hub.")
         if len(text) > LONGEST_INPUT:
             raise ValueError(f"The text has more than {LONGEST_INPUT} characters. Shorten it.")
-        if any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in text):
-            raise ValueError("The text has a broken character. Type it again.")
-        if not name or not name.strip():
-            raise ValueError("Choose a checkpoint: the path of its folder, or its name on the Hub.")
         model, tokenizer = load(name.strip())
         limit, length = source_limit(model.config, tokenizer), len(tokenize_lines(tokenizer, [text])[0])
         if length > limit:
@@ -72,17 +53,12 @@ def answer(load: Load, name: str | None, sentence: str | None) -> Answer:
 
 
 def picture_titles(routing: SentenceRouting) -> list[str]:
-    """Return the titles of the pictures; none without routing, or if the model wrote nothing."""
+    """Return the titles of the pictures. There are none without routing, or if the model wrote nothing."""
     return list(sentence_pictures(routing, 0)) if routing.target_words else []
 
 
-def how_to_read(title: str) -> str:
-    """Return a sentence on the picture of this title."""
-    return _READING[title.partition(":")[0]]
-
-
 def draw_picture(routing: SentenceRouting, title: str, step: int) -> "Image":
-    """Draw the picture of one of [`picture_titles`], at target position `step` if it is another at every step."""
+    """Draw the picture of one of [`picture_titles`], at target position `step` if it has steps."""
     from PIL import Image
 
     stream = BytesIO()

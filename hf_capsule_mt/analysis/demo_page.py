@@ -1,34 +1,26 @@
 """The page of the demo, in Gradio: a sentence, and a panel for each of two checkpoints."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
-from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
 
-from .demo_answer import LONGEST_INPUT, Load, answer, draw_picture, how_to_read, picture_titles
-from .routing_figures import follows_step
+from .demo_answer import LONGEST_INPUT, Load, answer, draw_picture, picture_titles
+from .routing_figures import follows_step, look_for
 from .sentence import SentenceRouting
 
 TITLE = "Capsule-routing translation"
 _INTRODUCTION = f"""# {TITLE}
-Type a sentence, and see what a checkpoint makes of it and where routing sends its layers, heads and words."""
+Type a sentence or click an example. You see its translation, and where routing sends layers, heads and words."""
 _NO_PICTURE = "This model has no routing, so there is no picture of it."
-# Files of pictures are deleted, and what a visitor asked for is forgotten, after so many seconds.
+# Seconds after which pictures are deleted and answers are forgotten.
 _KEPT = 3600
-# More are not remembered at a time: what was routed for a long sentence is tens of megabytes.
+# Answers that are remembered at a time: the routing of a long sentence takes tens of megabytes.
 _VISITORS = 20
 _MOST_WAITING = 20
-_LONGEST_REQUEST = 100_000  # bytes
-# What the page asks for. It uploads nothing, and calls no other function of Gradio.
-_ROUTES = re.compile(
-    r"/(config|theme\.css|manifest\.json|favicon\.ico|robots\.txt|(assets|static|svelte)/.*"
-    r"|gradio_api/(info|app_id|startup-events|reset|cancel|heartbeat/.*|queue/(join|data|status)|file=.*))?/?"
-)
 
 
 class _Panel(NamedTuple):
@@ -44,20 +36,28 @@ class _Panel(NamedTuple):
     routing: gr.State
 
 
-def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.Blocks:
+def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fixed: bool = False) -> gr.Blocks:
     """Build the page.
 
     Args:
-        models: folders or names of the checkpoints that it offers; the first two are chosen at first.
+        models: folders or names of the checkpoints that it offers. The first two are chosen at first.
         load: loads one.
+        examples: sentences to click. The page opens with the first one and its translation.
         fixed: whether visitors can only choose from `models`.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_KEPT, _KEPT)) as page:
         gr.Markdown(_INTRODUCTION)
-        sentence = gr.Textbox(label="Sentence", autofocus=True, max_length=LONGEST_INPUT, elem_id="sentence")
+        sentence = gr.Textbox(
+            examples[0], label="Sentence", autofocus=True, max_length=LONGEST_INPUT, elem_id="sentence"
+        )
+        samples = [[example] for example in examples]
+        dataset = gr.Dataset(label="Examples", components=[sentence], samples=samples, elem_id="examples")
         with gr.Row():
             button = gr.Button("Translate", variant="primary", scale=3, elem_id="translate")
             compare = gr.Checkbox(len(models) > 1, label="Two checkpoints side by side", elem_id="compare")
+        # The page has nothing to translate with until a checkpoint is chosen.
+        triggers = [button.click, sentence.submit, *([page.load] if models else [])]
+        clicked = dataset.click(lambda sample: sample[0], dataset, sentence, show_progress="hidden")
         with gr.Row(equal_height=False):
             for number in range(2):
                 with gr.Column(visible=number == 0 or len(models) > 1) as column:
@@ -71,28 +71,10 @@ def build_page(models: Sequence[str], load: Load, *, fixed: bool = False) -> gr.
                     )
                     panel = _panel(number)
                 shown = gr.State(True) if number == 0 else compare
-                _connect(load, [button.click, sentence.submit], [name, sentence, shown], panel)
+                _connect(load, (partial(gr.on, triggers), clicked.then), [name, sentence, shown], panel)
         compare.input(lambda visible: gr.update(visible=visible), compare, column, show_progress="hidden")
     # Gradio's direct routes would go past the queue.
     return page.queue(max_size=_MOST_WAITING, api_open=False, default_concurrency_limit=1)
-
-
-class Door:
-    """ASGI middleware that answers only what the page asks for, and no long requests."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request that is refused, and pass on all others."""
-        answering = self._app
-        if scope["type"] == "http":
-            length = dict(scope["headers"]).get(b"content-length", b"" if scope["method"] == "POST" else b"0")
-            if not _ROUTES.fullmatch(scope["path"]):
-                answering = PlainTextResponse("this page has no such address", 403)
-            elif not length.isdigit() or int(length) > _LONGEST_REQUEST:
-                answering = PlainTextResponse(f"a request has at most {_LONGEST_REQUEST} bytes", 413)
-        await answering(scope, receive, send)
 
 
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
@@ -107,8 +89,7 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
     fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
     fixed |= {"theme": theme, "css_paths": Path(__file__).with_name("demo_page.css"), "max_file_size": 1}
-    fixed |= {"app_kwargs": {"middleware": [Middleware(Door)]}, "state_session_capacity": _VISITORS}
-    page.launch(server_name=host, server_port=port, **fixed, **options)
+    page.launch(server_name=host, server_port=port, state_session_capacity=_VISITORS, **fixed, **options)
 
 
 def _panel(number: int) -> _Panel:
@@ -129,8 +110,8 @@ def _panel(number: int) -> _Panel:
     )
 
 
-def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) -> None:
-    """Let the triggers fill the panel, and its own controls draw another picture."""
+def _connect(load: Load, listeners: Sequence[Callable[..., Any]], inputs: list[Any], panel: _Panel) -> None:
+    """Let events fill the panel, and the panel's own controls draw another picture."""
     drawing = {
         "fn": _draw,
         "inputs": [panel.routing, panel.title, panel.step],
@@ -143,8 +124,9 @@ def _connect(load: Load, triggers: list[Any], inputs: list[Any], panel: _Panel) 
         return _respond(load, name, sentence, title) if shown else [gr.skip()] * len(panel)
 
     # One panel at a time, because they share the processor.
-    asked = gr.on(triggers, respond, [*inputs, panel.title], list(panel), concurrency_id="model")
-    asked.then(**drawing)
+    asking = {"inputs": [*inputs, panel.title], "outputs": list(panel), "concurrency_id": "model"}
+    for listen in listeners:
+        listen(fn=respond, **asking).then(**drawing)
     gr.on([panel.title.input, panel.step.input], **drawing, trigger_mode="always_last")
 
 
@@ -177,7 +159,7 @@ def _draw(routing: SentenceRouting | None, title: str | None, step: float | None
     step = max(1, min(int(step), len(routing.target_words)))
     picture = draw_picture(routing, title, step - 1)
     return [
-        gr.update(value=how_to_read(title), visible=True),
+        gr.update(value=look_for(title), visible=True),
         gr.update(visible=has_steps),
         gr.update(value=picture, alt_text=title, visible=True),
     ]

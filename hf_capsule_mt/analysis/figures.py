@@ -146,16 +146,17 @@ def draw_heat_maps(maps: Sequence[HeatMap], names: HeatMapNames, title: str, *, 
     many = values.shape[-1] > _MANY
     largest = float(values.flatten().quantile(0.99) if many else values.max()) or 1.0
     scale = {"vmin": 0, "vmax": largest, "aspect": "auto", "interpolation": "nearest"}
-    bar = {"label": "assignment", "aspect": 30, "extend": "max" if float(values.max()) > largest else "neither"}
+    bar = {"aspect": 30, "extend": "max" if float(values.max()) > largest else "neither"}
     of_colour: dict[str, list[Any]] = {}
     for panel, one, shown in zip(panels, maps, values.numpy()):
         panel.set_title(one.title, fontsize="medium", parse_math=False, family=word_fonts())
         image = panel.imshow(shown, cmap=shades(one.colour), **scale)
         of_colour.setdefault(one.colour, [image]).append(panel)
     _name(panels, names, values.shape[-1])
-    # One bar shows the scale of all panels of a colour.
+    # One bar shows the scale of all panels of a colour. A label of the first would run into the next panel.
     for image, *where in of_colour.values():
-        figure.colorbar(image, ax=where, **bar)
+        last = figure.colorbar(image, ax=where, **bar)
+    last.set_label("assignment")
     return figure
 
 

@@ -16,6 +16,25 @@ if TYPE_CHECKING:
 
 MOST_WORDS = 40
 """Pieces of a sentence that a picture has room for; its title says how many it leaves out."""
+_LAST = "Look at the last iteration: a dark cell is a capsule that takes most from this"
+_EVEN = "and even shades mean that routing prefers none."
+_LOOK_FOR = {
+    "Encoder layers": f"{_LAST} layer (1 is the lowest), {_EVEN}",
+    "Decoder layers": f"{_LAST} layer (1 is the lowest) for this word, {_EVEN}",
+    "Heads": f"{_LAST} head, {_EVEN}",
+    "PAST and FUTURE by iteration": "Look at whether each source word settles in one column: PAST is translated, "
+    "FUTURE is not yet translated, and redundant is neither.",
+    "PAST and FUTURE around": "Look at the dashed line, where a word's translation is written: FUTURE should fall "
+    "there, and PAST should rise.",
+    "PAST and FUTURE": "Look for two stairs: a source word should be dark in FUTURE until its translation is written, "
+    "and dark in PAST from then on.",
+    "Sentence capsules by iteration": "Look at whether a capsule takes other words in each iteration: even shades mean "
+    "that it takes a little of all.",
+    "Sentence capsules": "Look for words that are dark in one row only: this capsule stands for them.",
+    "Mean assignment": "Look at the last iteration: even shades mean that routing treats all alike.",
+    "Entropy and diversity": "Look at the slopes: falling entropy means that routing becomes surer, and rising "
+    "diversity means that capsules differ more.",
+}
 PAST_COLOUR, FUTURE_COLOUR = COLOURS[0], COLOURS[1]
 
 
@@ -61,6 +80,11 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
         maps = _by_iteration(shown.transpose(1, 2))
         pictures["Sentence capsules by iteration"] = partial(draw_heat_maps, maps, names, title)
     return pictures
+
+
+def look_for(title: str) -> str:
+    """Return a sentence that says what to look for in the picture of this title."""
+    return next(text for begin, text in _LOOK_FOR.items() if title.startswith(begin))
 
 
 def follows_step(title: str) -> bool:

@@ -14,7 +14,7 @@ from hf_capsule_mt.evaluation.scores import table_in_markdown
 from hf_capsule_mt.files import replace_text, replaced_file
 
 from .figures import save_figure
-from .routing_figures import draw_routing, sentence_pictures
+from .routing_figures import draw_routing, look_for, sentence_pictures
 from .sentence import SentenceRouting
 from .statistics import ALIKE, LEAST_COUNT, AssignmentSums, RoutingStatistics
 from .word_alignment import source_subwords
@@ -197,14 +197,15 @@ def write_report(
         record: of [`record_routing`], with what it was measured on.
         sentences: those to draw, by what they are called.
     """
-    drawn = draw_routing(statistics, record)
+    drawn = {title: (figure, look_for(title)) for title, figure in draw_routing(statistics, record).items()}
     for name, routing in sentences.items():
-        drawn |= {f"{name}: {title}": draw() for title, draw in sentence_pictures(routing).items()}
+        for title, draw in sentence_pictures(routing).items():
+            drawn[f"{name}: {title}"] = draw(), look_for(title)
     (folder / "figures").mkdir()
     figures = {}
-    for title, figure in tqdm(drawn.items(), unit=" figures", desc="drawing"):
+    for title, (figure, hint) in tqdm(drawn.items(), unit=" figures", desc="drawing"):
         file = "figures/" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-        figures[file] = title
+        figures[file] = title, hint
         for ending in (".png", ".svg"):
             save_figure(figure, folder / f"{file}{ending}")
     links = {"report.md": "the tables in Markdown", "routing.json": "the numbers"}

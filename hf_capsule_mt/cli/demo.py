@@ -6,9 +6,9 @@
     hf-capsule-mt demo --models runs/em-routing/average runs/transformer/average --port 8000
     hf-capsule-mt demo --models Helsinki-NLP/opus-mt-en-de user/name --host 0.0.0.0
 
-Type a sentence, choose a checkpoint or two, and step through the words of the translation. The page loads nothing from
-elsewhere. It needs a network only for checkpoints of the Hub, and runs none of their code. With a --host that others
-can reach it offers only the checkpoints of --models. It takes no files.
+The page opens with an example. Type a sentence, choose a checkpoint or two, and step through the words of the
+translation. The page loads nothing from elsewhere. It needs a network only for checkpoints of the Hub, and runs none of
+their code. With a --host that others can reach it offers only the checkpoints of --models. It takes no files.
 
 The folder space/ is the page as a Space: copy it, put hf_capsule_mt/ in it, and push it with `hf upload`. Its variable
 MODELS names the checkpoints, with spaces between them.
@@ -19,8 +19,9 @@ import argparse
 import ipaddress
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -32,6 +33,12 @@ from .common import CommandParser, report_user_errors
 if TYPE_CHECKING:
     import gradio as gr
 _KEPT_MODELS = 4
+_EXAMPLES = (
+    "A dog runs through the snow.",
+    "Two men are sitting on a bench.",
+    "Where did you buy that coat?",
+    "I would like to learn another language.",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -42,6 +49,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--fixed_models",
         action="store_true",
         help="Offer no other checkpoints. It is always so with a --host that others can reach.",
+    )
+    parser.add_argument(
+        "--examples",
+        nargs="+",
+        default=_EXAMPLES,
+        help="Sentences to click. The page opens with the first one (default: some in English).",
     )
     parser.add_argument("--host", help="Address to listen on (default: $GRADIO_SERVER_NAME, or 127.0.0.1).")
     parser.add_argument(
@@ -57,8 +70,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = build_parser().parse_args(argv)
     host = args.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     if not is_loopback(host) and not args.models:
-        raise ValueError(f"others can open a page at {host}, so it needs --models")
-    page = build_demo(args.models, fixed_models=args.fixed_models or not is_loopback(host), device=args.device)
+        raise ValueError(f"Others can open a page at {host}. Name the checkpoints that it offers with --models.")
+    fixed = args.fixed_models or not is_loopback(host)
+    page = build_demo(args.models, fixed_models=fixed, device=args.device, examples=args.examples)
 
     from hf_capsule_mt.analysis.demo_page import launch_page
 
@@ -74,7 +88,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str | None = None) -> "gr.Blocks":
+def build_demo(
+    models: Sequence[str], *, fixed_models: bool = False, device: str | None = None, examples: Sequence[str] = _EXAMPLES
+) -> "gr.Blocks":
     """Build the page, which offers `models`, folders or names on the Hub, and no others if `fixed_models`.
 
     Raises:
@@ -82,36 +98,26 @@ def build_demo(models: Sequence[str], *, fixed_models: bool = False, device: str
         ValueError: if one is no encoder-decoder, none can be chosen, or the device cannot be used.
     """
     if fixed_models and not models:
-        raise ValueError("--fixed_models leaves nothing to choose; name checkpoints with --models")
+        raise ValueError("--fixed_models leaves nothing to choose. Name checkpoints with --models.")
     for model in models:
         _checked(model, device)
     check_matplotlib()
     try:
         from hf_capsule_mt.analysis.demo_page import build_page
     except ModuleNotFoundError as error:
-        raise ValueError(f'the page needs {error.name}; pip install -e ".[demo]"') from error
-    return build_page(models, _loader(device), fixed=fixed_models)
+        raise ValueError(f'The page needs {error.name}: pip install -e ".[demo]"') from error
+    return build_page(models, _loader(device), examples, fixed=fixed_models)
 
 
 def _loader(device: str | None) -> Callable[[str], tuple[PreTrainedModel, PreTrainedTokenizerBase]]:
-    """Return a function that loads a checkpoint by its name, and keeps the last few, until they are saved anew."""
+    """Return a function that loads a checkpoint by its name, and keeps the last few until they are saved anew."""
     state = decoding.process_state(device)
-    kept: dict[str, tuple[list[list[Any]], tuple[PreTrainedModel, PreTrainedTokenizerBase]]] = {}
 
-    def load(model: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-        files = _files(model)
-        # The one that was asked for last comes last.
-        found = kept.pop(model, None)
-        if found is None or found[0] != files:
-            # What is not kept is freed before another takes its memory.
-            found = None
-            for oldest in list(kept)[: max(0, len(kept) + 1 - _KEPT_MODELS)]:
-                del kept[oldest]
-            found = files, decoding.load(_checked(model, device), state)
-        kept[model] = found
-        return found[1]
+    @lru_cache(_KEPT_MODELS)
+    def load(model: str, saved: float) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        return decoding.load(_checked(model, device), state)
 
-    return load
+    return lambda model: load(model, max((file.stat().st_mtime for file in Path(model).glob("*")), default=0))
 
 
 def _checked(model: str, device: str | None) -> argparse.Namespace:
@@ -120,12 +126,6 @@ def _checked(model: str, device: str | None) -> argparse.Namespace:
     decoding.check_model(model, None)
     decoding.pin_revision(options)
     return options
-
-
-def _files(model: str) -> list[list[Any]]:
-    """Return name, size and time of each file in a model's folder, which tell whether it was saved again."""
-    stats = [(file.name, file.stat()) for file in sorted(Path(model).glob("*")) if file.is_file()]
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 if __name__ == "__main__":

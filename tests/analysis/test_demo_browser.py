@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from served import CAPS_NMT, CHECKPOINTS, MARIAN, needs_gradio, served
 
+from hf_capsule_mt.cli.demo import _EXAMPLES
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytest.importorskip("selenium", reason="the browser is driven by Selenium; pip install selenium")
@@ -84,9 +85,9 @@ class Page:
         self.driver.execute_script(script, self.find("#sentence textarea"), sentence)
         self.find("#translate").click()
 
-    def translation(self, number=1):
-        """Once there is one."""
-        return self.wait(lambda: self.find(f"#translation-{number} textarea").get_attribute("value"))
+    def has_translation(self, translation, number=1):
+        """Once it is shown."""
+        return self.wait(lambda: self.find(f"#translation-{number} textarea").get_attribute("value") == translation)
 
     def problem(self, number=1):
         """Once there is one."""
@@ -103,11 +104,11 @@ class Page:
         self.wait(lambda: [each for each in self.visible(f"#title-{number} label") if each.text == title])[0].click()
 
 
-def expected(folder):
+def expected(folder, sentence=SENTENCE):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    return translate_lines(model, tokenizer, [SENTENCE])[0]
+    return translate_lines(model, tokenizer, [sentence])[0]
 
 
 def requested(driver):
@@ -118,11 +119,25 @@ def requested(driver):
             yield message["params"]["request"]["url"]
 
 
+def test_it_opens_with_an_example_and_more_to_click(page):
+    first, second, *_ = _EXAMPLES
+    page.has_translation(expected(MARIAN, first))
+    page.has_translation(expected(CAPS_NMT, first), 2)
+    before = page.picture()
+    assert page.find("#reading-1").text.startswith("Look ")
+    [example] = [each for each in page.visible("#examples button") if each.text == second]
+    example.click()
+    page.has_translation(expected(MARIAN, second))
+    page.picture(other_than=before)
+    assert page.find("#sentence textarea").get_attribute("value") == second
+
+
 def test_two_checkpoints_and_step_by_step(page):
     from selenium.webdriver.common.keys import Keys
 
     page.type("#sentence textarea", SENTENCE)
-    assert [page.translation(number) for number in (1, 2)] == [expected(MARIAN), expected(CAPS_NMT)]
+    page.has_translation(expected(MARIAN))
+    page.has_translation(expected(CAPS_NMT), 2)
     first = page.picture()
     page.picture(number=2)
     assert not page.visible("#step-1")
@@ -139,7 +154,7 @@ def test_one_checkpoint(page):
     page.find("#compare input").click()
     page.wait(lambda: not page.visible("#checkpoint-2"))
     page.type("#sentence textarea", SENTENCE)
-    assert page.translation() == expected(MARIAN)
+    page.has_translation(expected(MARIAN))
     page.picture()
     assert not page.visible("#picture-2")
 
@@ -156,4 +171,4 @@ def test_a_wrong_path(page, path, problem):
     page.paste(SENTENCE)
     assert problem in page.problem()
     assert "--model" not in page.problem()
-    assert page.translation(2) == expected(CAPS_NMT)
+    page.has_translation(expected(CAPS_NMT), 2)

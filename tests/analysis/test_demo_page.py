@@ -2,12 +2,12 @@
 
 import ipaddress
 import socket
-import urllib.error
-import urllib.request
 
+import httpx
 import pytest
 from served import CAPS_NMT, MARIAN, needs_gradio, served
 
+from hf_capsule_mt.cli.demo import build_demo
 from hf_capsule_mt.translation.translator import translate_lines
 
 pytestmark = [pytest.mark.slow, needs_gradio]
@@ -57,38 +57,24 @@ def test_it_answers_and_talks_to_nobody(addresses):
     assert all(is_here(address) for address in addresses)
 
 
+def test_it_opens_with_an_example_and_translates_those_that_are_clicked():
+    page = build_demo([MARIAN, CAPS_NMT], device="cpu", examples=["a b", "c d"])
+    events = page.config["dependencies"]
+    opening = [event for event in events if "load" in [what for _, what in event["targets"]]]
+    [clicked] = [event["id"] for event in events if event["inputs"] == [page.config["components"][1]["id"] + 1]]
+    following = [event for event in events if event["trigger_after"] == clicked]
+    assert [len(part) for part in (opening, following)] == [2, 2]
+    assert [event["outputs"] for event in opening] == [event["outputs"] for event in following]
+    with served(MARIAN, examples=["a b", "c d"]) as url:
+        client = client_of(url)
+        assert client.predict(1, api_name="/lambda") == "c d"
+
+
 def test_fixed_models_are_the_only_ones():
     with served(MARIAN, fixed_models=True) as url, pytest.raises(Exception, match=f"{CAPS_NMT} .*not in the list"):
         client_of(url).predict(CAPS_NMT, "a b c d", None, api_name="/respond")
 
 
-@pytest.mark.parametrize(
-    ("path", "method"),
-    [("upload", "POST"), ("process_recording", "POST"), ("run/predict", "POST"), ("call/respond", "POST")]
-    + [("proxy=http://example.org", "GET"), ("component_server", "POST")],
-)
-def test_other_routes_are_closed(url, path, method):
-    assert status(f"{url}gradio_api/{path}", method, b"{}" if method == "POST" else None) == 403
-
-
-def test_long_requests_are_refused(url):
-    assert status(f"{url}gradio_api/queue/join", "POST", b"x" * 200_000) in (413, None)
-    assert status(f"{url}gradio_api/queue/join", "POST", iter([b"{}"])) in (413, None)
-
-
-@pytest.fixture(scope="module")
-def url():
+def test_uploads_are_refused():
     with served(MARIAN) as url:
-        yield url
-
-
-def status(url, method, data):
-    request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request) as found:
-            return found.status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except (ConnectionError, urllib.error.URLError):
-        # The server hangs up while a request is being sent that it does not read.
-        return None
+        assert httpx.post(f"{url}gradio_api/upload", files={"files": b"some bytes"}).status_code == 413

@@ -155,6 +155,15 @@ def test_names_do_not_overlap(words):
                 assert not overlapping([text.get_window_extent() for text in shown])
 
 
+def test_the_label_of_a_colour_bar_touches_no_other_panel(figures):
+    figure = figures["PAST and FUTURE"]
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        others = [other.get_window_extent() for other in figure.axes if other is not axes]
+        assert not any(axes.yaxis.label.get_window_extent().overlaps(other) for other in others)
+    assert [axes.get_ylabel() for axes in figure.axes if axes not in panels(figure)] == ["", "assignment"]
+
+
 @pytest.mark.parametrize("kind", ["guided_classifier", "capsule"])
 @pytest.mark.parametrize("ending", [".png", ".svg"])
 def test_files(kind, ending, tmp_path):

@@ -2,10 +2,12 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from opus_mt import save_opus_mt
 from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import save_tiny_marian, tiny_tokenizer
 
@@ -134,8 +136,10 @@ def error_of(given, capsys):
     return capsys.readouterr().err
 
 
-def test_a_model_without_routing(corpus, tmp_path_factory, capsys):
-    folder = save_tiny_marian(tmp_path_factory.mktemp("marian"))
+@pytest.mark.parametrize("save", [save_tiny_marian, partial(save_opus_mt, "2020")])
+def test_a_model_without_routing(corpus, tmp_path, capsys, save):
+    folder = tmp_path / "marian"
+    save(folder)
     assert "no routing" in error_of(options(folder, corpus), capsys)
     assert not (corpus / "report").exists()
 

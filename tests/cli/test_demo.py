@@ -13,6 +13,7 @@ from urllib.error import URLError
 
 import pytest
 from loopback import free_port
+from opus_mt import save_opus_mt
 from tiny_marian import tiny_tokenizer
 from transformers import BertConfig
 
@@ -37,8 +38,8 @@ def test_mistakes(tmp_path, capsys):
     BertConfig().save_pretrained(tmp_path / "encoder")
     tiny_tokenizer().save_pretrained(tmp_path / "tokenizer")
     for arguments, message in (
-        (["--fixed_models"], "--fixed_models leaves nothing to choose; name checkpoints with --models"),
-        (["--host", "0.0.0.0"], "others can open a page at 0.0.0.0"),
+        (["--fixed_models"], "--fixed_models leaves nothing to choose"),
+        (["--host", "0.0.0.0"], "Others can open a page at 0.0.0.0"),
         (["--models", str(CHECKPOINT), str(tmp_path / "absent")], "absent is not a folder"),
         (["--models", "runs/absent"], "error: "),
         (["--models", str(tmp_path / "tokenizer")], "tokenizer"),
@@ -64,7 +65,7 @@ def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
     from hf_capsule_mt.analysis import demo_page as page
     from hf_capsule_mt.analysis.demo_answer import answer
 
-    monkeypatch.setattr(page, "build_page", lambda models, load, **_: load)
+    monkeypatch.setattr(page, "build_page", lambda models, load, *_, **__: load)
     cut, other = (shutil.copytree(CHECKPOINT, tmp_path / name) for name in ("cut", "other"))
     (cut / "model.safetensors").write_bytes((cut / "model.safetensors").read_bytes()[:-4])
     config = json.loads((other / "config.json").read_text())
@@ -76,7 +77,7 @@ def test_a_broken_checkpoint_is_told_on_the_page(tmp_path, monkeypatch):
 
 def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):
     pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.build_page", lambda models, load, **_: load)
+    monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.build_page", lambda models, load, *_, **__: load)
     load = build_demo([run := str(shutil.copytree(CHECKPOINT, tmp_path / "run"))], device="cpu")
     model = load(run)[0]
     assert load(run)[0] is model
@@ -84,14 +85,17 @@ def test_a_checkpoint_that_is_saved_anew(tmp_path, monkeypatch):
     assert load(run)[0] is not model
 
 
-def test_the_last_few_checkpoints_are_kept(monkeypatch):
-    loaded = []
-    monkeypatch.setattr(demo, "_checked", lambda model, device: model)
-    monkeypatch.setattr(demo.decoding, "load", lambda model, state: loaded.append(model))
-    load = demo._loader("cpu")
-    for model in ("a", "b", "c", "d", "a", "e", "a", "b"):
-        load(model)
-    assert loaded == ["a", "b", "c", "d", "e", "b"]
+@pytest.mark.parametrize("form", ["2020", "2022"])
+def test_plain_opus_mt_in_pickled_weights(tmp_path, monkeypatch, form):
+    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    from hf_capsule_mt.analysis import demo_page as page
+
+    folder = str(save_opus_mt(form, tmp_path / form))
+    build_demo([folder], device="cpu")
+    updates = page._respond(demo._loader("cpu"), folder, ">>de<< a dog", None)
+    assert not updates[0]["visible"], updates[0]["value"]
+    assert "no routing" in updates[3]["value"]
+    assert updates[3]["visible"]
 
 
 @pytest.mark.parametrize("models", ["", " "])
