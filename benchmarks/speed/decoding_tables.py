@@ -49,17 +49,17 @@ def ratio_cell(plain: list[float], method: list[float]) -> str:
     return f"{median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
 
 
-def machine(environment: Mapping[str, Any]) -> str:
-    """Return the machine of a record as text."""
-    packages = environment["packages"]
-    versions = [f"{name} {packages[name]}" for name in ("torch", "transformers") if name in packages]
-    threads = f"{environment['cpu_threads']} thread(s)"
-    return ", ".join([str(environment["device"]), threads, *versions, *filter(None, [environment.get("date")])])
+def machine(environment: Mapping[str, Any], **versions: str | None) -> str:
+    """Return the machine of a record, and the versions of its software, as text."""
+    packages = {name: environment["packages"].get(name) for name in ("torch", "transformers")} | versions
+    known = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+    threads = f"{environment['cpu_threads']} thread{'s' if environment['cpu_threads'] > 1 else ''}"
+    return ", ".join([str(environment["device"]), threads, f"`{known}`", *filter(None, [environment.get("date")])])
 
 
 def clock_in_words(clock: str | None) -> str:
     """Return what a clock measured."""
-    return "time of the process on a processor" if clock == "cpu" else "time that passed"
+    return "CPU time" if clock == "cpu" else "time that passed"
 
 
 def decoders_report(record: Mapping[str, Any]) -> str:
@@ -73,16 +73,14 @@ def decoders_report(record: Mapping[str, Any]) -> str:
         cells = ["1" if rates.get(name) == reference else cell for name, cell in zip(names, cells)]
         rows.append([row, f"{median(reference):.2f}", *cells])
     settings, environment = record["settings"], record["environment"]
-    overrides = f" with {', '.join(settings['config_overrides'])}" if settings["config_overrides"] else ""
+    overrides = f" --config_overrides {' '.join(settings['config_overrides'])}" if settings["config_overrides"] else ""
     version = environment["packages"].get("ctranslate2")
+    names = ("vocab_size", "batch_size", "num_beams", "new_tokens", "seed")
+    shown = " ".join(f"--{name} {settings[name]}" for name in names).replace("new_tokens", "max_new_tokens")
     return (
-        f"{table_in_markdown(rows)}\n\n"
-        f"Times as fast as the row's first decoder: medians of {settings['rounds']} rounds, in brackets the smallest "
-        f"and the largest; {clock_in_words(settings.get('clock'))}; the decoders take turns on the same batches in one "
-        f"process. `{settings['size']}`{overrides}, vocabulary of {settings['vocab_size']}, {settings['batch_size']} "
-        f"sentence(s) of similar length at a time, {settings['num_beams']} beam(s), {settings['new_tokens']} tokens "
-        "written. Weights and words are random; sentence lengths are log-normal with median 24; seed "
-        f"{settings['seed']}. {machine(environment)}{f', ctranslate2 {version}' if version else ''}."
+        f"{table_in_markdown(rows)}\n\nTimes as fast as the first decoder of the line. Higher is faster. Median of "
+        f"{settings['rounds']} rounds (smallest–largest), {clock_in_words(settings.get('clock'))}. "
+        f"`--size {settings['size']}{overrides} {shown}`. {machine(environment, ctranslate2=version)}."
     )
 
 
@@ -92,10 +90,10 @@ def memory_report(record: Mapping[str, Any]) -> str:
     for row, found in record["decoders"].items():
         for name, size in found["memory"].items():
             rows.append([row, name, f"{size / 2**20:.0f}", f"{size / found['memory'][GENERATE]:.2f}"])
-    length = settings["memory_length"]
     return (
-        f"{table_in_markdown(rows)}\n\nThe most bytes of tensors at one time, weights apart: {settings['batch_size']} "
-        f"sources of {length} tokens, {settings['num_beams']} beams, {length} tokens written."
+        f"{table_in_markdown(rows)}\n\nThe most memory of tensors at one time, without the weights. Less is better. "
+        f"`--batch_size {settings['batch_size']} --num_beams {settings['num_beams']} "
+        f"--memory_length {settings['memory_length']}`."
     )
 
 
@@ -109,8 +107,7 @@ def file_report(record: Mapping[str, Any]) -> str:
         rows.append([row, name, f"{bleu:.2f}", f"{time:.1f}", "" if beaten else "yes"])
     rounds = len(next(iter(found.values()))["seconds"])
     return (
-        f"{table_in_markdown(rows)}\n\n{record['num_beams']} beams; medians of {rounds} round(s) of "
-        f"{clock_in_words(record['clock'])}, in which the decoders take turns. On the frontier: nothing here is at "
-        "least as good and as fast, and better in one of the two; a difference of less than about 1 BLEU between two "
-        f"models may be chance. {machine(record['environment'])}."
+        f"{table_in_markdown(rows)}\n\nSeconds of {clock_in_words(record['clock'])}, median of {rounds} rounds, with "
+        f"{record['num_beams']} beams. Frontier: no other line is as good and as fast, and better in one of the two. "
+        f"A difference of less than about 1 BLEU between two models may be chance. {machine(record['environment'])}."
     )

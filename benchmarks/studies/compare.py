@@ -24,21 +24,22 @@ _FEWEST_SEEDS = 2  # one run does not show how much another seed would change
 _FAR = 3.0  # BLEU, a choice: more than another seed is thought to change
 _NOTHING = "nothing to compare yet"
 HOW = (
-    "Intervals of the difference: bootstrap over pairs of runs of the same seed, and sentences (Koehn 2004), "
-    f"{SAMPLES:,} samples; of two or three seeds they are too narrow, the more so the more "
-    "seeds differ. p: approximate randomization (Riezler and Maxwell 2005), two-sided, which exchanges a sentence in "
-    f"all seeds that both have together, {SAMPLES:,} samples; it knows nothing of how seeds differ."
+    f"Intervals come from a bootstrap over sentences and over pairs of runs of the same seed (Koehn 2004, {SAMPLES:,} "
+    "samples). With two or three seeds they are too narrow, and more so when seeds differ much. "
+    f"p comes from two-sided approximate randomization (Riezler and Maxwell 2005, {SAMPLES:,} samples). "
+    "It exchanges a sentence in all seeds of both rows together, and does not know how seeds differ."
 )
 """What the tables of comparisons mean."""
-CRITERION = (
-    f"Yes: with all seeds, {_FEWEST_SEEDS} or more, a row has at least that much more BLEU than each row it is "
-    f"against, with intervals above 0 and p < {P_VALUE:g}, on every test set. "
-    "No: every row has, against some row that it is against and on some test set, an interval that ends below what is "
-    "asked for, with "
-    f"{_FEWEST_SEEDS} seeds or more, or with one by {_FAR:g} BLEU or more. Open: runs are missing. Undecided: all was "
-    "run, and neither holds. "
-    "Nothing is corrected for the number of rows."
-)
+CRITERION = f"""\
+* **Yes**: all seeds were run, and at least {_FEWEST_SEEDS}. On every test set, the row gains at least the BLEU \
+asked for over each row that it is compared with. All intervals are above 0, and p < {P_VALUE:g}.
+* **No**: compared with some row on some test set, the interval ends below the BLEU asked for. This takes at least \
+{_FEWEST_SEEDS} seeds. One seed is enough if the interval ends {_FAR:g} BLEU lower.
+* **Undecided**: all seeds were run, and the answer is neither yes nor no.
+* **Open**: runs are missing.
+
+A question about several rows takes the first answer that one of its rows has: yes, open, undecided, no. \
+Nothing is corrected for the number of rows."""
 """What counts as an answer."""
 _LIKENESS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "training text": lambda run: run.get("data_sha256"),

@@ -19,7 +19,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from benchmarks.figures import draw_lines
 from benchmarks.records import FOLDER, read_records
 from benchmarks.speed.decoding_tables import file_report
-from benchmarks.studies.compare import CRITERION, HOW, Comparison, compare_rows, judge, question_table
+from benchmarks.studies.compare import CRITERION, HOW, Comparison, compare_rows, judge, judge_row, question_table
 from benchmarks.studies.results import (
     ADEQUACY,
     Result,
@@ -28,6 +28,7 @@ from benchmarks.studies.results import (
     caption,
     curve_table,
     length_table,
+    machine_table,
     metric_table,
     read_results,
     score_table,
@@ -57,14 +58,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the page, or print it, and draw the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_study_options(parser)
-    parser.add_argument("--page", type=Path, help="the file of the page (default: it is printed)")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="the file of the page (default: it is printed)",
+    )
     parser.add_argument("--figures_dir", type=Path, help="draw learning curves and the study's figures into it")
     args = parser.parse_args(argv)
-    page = render_page(args.study, records_of(args))
+    pages = render_pages(args.study, records_of(args))
     if args.page is not None:
-        replace_text(args.page, page)
+        for page, file in zip(pages, (args.page, args.page.with_stem(f"{args.page.stem}_appendix")), strict=False):
+            replace_text(file, page)
     else:
-        print(page)
+        print("\n".join(pages))
     if args.figures_dir is not None:
         args.figures_dir.mkdir(parents=True, exist_ok=True)
         draw_figures(args.study, read_results(args.study, records_of(args)), args.figures_dir)
@@ -73,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def print_table(study: Study, records: Path) -> None:
     """Print the table of the rows that have records."""
     if results := read_results(study, records):
-        print(f"\n{table_in_markdown(score_table(study, results, _speed(study)))}\n\n{caption(study, results)}")
+        tables = (score_table(study, results, _speed(study)), machine_table(results))
+        print("\n\n".join(["", *map(table_in_markdown, tables), caption(study, results)]))
 
 
 def _speed(study: Study) -> list[dict[str, Any]]:
@@ -90,46 +97,49 @@ def without_statistics(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def render_page(study: Study, file: Path) -> str:
-    """Return the study's own page, from the Jinja template that it names.
+def render_pages(study: Study, file: Path) -> list[str]:
+    """Return the study's own page, and its appendix if it has one, from the Jinja templates that it names.
 
-    The template has `study`; tables in Markdown, empty where there is nothing to show: `scores`, `metrics`, `curves`,
-    `time_curves`, `adequacy` and, in lists, `decoding` and `lengths`; the texts `caption`, `how`, `criterion` and
-    `adequacy_how`; `questions`, each with `name`, `asks`, `effect`, `answer`, `said`, `why` and `table`;
-    `comparisons()`, all differences, and `compared(row, against, test)`, one; `bleu(name, test)`; `routing(name)`, what
-    `hf-capsule-mt analyze` wrote; and `routed`, the rows that have that.
+    A template has `study`; tables in Markdown, empty where there is nothing to show: `scores`, `machines`, `metrics`,
+    `curves`, `time_curves`, `adequacy` and, in lists, `decoding` and `lengths`; the texts `caption`, `how`, `criterion`
+    and `adequacy_how`; `questions`, each with `name`, `asks`, `effect`, `answer`, `answers` of the rows, `said`, `why`
+    and `table`; `comparisons()`, all differences, and `compared(row, against, test)`, one; `bleu(name, test)`;
+    `routing(name)`, what `hf-capsule-mt analyze` wrote; and `routed`, the rows that have that.
     """
     records, results, speed = read_records(file), read_results(study, file), _speed(study)
     # Thousands of samples, which not every template needs.
     compare = cache(lambda: compare_rows(study, results))
     decoding, unknown = read_records(FOLDER / "decoding.jsonl"), without_statistics(results)
 
-    def compared(row: str, against: str, test: str) -> str:
+    def compared(row: str, against: str, test: str) -> Comparison:
         [found] = [one for one in compare() if (one.row, one.against, one.test) == (row, against, test)]
-        return str(found)
+        return found
 
+    names = {
+        "study": study,
+        "scores": _markdown(score_table(study, results, speed)),
+        "machines": _markdown(machine_table(results)) if results else "",
+        "metrics": _markdown(metric_table(study, results)),
+        "curves": _markdown(curve_table(results)),
+        "time_curves": _markdown(time_curve_table(study, results, speed)),
+        "adequacy": _markdown(adequacy_table(study, results)),
+        "decoding": [file_report(decoding[name]) for name in study.decoding],
+        "lengths": [_markdown(length_table(test.name, results)) for test in study.tests],
+        "caption": caption(study, results) if results else "",
+        "how": HOW,
+        "criterion": CRITERION,
+        "adequacy_how": ADEQUACY,
+        "questions": list(_answers(study, compare, unknown)),
+        "comparisons": compare,
+        "compared": compared,
+        "bleu": lambda name, test: records[f"{study.name}_{name}_{test}"]["scores"]["bleu"]["score"],
+        "routing": lambda name: records[f"{study.name}_{name}_routing"],
+        "routed": [row.name for row in study.rows if f"{study.name}_{row.name}_routing" in records],
+    }
     environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    template = Path(study.page) if study.page is not None else Path(__file__).with_name("report.md.jinja")
-    return environment.from_string(template.read_text(encoding="utf-8")).render(
-        study=study,
-        scores=_markdown(score_table(study, results, speed)),
-        metrics=_markdown(metric_table(study, results)),
-        curves=_markdown(curve_table(results)),
-        time_curves=_markdown(time_curve_table(study, results, speed)),
-        adequacy=_markdown(adequacy_table(study, results)),
-        decoding=[file_report(decoding[name]) for name in study.decoding],
-        lengths=[_markdown(length_table(test.name, results)) for test in study.tests],
-        caption=caption(study, results) if results else "",
-        how=HOW,
-        criterion=CRITERION,
-        adequacy_how=ADEQUACY,
-        questions=list(_answers(study, compare, unknown)),
-        comparisons=compare,
-        compared=compared,
-        bleu=lambda name, test: records[f"{study.name}_{name}_{test}"]["scores"]["bleu"]["score"],
-        routing=lambda name: records[f"{study.name}_{name}_routing"],
-        routed=[row.name for row in study.rows if f"{study.name}_{row.name}_routing" in records],
-    )
+    templates = [Path(study.page or Path(__file__).with_name("report.md.jinja"))]
+    templates += [Path(study.appendix)] if study.appendix else []
+    return [environment.from_string(path.read_text(encoding="utf-8")).render(**names) for path in templates]
 
 
 def _answers(study: Study, compare: Callable[[], Sequence[Comparison]], unknown: Sequence[str]) -> Any:
@@ -138,7 +148,8 @@ def _answers(study: Study, compare: Callable[[], Sequence[Comparison]], unknown:
         effect = f"{question.effect:g}"
         said = f"No, not by {effect} BLEU" if answer == "no" else answer.capitalize()
         table = _markdown(question_table(study, question, compare()))
-        known = {"name": question.name, "asks": question.asks, "effect": effect, "answer": answer}
+        answers = {name: judge_row(study, question, name, compare())[0] for name in question.rows}
+        known = {"name": question.name, "asks": question.asks, "effect": effect, "answer": answer, "answers": answers}
         yield {**known, "said": said, "why": why, "table": table}
 
 

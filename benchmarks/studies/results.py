@@ -23,9 +23,10 @@ _OF_AN_UPDATE = (
     *("rdrop_alpha", "activation_checkpointing"),
 )
 ADEQUACY = (
-    "Adequacy, by word alignment: CDR is the share of the source words that the reference translates which the row "
-    "translates too (Kong et al. 2019); under-translated are the others, over-translated those for which it repeats a "
-    "word, as shares of all source words. An aligner like eflomal moves CDR of the same translations by up to 0.004."
+    "Adequacy is measured by word alignment. CDR is the share of the source words translated by the reference that the "
+    "row translates too (Kong et al. 2019). Under-translated words are the others. Over-translated words are those for "
+    "which the row repeats a word. Both are shares of all source words. Higher CDR is better. "
+    "With an aligner like eflomal, CDR of the same translations varies by up to 0.004."
 )
 """What the table of adequacy shows."""
 
@@ -242,28 +243,28 @@ def length_table(test: str, results: Sequence[Result]) -> Table:
 
 
 def caption(study: Study, results: Sequence[Result]) -> str:
-    """Return what is to know of the scores: signatures, machines, and which rows have no records yet."""
+    """Return what is to know of the scores: signatures, and which rows have no records yet."""
     scores = [one for result in results for seed in result.seeds for one in seed.scores.values()]
-    signatures = sorted({one["scores"]["bleu"]["signature"] for one in scores})
-    missing = [row.name for row in study.rows if row.name not in {result.row.name for result in results}]
-    text = f"BLEU: {'; '.join(signatures) or 'nothing'}. Trained on {_machines(results)}."
+    signatures = sorted({f"`{one['scores']['bleu']['signature']}`" for one in scores})
+    missing = [f"`{row.name}`" for row in study.rows if row.name not in {result.row.name for result in results}]
+    text = f"BLEU: {', '.join(signatures) or 'nothing'}."
     if any(len(result.seeds) > 1 for result in results):
         text += " After ± is the standard deviation over seeds."
-    return text + (f" Without records so far: {', '.join(missing)}." if missing else "")
+    return text + (f" Not run: {', '.join(missing)}." if missing else "")
 
 
-def _machines(results: Sequence[Result]) -> str:
-    """Return the machines, with the rows trained on each but on the one of most runs."""
-    rows: dict[str, dict[str, list[int]]] = {}
+def machine_table(results: Sequence[Result]) -> Table:
+    """Return which rows each machine has trained; the one with most runs comes first, and has all other rows."""
+    rows: dict[tuple[str, str, str], dict[str, list[int]]] = {}
     for result in results:
         for one in result.seeds:
             here = one.run["environment"]
-            machine = f"{here['device']}, {here['cpu_threads']} thread(s), torch {here['packages']['torch']}"
+            machine = (str(here["device"]), str(here["cpu_threads"]), here["packages"]["torch"])
             rows.setdefault(machine, {}).setdefault(result.row.name, []).append(one.seed)
-    first, *others = sorted(rows, key=lambda machine: sum(map(len, rows[machine].values())), reverse=True)
+    ordered = sorted(rows, key=lambda machine: sum(map(len, rows[machine].values())), reverse=True)
     seeds = {result.row.name: result.seeds for result in results}
-    named = [
-        f"; on {machine}: {', '.join(name + of_seeds(found, seeds[name]) for name, found in rows[machine].items())}"
-        for machine in others
-    ]
-    return first + "".join(named)
+    table = [["machine", "threads", "PyTorch", "rows"]]
+    for machine in ordered:
+        named = [f"`{name}`{of_seeds(found, seeds[name])}" for name, found in rows[machine].items()]
+        table.append([*machine, "all other runs" if machine == ordered[0] and len(ordered) > 1 else ", ".join(named)])
+    return table

@@ -97,6 +97,8 @@ class Study:
     records: str | None = None
     page: str | None = None
     """A Jinja template of a page."""
+    appendix: str | None = None
+    """A Jinja template of a second page, PAGE_appendix.md."""
     speed: Sequence[str] = ()
     """Names of records in benchmarks/records/speed.jsonl."""
     decoding: Sequence[str] = ()
