@@ -79,8 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def print_table(study: Study, records: Path) -> None:
     """Print the table of the rows that have records."""
     if results := read_results(study, records):
-        tables = (score_table(study, results, _speed(study)), machine_table(results))
-        print("\n\n".join(["", *map(table_in_markdown, tables), caption(study, results)]))
+        print(f"\n{table_in_markdown(score_table(study, results, _speed(study)))}\n\n{caption(study, results)}")
 
 
 def _speed(study: Study) -> list[dict[str, Any]]:
