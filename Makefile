@@ -12,7 +12,7 @@ OLDEST := .venv-oldest/bin
 INSTALL := -m pip install --quiet --no-compile
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-oldest coverage lint docs clean
+.PHONY: quickstart test test-oldest coverage fuzz lint docs clean
 
 quickstart: .venv/.installed
 	$(BIN)/python scripts/quickstart.py --output_dir outputs/quickstart
@@ -23,6 +23,11 @@ test: .venv/.installed-dev lint docs
 # Which lines of the package no test runs.
 coverage: .venv/.installed-dev
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report term-missing:skip-covered
+
+# Damaged inputs of every kind for so many minutes, and a table of what came of them.
+MINUTES ?= 30
+fuzz: .venv/.installed-dev
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python tests/faults/fuzz.py --minutes $(MINUTES)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,85 @@
+"""Compare `translate` on float32 and float16 files of OPUS-MT with `generate()` of Transformers.
+
+    OMP_NUM_THREADS=1 python benchmarks/opus_mt.py opus-mt-en-mg sentences.txt --output_dir stand_ins
+
+OPUS-MT folders on the Hub hold `pytorch_model.bin`. The script gives a folder's settings and tokenizer random weights,
+in both precisions, so that every translation has --new_tokens tokens. Commands take turns, each in a process of its
+own. Their whole CPU time counts, loading too.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+GENERATE = """
+import sys
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+folder, text, new_tokens = sys.argv[1:]
+tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)
+lines = sorted(open(text), key=len)
+for start in range(0, len(lines), 32):
+    batch = tokenizer(lines[start : start + 32], return_tensors="pt", padding=True)
+    tokenizer.batch_decode(model.generate(**batch, num_beams=4, max_new_tokens=int(new_tokens)))
+"""
+
+
+def main() -> None:
+    """Make the stand-ins, measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="an OPUS-MT folder; only settings and tokenizer are read")
+    parser.add_argument("text", help="a text file, one sentence a line")
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder for the two stand-ins")
+    parser.add_argument("--new_tokens", default="24", help="default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    args = parser.parse_args()
+    output = args.output_dir / "translations"
+    runs = {
+        "generate(), float32": [sys.executable, "-c", GENERATE, stand_in(args, "float32"), args.text, args.new_tokens]
+    }
+    for dtype in ("float32", "float16"):
+        words = ["--model", stand_in(args, dtype), "--input_file", args.text, "--output_file", str(output)]
+        limits = ["--num_beams", "4", "--max_new_tokens", args.new_tokens, "--device", "cpu"]
+        runs[f"translate, {dtype}"] = [sys.executable, "-m", "hf_capsule_mt", "translate", *words, *limits]
+    times = defaultdict(list)
+    for _ in range(args.rounds):
+        for name, command in runs.items():
+            output.unlink(missing_ok=True)
+            before = os.times()
+            subprocess.run(command, check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            times[name].append(os.times().children_user - before.children_user)
+    first = statistics.median(times["generate(), float32"])
+    print("| | CPU seconds | times faster |\n| --- | ---: | ---: |")
+    for name, each in times.items():
+        middle, spread = statistics.median(each), f"{min(each):.1f}–{max(each):.1f}"
+        print(f"| {name} | {middle:.1f} ({spread}) | {first / middle:.2f} |")
+
+
+def stand_in(args: argparse.Namespace, dtype: str) -> str:
+    """Return a folder with random weights and all else of an OPUS-MT model, as it is on the Hub."""
+    folder = args.output_dir / dtype
+    if not (folder / "pytorch_model.bin").exists():
+        shutil.copytree(
+            args.folder,
+            folder,
+            ignore=lambda _, names: [name for name in names if "model." in name],
+            copy_function=shutil.copyfile,
+        )
+        torch.manual_seed(0)
+        model = MarianMTModel(MarianConfig.from_pretrained(folder)).to(getattr(torch, dtype))
+        torch.save(
+            {name: value.clone() for name, value in model.state_dict().items() if name != "lm_head.weight"},
+            folder / "pytorch_model.bin",
+        )
+    return str(folder)
+
+
+if __name__ == "__main__":
+    main()
