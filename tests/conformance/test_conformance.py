@@ -58,7 +58,6 @@ NOT_RECURRENT = dict.fromkeys(
 # The tests take the loss for the cross entropy alone.
 GUIDED = {"guided_routing": "gdr", "guided_capsule_dim": 4, "bow_loss_weight": 0, "bca_loss_weight": 0}
 KINDS = {
-    "none": {},
     "heads_and_layers": {
         "head_aggregation": "em_routing",
         "head_aggregation_decoder_layers": None,
@@ -67,7 +66,6 @@ KINDS = {
         "layer_aggregation": "em_routing",
         "layer_aggregation_parameterization": "joint",
     },
-    "guided": GUIDED,
     "everything": {
         "head_aggregation": "simple_routing",
         "layer_aggregation": "dynamic_routing",
@@ -86,7 +84,6 @@ CLASSIFICATION = {"ForSequenceClassification": MODEL_FOR_SEQUENCE_CLASSIFICATION
 class Conformance(ModelTesterMixin):
     """The tests, and the tiny model and its inputs that they ask for. A test names its `family` and its `kind`."""
 
-    kind = "none"
     not_applicable = NOT_APPLICABLE
     heads = TRANSLATION
     is_encoder_decoder = True
@@ -152,19 +149,6 @@ class Marian(Conformance):
         return config
 
 
-class NoAggregationTest(Marian, GenerationTesterMixin, unittest.TestCase):
-    num_hidden_layers = 1
-
-
-class RoutedHeadsAndLayersTest(Marian, GenerationTesterMixin, unittest.TestCase):
-    kind = "heads_and_layers"
-
-
-class GuidedRoutingTest(Marian, GenerationTesterMixin, unittest.TestCase):
-    kind = "guided"
-    num_hidden_layers = 1  # nothing is routed in them
-
-
 class EverythingTest(Marian, GenerationTesterMixin, unittest.TestCase):
     kind = "everything"
 
@@ -203,10 +187,7 @@ class CapsNMTTest(Recurrent, unittest.TestCase):
     num_hidden_layers = 1
 
 
-class RNMTTest(Recurrent, unittest.TestCase):
+class HybridTest(Recurrent, unittest.TestCase):
     family = "RNMT"
-    num_hidden_layers = 1  # as its decoder
-
-
-class HybridTest(RNMTTest):
     kind = "hybrid"
+    num_hidden_layers = 1  # as its decoder

@@ -9,7 +9,6 @@ from agreement import check_agreement
 from ending_models import (
     EVERY_KIND,
     LONGEST,
-    ONE_OF_EACH_FAMILY,
     batches,
     ending,
     every_option,
@@ -107,19 +106,19 @@ def test_words_that_do_not_exist_are_not_suppressed(options, num_beams, engine_c
     assert (engine_calls[-1][0].sequences == 30).any()
 
 
-@pytest.mark.parametrize("name", ["head-em-routing", "capsnmt-hybrid", "rnmt-gdr"])
+@pytest.mark.parametrize("name", ["head-em-routing", "rnmt-gdr"])
 def test_trained_models(name, engine_calls):
     source = sources(32, seed=3, longest=8)
     check_agreement(stored(f"multi30k-en-de-{name}"), source, engine_calls, num_beams=4, max_new_tokens=12)
 
 
-@pytest.mark.parametrize("early_stopping", [False, True, "never"])
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize("early_stopping", [False, "never"])
+@pytest.mark.parametrize("name", ["marian/everything", "recurrent/guided_hybrid"])
 def test_neither_the_batch_nor_when_rows_leave_changes_anything(
     name, early_stopping, models, monkeypatch, engine_calls
 ):
     options = {"num_beams": 4, "early_stopping": early_stopping, "max_new_tokens": LONGEST, "num_return_sequences": 2}
-    source = sources(48, seed=5)
+    source = sources(24, seed=5)
     together = []
     # Never, and at once.
     for dropping in (0, 10**9):
@@ -139,8 +138,8 @@ def test_more_steps_than_there_is_room_for_at_first(models, engine_calls):
     assert min(lengths) >= 35
 
 
-@pytest.mark.parametrize("options", [{"num_beams": 4}, {"num_beams": 4, "early_stopping": True}, {}], ids=str)
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize("options", [{"num_beams": 4, "early_stopping": True}, {}], ids=str)
+@pytest.mark.parametrize("name", ["marian", "recurrent/capsule"])
 def test_a_limit_for_every_sentence(name, options, models, engine_calls):
     limits = torch.arange(32) % 9 + 1
     criteria = StoppingCriteriaList([NewTokenLimits(limits)])

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
 from hf_capsule_mt.cli.export import main
 from hf_capsule_mt.hub import exporting
 from hf_capsule_mt.hub.export_programs import EncoderProgram, StepProgram, family_of
-from hf_capsule_mt.hub.exporting import check_numbers, check_translation, example_source, run_steps
+from hf_capsule_mt.hub.exporting import check_numbers, check_translation, example_source
 
 LINES = ["a b c d e", "f", "g h c c"]
 
@@ -59,21 +59,6 @@ def test_onnx(tmp_path, capsys):
     assert {"encoder.onnx", "step.onnx", "config.json", "generation_config.json", "tokenizer.json"} < names
     assert not [file for file in names if file.endswith(".py")]
     assert json.loads((output / "config.json").read_text())["model_type"] == model.config.model_type
-
-
-def test_the_other_format(tmp_path, capsys):
-    folder = save_tiny_marian(tmp_path / "model")
-    main(["--model", str(folder), "--output_dir", str(tmp_path / "new"), "--format", "torch", "--text", LINES[0]])
-    encoder, step = (torch.export.load(tmp_path / "new" / f"{name}.pt2").module() for name in ("encoder", "step"))
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    own = EncoderProgram(family_of(model)), StepProgram(family_of(model))
-    source = example_source(model, (8, 1, 2))
-    with torch.no_grad():
-        for found, wanted in zip(
-            *(run_steps(*each, source, torch.ones(3, 4).long()) for each in ((encoder, step), own))
-        ):
-            torch.testing.assert_close(found, wanted)
-    assert "largest difference from the model" in capsys.readouterr().out
 
 
 def test_refusals(tmp_path, monkeypatch):

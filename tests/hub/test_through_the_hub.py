@@ -146,15 +146,6 @@ def test_every_commit_of_a_training_run_loads(hub, tmp_path, run_command):
     assert not [name for files in commits for name, data in files.items() if TOKEN.encode() in data]
     assert not [file for file in (tmp_path / "run").rglob("*") if TOKEN in text_of(file)]
 
-    here = translations(pipeline("translation", model=str(tmp_path / "run"), device="cpu")(SENTENCES))
-    code = """
-from transformers import pipeline
-translator = pipeline("translation", model="user/run", device="cpu", trust_remote_code=True)
-found["translations"] = [result["translation_text"] for result in translator(sentences)]
-"""
-    found = run_elsewhere(code, tmp_path, hub.environment(tmp_path / "clean"), sentences=SENTENCES)
-    assert found["translations"] == here
-
 
 def train_plainly(name, folder, callbacks):
     """Two updates by Transformers' own Trainer, each pushed."""

@@ -34,6 +34,6 @@ def check_whole_model(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["small-marian", "small-capsnmt"])
+@pytest.mark.parametrize("name", ["small-capsnmt"])
 def test_a_whole_model(name):
     check_whole_model(model_of(name))

@@ -33,17 +33,13 @@ TABLE = _rows()
 """The cells of each row, by column: "works", "limited (note)", "upstream (note)", or empty where there is nothing."""
 
 
-SHORT = ("guided", "CapsNMT", "hybrid")
-"""Families whose code is most of that of all."""
-
-
-def promised(plug, *, short=FAMILIES):
-    """Mark a test to run with each `family` of a row that is in `short`. Where a plug does not work it must fail."""
+def promised(plug, families=("guided", "CapsNMT", "hybrid")):
+    """Mark a test to run with each of the `families`. Where a row says that the plug does not work, it must fail."""
     fails = pytest.mark.xfail(strict=True, reason="docs/integrations.md says so")
     cases = []
     for name, cell in TABLE[plug].items():
         marks = [] if cell == "works" else [fails]
-        cases += [pytest.param(name, marks=marks)] if cell and name in short else []
+        cases += [pytest.param(name, marks=marks)] if cell and name in families else []
     return pytest.mark.parametrize("family", cases)
 
 

@@ -4,7 +4,7 @@ import functools
 import tempfile
 
 import pytest
-from plug_table import FAMILIES, SHORT, library, promised
+from plug_table import FAMILIES, library, promised
 from tiny_marian import tiny_tokenizer
 
 from hf_capsule_mt.training.arguments import TranslationTrainingArguments
@@ -44,7 +44,7 @@ def _train(family, folder):
     return trainer
 
 
-@promised("wandb, trackio", short=SHORT)
+@promised("wandb, trackio")
 def test_trackers_are_told(family):
     wandb, storage = library("wandb"), library("trackio.sqlite_storage").SQLiteStorage
     trainer = trained(family)
@@ -57,7 +57,7 @@ def test_trackers_are_told(family):
     assert wandb.run.settings.mode == "offline"
 
 
-@promised("Early stopping", short=SHORT)
+@promised("Early stopping")
 def test_early_stopping(family):
     """No evaluation is better than the first, so the second is the last."""
     trainer = trained(family)

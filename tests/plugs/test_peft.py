@@ -5,7 +5,7 @@ import torch
 from aggregated_models import source_batch, training_batch
 from families import logits
 from loopback_hub import TOKEN
-from plug_table import FAMILIES, SHORT, library, promised
+from plug_table import FAMILIES, library, promised
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM
 
@@ -65,7 +65,7 @@ def test_all_linear(family):
     assert_adapts(adapted)
 
 
-@promised("LoRA, saved, merged and pushed", short=SHORT)
+@promised("LoRA, saved, merged and pushed")
 def test_save_merge_and_push(family, tmp_path, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     adapted = with_adapter(FAMILIES[family](), target_modules="all-linear")

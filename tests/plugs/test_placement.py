@@ -5,7 +5,7 @@ import torch
 from accelerate import cpu_offload
 from aggregated_models import source_batch, training_batch
 from families import logits, translator
-from plug_table import FAMILIES, SHORT, promised
+from plug_table import FAMILIES, promised
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_capsule_mt.decoding import generate
@@ -29,7 +29,7 @@ def test_device_map(family, tmp_path):
     assert torch.equal(generated(loaded), generated(model))
 
 
-@promised("bfloat16, float16", short=SHORT)
+@promised("bfloat16, float16")
 def test_half_precision(family, tmp_path):
     expected = logits(saved(family, tmp_path))
     for dtype in (torch.bfloat16, torch.float16):
@@ -51,12 +51,12 @@ def assert_runs_from_disk(family, share, folder):
     assert torch.equal(generated(loaded, custom_generate=generate), generated(model))
 
 
-@promised("Offload to disk, in part", short=SHORT)
+@promised("Offload to disk, in part")
 def test_part_on_disk(family, tmp_path):
     assert_runs_from_disk(family, 0.8, tmp_path)
 
 
-@promised("Offload to disk, most of it", short=SHORT)
+@promised("Offload to disk, most of it")
 def test_most_on_disk(family, tmp_path):
     # Earlier versions of accelerate want room for the embeddings, which of RNMT are half of it.
     assert_runs_from_disk(family, 0.55 if family == "RNMT" else 0.45, tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 from aggregated_models import source_batch
 from families import logits
-from plug_table import FAMILIES, SHORT, library, promised
+from plug_table import FAMILIES, library, promised
 from torch import equal, nn
 from transformers import AutoModelForSeq2SeqLM, TorchAoConfig
 
@@ -40,17 +40,17 @@ def assert_works(model, small):
     assert equal(small.generate(**options, custom_generate=decoding.generate), words)
 
 
-@promised("torchao, weights in int8", short=SHORT)
+@promised("torchao, weights in int8")
 def test_weights(family, quantized):
     assert_works(*quantized(family))
 
 
-@promised("torchao, activations in int8 too", short=SHORT)
+@promised("torchao, activations in int8 too")
 def test_weights_and_activations(family, quantized):
     assert_works(*quantized(family, "Int8DynamicActivationInt8WeightConfig"))
 
 
-@promised("torchao, saved and loaded", short=SHORT)
+@promised("torchao, saved and loaded")
 def test_saved_and_loaded(family, quantized, tmp_path):
     _, small = quantized(family)
     small.save_pretrained(tmp_path / "small")

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 from families import logits
-from plug_table import FAMILIES, SHORT, library, promised
+from plug_table import FAMILIES, library, promised
 from safetensors.torch import load_file
 from tiny_run import arguments, write_corpus
 from transformers import AutoModelForSeq2SeqLM
@@ -38,7 +38,7 @@ def adapter(folder):
     return load_file(folder / "adapter_model.safetensors")
 
 
-@promised("`train --lora_rank`", short=SHORT)
+@promised("`train --lora_rank`")
 def test_the_run_holds_a_model_and_its_adapter(family, corpus, tmp_path):
     base = base_of(tmp_path / "base", family)
     run(corpus, base, tmp_path / "run")
