@@ -8,6 +8,8 @@ import pytest
 from tiny_marian import WORDS, tiny_model, tiny_tokenizer
 from tiny_run import arguments, write_corpus
 
+from hf_capsule_mt import CapsNMTConfig, CapsNMTForConditionalGeneration
+
 
 @pytest.fixture(scope="package")
 def prepared(tmp_path_factory):
@@ -17,6 +19,10 @@ def prepared(tmp_path_factory):
     folder = write_corpus(tmp_path_factory.mktemp("prepared"), pairs=30)
     tiny_model(max_position_embeddings=256).save_pretrained(folder / "marian")
     tiny_tokenizer(model_max_length=256).save_pretrained(folder / "marian")
+    least = {"encoder_layers": 1, "decoder_layers": 1, "routing_iterations": 1, "num_sentence_capsules": 2}
+    capsnmt = CapsNMTForConditionalGeneration(CapsNMTConfig(vocab_size=29, d_model=16, **least))
+    capsnmt.save_pretrained(folder / "capsnmt")
+    tiny_tokenizer().save_pretrained(folder / "capsnmt")
     _write_texts(folder)
     options = {"save_strategy": "steps", "save_steps": 1, "train_file": [folder / "train.en", folder / "train.de"]}
     least = ["encoder_layers=1", "decoder_layers=1", "num_output_capsules=4", "routing_iterations=2"]
@@ -40,7 +46,7 @@ def _write_texts(folder):
         shutil.copy(folder / "test.de", folder / name)
     _write(folder / "books.tok.en", [generator.choices(WORDS, k=5 + i % 24) for i in range(500)])
     # The last pair is longer than the model can read.
-    pairs = [*zip(*(_lines(folder / f"train.{language}")[:6] for language in ("en", "de"))), ("a " * 400, "b " * 400)]
+    pairs = [*zip(*(_lines(folder / f"train.{language}")[:6] for language in ("en", "de"))), ("a " * 400, "b")]
     rows = [json.dumps({"translation": {"en": source, "de": target}}) for source, target in pairs]
     (folder / "train.jsonl").write_text("".join(f"{row}\n" for row in rows))
 

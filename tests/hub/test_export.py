@@ -1,64 +1,54 @@
 """The command `export`: programs for ONNX Runtime that translate as `generate()` does, or no folder."""
 
-import json
-
-import numpy as np
 import pytest
 import torch
-from exported_models import model_of
-from tiny_marian import save_tiny_marian, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
+from families import translator
+from tiny_marian import save_tiny_marian
+from transformers import T5Config
 
 from hf_capsule_mt.cli.export import main
 from hf_capsule_mt.hub import exporting
 from hf_capsule_mt.hub.export_programs import EncoderProgram, StepProgram, family_of
 from hf_capsule_mt.hub.exporting import check_numbers, check_translation, example_source
 
-LINES = ["a b c d e", "f", "g h c c"]
+LENGTHS = ([3, 2], [4, 6]), ([9, 1, 5], [2, 3, 8]), ([1, 6], [1, 1])
 
 
-def greedy(folder, lines, limit, start, pad, eos):
-    """Translations as somebody writes it who knows the names of the tensors alone."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    encoder, step = (onnxruntime.InferenceSession(folder / f"{name}.onnx") for name in ("encoder", "step"))
-    source = AutoTokenizer.from_pretrained(folder)(lines, padding=True, return_tensors="np")
-    source = {name: source[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
-    read = dict(zip([output.name for output in encoder.get_outputs()], encoder.run(None, source)))
-    assert {tensor.name for tensor in step.get_inputs()} == {"input_ids", *read}
-    states = [output.name.replace("present", "past_key_values") for output in step.get_outputs()[1:]]
-    words, ended = np.full((len(lines), 1), start), np.zeros(len(lines), dtype=bool)
-    while not ended.all() and words.shape[1] <= limit:
-        logits, *after = step.run(None, {"input_ids": words[:, -1:], **read})
-        read.update(zip(states, after))
-        following = np.where(ended, pad, logits.argmax(-1))
-        words = np.concatenate([words, following[:, None]], axis=1)
-        ended |= following == eos
-    return words
+def model_of(name):
+    """A small model, whose programs take less time to make."""
+    kind = {"small-rnmt": "recurrent-guided_hybrid", "small-capsnmt": "recurrent-capsule"}[name]
+    known = translator(kind).config.to_dict()
+    names = ("encoder_layers", "decoder_layers", "routing_iterations", "guided_routing_iterations")
+    return translator(kind, vocab_size=29, **{name: 1 for name in names if name in known})
+
+
+def whole_batch(sources, targets):
+    def padded(lengths, seed):
+        words = torch.randint(3, 25, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
+        mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+        return words.masked_fill(~mask, 0), mask.long()
+
+    (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask) = padded(sources, 1), padded(targets, 2)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "decoder_input_ids": decoder_input_ids,
+        "decoder_attention_mask": decoder_attention_mask,
+    }
 
 
 @pytest.mark.slow
-def test_onnx(tmp_path, capsys):
-    pytest.importorskip("onnxscript", reason='needs onnxscript; pip install -e ".[export]"')
-    folder, output = tmp_path / "model", tmp_path / "onnx"
-    model_of("small-capsnmt").save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    main(["--model", str(folder), "--output_dir", str(output), "--text", LINES[0]])
-    translation = capsys.readouterr().out.splitlines()[-1]
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    settings = model.generation_config
-    settings.forced_eos_token_id = None
-    tokenizer = AutoTokenizer.from_pretrained(output)
-    source = tokenizer(LINES, padding=True, return_tensors="pt")
-    source = {name: source[name] for name in ("input_ids", "attention_mask")}
-    wanted = model.generate(**source, num_beams=1, max_new_tokens=10)
-    ends = settings.pad_token_id, settings.eos_token_id
-    found = greedy(output, LINES, 10, settings.decoder_start_token_id, *ends)
-    np.testing.assert_array_equal(found, wanted)
-    assert translation.removeprefix("-> ").startswith(tokenizer.decode(wanted[0], skip_special_tokens=True)[:9])
-    names = {file.name for file in output.iterdir()}
-    assert {"encoder.onnx", "step.onnx", "config.json", "generation_config.json", "tokenizer.json"} < names
-    assert not [file for file in names if file.endswith(".py")]
-    assert json.loads((output / "config.json").read_text())["model_type"] == model.config.model_type
+def test_a_whole_model():
+    """`torch.export` takes it, for any batch and any length."""
+    model = model_of("small-capsnmt")
+    example, *others = (whole_batch(*lengths) for lengths in LENGTHS)
+    dynamic = {name: dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC) for name in example}
+    options = {"kwargs": {**example, "use_cache": False}, "dynamic_shapes": {**dynamic, "use_cache": None}}
+    with torch.no_grad():
+        program = torch.export.export(model, (), **options).module()
+        for batch in (example, *others):
+            found, wanted = (each(**batch, use_cache=False).logits for each in (program, model))
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_refusals(tmp_path, monkeypatch):

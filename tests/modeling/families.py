@@ -6,9 +6,8 @@ from aggregated_models import OUTPUTS, aggregated, training_batch
 from recurrent_models import recurrent
 
 # Those that differ in the code they reach.
-MARIAN = ["none", "linear", "dynamic", "dynamic_routing", "em_routing_joint", "heads_simple", "heads_and_layers_em"]
-MARIAN += ["guided_classifier", "guided_attention", "everything"]
-RECURRENT = ["capsule", "no_strategies", "pooling", "rnmt", "guided_classifier", "guided_attention", "guided_hybrid"]
+MARIAN = ["none", "linear", "dynamic", "em_routing_joint", "heads_and_layers_em", "guided_attention", "everything"]
+RECURRENT = ["capsule", "no_strategies", "pooling", "rnmt", "guided_attention", "guided_hybrid"]
 ONE_OF_EACH_FAMILY = ["marian-everything", "recurrent-capsule", "recurrent-rnmt"]
 
 

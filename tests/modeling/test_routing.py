@@ -126,19 +126,6 @@ def test_matches_loops(algorithm, data):
     assert_matches_loops(algorithm, arguments, **options)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("activations", [None, "factored", "joint"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_gradcheck(algorithm, activations, masked):
-    arguments = make_arguments(algorithm, activations=activations)
-    mask = torch.tensor([[True, False, True], [True, True, False]]) if masked else None
-
-    def capsules(*values):
-        return getattr(routing, algorithm)(**dict(zip(arguments, values)), mask=mask).capsules
-
-    assert torch.autograd.gradcheck(capsules, [value.requires_grad_() for value in arguments.values()])
-
-
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("activations", [None, "factored", "joint"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
