@@ -20,7 +20,6 @@ logger = logging.get_logger(__name__)
 
 LANGUAGE_PAIR = re.compile(r"translation_(?P<source>[^_]+)_to_(?P<target>[^_]+)")
 _CODE = re.compile(r">>[^<>\s]+<<")
-_LIMITS = ("max_new_tokens", "max_length", "stopping_criteria")
 
 
 class SentenceLimits(StoppingCriteria):
@@ -53,11 +52,6 @@ class TranslationPipeline(Pipeline):
     _load_tokenizer = True
     _sentence_limits: Any = SentenceLimits
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.tokenizer is None or not getattr(self.model.config, "is_encoder_decoder", False):
-            raise ValueError("a translation pipeline needs an encoder-decoder and its tokenizer")
-
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         names = ("src_lang", "tgt_lang", "truncation")
         preprocess = {name: options.pop(name) for name in names if name in options}
@@ -74,14 +68,10 @@ class TranslationPipeline(Pipeline):
         """
         if self.tokenizer.padding_side != "right" and hasattr(self.model.config, "max_position_embeddings"):
             raise ValueError("positions would count the padding; set tokenizer.padding_side = 'right'")
-        if isinstance(inputs, Sequence) and not isinstance(inputs, str):
-            inputs = list(inputs)
-        elif isinstance(inputs, Iterable) and not isinstance(inputs, str | Mapping):
-            # Transformers knows generators only.
-            inputs = (text for text in inputs)
-        if isinstance(inputs, list) and not inputs:
-            return []
-        results = super().__call__(inputs, **kwargs)
+        if not isinstance(inputs, str | Mapping):
+            # Transformers knows lists and generators only.
+            inputs = list(inputs) if isinstance(inputs, Sequence) else (text for text in inputs)
+        results = super().__call__(inputs, **kwargs) if inputs != [] else []
         if isinstance(inputs, list) and all(len(sequences) == 1 for sequences in results):
             return [sequences[0] for sequences in results]
         return results
@@ -89,44 +79,36 @@ class TranslationPipeline(Pipeline):
     def preprocess(
         self, text: str, src_lang: str | None = None, tgt_lang: str | None = None, truncation: bool = False
     ) -> dict[str, Any]:
-        """Tokenize one text."""
+        """Tokenize one text, behind the code of its target language for multilingual OPUS-MT."""
         text = checked(text)
         languages = self.languages(src_lang, tgt_lang)
-        encoding = self.encode(self.with_code(text, tgt_lang, languages[1]), *languages, truncation)
-        return {**encoding, "copied": copied(text)}
-
-    def with_code(self, text: str, given: str | None, target: str | None) -> str:
-        """Put the code of the target language in front of a text, for multilingual OPUS-MT."""
-        if not self.codes or _CODE.match(text):
-            return text
-        if f">>{target}<<" in self.codes:
-            return f">>{target}<< {text}"
-        if given is not None:
-            raise ValueError(f"tgt_lang is {given!r}, and the tokenizer has no code >>{given}<<")
-        logger.warning_once("a text does not say which language to write. Give tgt_lang.")
-        return text
+        if self.codes and not _CODE.match(text):
+            if f">>{languages[1]}<<" in self.codes:
+                text = f">>{languages[1]}<< {text}"
+            elif tgt_lang is not None:
+                raise ValueError(f"tgt_lang is {tgt_lang!r}, and the tokenizer has no code >>{tgt_lang}<<")
+            else:
+                logger.warning_once("a text does not say which language to write. Give tgt_lang.")
+        return {**self.encode(text, *languages, truncation), "copied": copied(text)}
 
     def languages(self, source: str | None, target: str | None) -> tuple[str | None, str | None]:
         """Return both languages: those given, those in the name of the task, or the tokenizer's."""
-        pair = LANGUAGE_PAIR.fullmatch(self.task or "")
-        if not self.takes_languages:
-            return pair and pair["source"], target or (pair and pair["target"])
-        source = source or (pair and pair["source"]) or self.tokenizer.src_lang
-        target = target or (pair and pair["target"]) or getattr(self.tokenizer, "tgt_lang", None)
-        for name, code in (("src_lang", source), ("tgt_lang", target)):
-            token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
-            if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
-                raise ValueError(f"{name} is {code!r}, which is no language of the tokenizer")
+        pair = LANGUAGE_PAIR.fullmatch(self.task or "") or {"source": None, "target": None}
+        source, target = source or pair["source"], target or pair["target"]
+        if self.takes_languages:
+            source, target = source or self.tokenizer.src_lang, target or getattr(self.tokenizer, "tgt_lang", None)
+            for name, code in (("src_lang", source), ("tgt_lang", target)):
+                token = getattr(self.tokenizer, "lang_code_to_token", {}).get(code, code)
+                if code is None or self.tokenizer.convert_tokens_to_ids(token) in (None, self.tokenizer.unk_token_id):
+                    raise ValueError(f"{name} is {code!r}, which is no language of the tokenizer")
         return source, target
 
     def encode(self, text: str, source: str | None, target: str | None, truncation: bool) -> BatchEncoding:
         """Tokenize a text; raise a ValueError if it is too long for the model."""
         most = getattr(self.model.config, "max_position_embeddings", None)
         limit = None if most is None else min(most, self.tokenizer.model_max_length)
-        options = {"truncation": truncation, "max_length": limit} if truncation else {}
-        found = self.tokenize(text, source, target, **options)
-        length = found["input_ids"].shape[1]
-        if limit is not None and length > limit:
+        found = self.tokenize(text, source, target, truncation=truncation, max_length=limit if truncation else None)
+        if limit is not None and (length := found["input_ids"].shape[1]) > limit:
             raise ValueError(f"a text has {length} tokens, and the model reads {limit}; give truncation=True")
         return found
 
@@ -152,9 +134,8 @@ class TranslationPipeline(Pipeline):
     @cached_property
     def codes(self) -> frozenset[str]:
         """The codes of the target languages of multilingual OPUS-MT, such as >>pt<<."""
-        if self.takes_languages or self.task_settings.get("prefix"):
-            return frozenset()
-        return frozenset(word for word in self.tokenizer.get_vocab() if _CODE.fullmatch(word))
+        has_codes = not (self.takes_languages or self.task_settings.get("prefix"))
+        return frozenset(filter(_CODE.fullmatch, self.tokenizer.get_vocab() if has_codes else ()))
 
     @property
     def task_settings(self) -> dict[str, Any]:
@@ -167,8 +148,7 @@ class TranslationPipeline(Pipeline):
         fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
         tasks = {} if "generation_config" in options else self.task_settings
         settings = {name: value for name, value in tasks.items() if name in fields and not isinstance(value, dict)}
-        first = model_inputs.pop("forced_bos_token_id", None)
-        if first is not None:
+        if (first := model_inputs.pop("forced_bos_token_id", None)) is not None:
             # In a batch each sentence has the same one.
             settings["forced_bos_token_id"] = first[0] if isinstance(first, list) else first
         words = self.generate(model_inputs, {**settings, **self.length_limits(model_inputs, options), **options})
@@ -186,7 +166,8 @@ class TranslationPipeline(Pipeline):
         config = options.get("generation_config")
         own = config or self.model.generation_config
         has_limit = (own.max_length, own.max_new_tokens) != (None, None)
-        if any(options.get(name) is not None for name in _LIMITS) or (config is not None and has_limit):
+        is_given = any(options.get(name) is not None for name in ("max_length", "stopping_criteria"))
+        if is_given or (config is not None and has_limit):
             return {}
         most = getattr(self.model.config, "max_position_embeddings", None) or 1 << 20
         limits = (2 * source["attention_mask"].sum(-1) + 20).clamp(max=most - 1)
