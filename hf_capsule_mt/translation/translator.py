@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -75,16 +75,13 @@ def translate_lines(
         lines: one segment each. One without letters is not shown to the model, and is its own translation.
         max_tokens_per_batch: the most source tokens in a batch, padding included.
         numbers: of the lines, for messages; by default from 1.
-        **options: `max_new_tokens` and `engine` (see `generate_batches`), and options of `generate()`, such as
-            `num_beams=5`.
+        **options: of [`generate_batches`], and so of `generate()`, such as `num_beams=5`.
 
     Returns:
         The translations in the order of `lines`, each without line breaks.
 
     Raises:
-        ValueError: if a line has more tokens than a batch may or holds half a character, or for what
-            [`generate_batches`] raises it.
-        TypeError: if `lines` is one text.
+        ValueError: if a line has more tokens than a batch may, and as [`generate_batches`] does.
     """
     if isinstance(lines, str):
         raise TypeError(f"lines is one text, {lines!r:.80}; give a list of lines")
@@ -112,21 +109,18 @@ def translate_batches(
     encoded: Sequence[Sequence[int]],
     batches: Iterable[Sequence[int]],
     *,
-    max_new_tokens: int | None = None,
     finish: Callable[[Sequence[int], Tensor, list[Written], list[str]], Sequence[Any]] | None = None,
-    **generate_options: Any,
+    **options: Any,
 ) -> Iterator[dict[int, Any]]:
     """Translate encoded lines, yielding after each batch its translations by index.
 
     Args:
         tokenizer: decodes the translations, without special tokens, and reads `stop_strings`.
-        finish: makes what is yielded in the place of the texts, of the indices of a batch, its token ids, what was
-            written and the texts.
+        finish: makes something else of the indices of a batch, its token ids, what was written and the texts.
 
     The other arguments, and what is raised, are those of [`generate_batches`].
     """
-    options = {"max_new_tokens": max_new_tokens, **generate_options}
-    if settings_of(model, generate_options).stop_strings is not None:
+    if settings_of(model, options).stop_strings is not None:
         options.setdefault("tokenizer", tokenizer)
     for batch, generated, written in generate_batches(model, encoded, batches, **options):
         texts = decode_words(tokenizer, written)
@@ -143,10 +137,7 @@ def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequ
 
     Behind its limit of new tokens nothing of a row was written.
     """
-    eos = settings.eos_token_id
-    ends = eos if isinstance(eos, list) else [eos]
-    # Transformers fills up with -1 where it knows no end.
-    filling = (settings.pad_token_id, -1)
+    ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
     rows = []
     for row, limit in zip(generated.tolist(), limits, strict=True):
         # The first word is where decoding starts; behind its end or its limit a row is filled with ends or padding.
@@ -155,7 +146,8 @@ def words_before_end(generated: Tensor, settings: GenerationConfig, limits: Sequ
         if length is not None:
             rows.append(Written(words[:length], words[length]))
             continue
-        while words and words[-1] in filling:
+        # Transformers fills up with -1 where it knows no end.
+        while words and words[-1] in (settings.pad_token_id, -1):
             words.pop()
         rows.append(Written(words, None))
     return rows
@@ -169,7 +161,7 @@ def generate_batches(
     max_new_tokens: int | None = None,
     engine: str = "fast",
     dtype: str = "float32",
-    **generate_options: Any,
+    **options: Any,
 ) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
     """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and their words and ends.
 
@@ -182,29 +174,46 @@ def generate_batches(
         engine: "fast": [`hf_capsule_mt.decoding`], where it can do what is asked, to the same tokens; "transformers".
         dtype: precision of the engine "fast", which makes it from weights in float32: "float32", "bfloat16" or "int8";
             "transformers" decodes in that of the weights.
-        **generate_options: of `generate()`; the generation config's where not given. A line has one translation.
+        **options: of `generate()`; the generation config's where not given. A line has one translation.
 
     Raises:
         ValueError: if `max_new_tokens` does not fit the model's positions, the engine has no such `dtype`, a token id
-            is not in the model's vocabulary, scores are not finite, or an option names another end or padding than the
-            model's generation config.
+            is not in the model's vocabulary, or scores are not finite.
     """
-    if engine not in ENGINES:
-        raise ValueError(f"engine is {engine!r:.80}; it is one of {', '.join(ENGINES)}")
-    if engine != "fast" and dtype != "float32":
-        raise ValueError(f"dtype {dtype} is only for engine fast; engine {engine} decodes in that of the weights")
-    limit = _new_tokens_limit(model, max_new_tokens, generate_options.get("generation_config"))
-    _check_ends(model, generate_options)
-    options = {**generate_options, **_EVERY_LINE}
-    fast = {"custom_generate": partial(generate, dtype=dtype)} if _is_fast(model, engine, dtype, options) else {}
+    if engine not in ENGINES or (engine != "fast" and dtype != "float32"):
+        raise ValueError(f"engine is {engine!r:.80}, with dtype {dtype}. Only engine fast has dtypes of its own.")
+    limit = _new_tokens_limit(model, max_new_tokens, options.get("generation_config"))
+    options |= _EVERY_LINE
+    settings, is_fast = settings_of(model, options), engine == "fast" and engine_takes(model, options)
+    if is_fast:
+        options["custom_generate"] = partial(generate, dtype=dtype)
+    elif dtype != "float32":
+        logger.warning_once(
+            f"dtype {dtype} is only for engine fast; with these options Transformers decodes, in that of the weights"
+        )
     with evaluating(model):
         for batch in batches:
             sources = [encoded[index] for index in batch]
             check_words(max(map(max, sources)), model, "put the right one beside the weights")
             limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
-            source = _source(model, sources, dtype if fast else None)
-            generated = _generate(model, source, torch.tensor(limits), **options, **fast)
-            yield batch, generated, words_before_end(generated, model.generation_config, limits)
+            input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
+            source = {"input_ids": input_ids, "attention_mask": mask.long()}
+            if is_fast and not torch.is_autocast_enabled(model.device.type):
+                with suppress(UnsupportedModelError):
+                    source["encoder_outputs"] = engine_of(model, dtype).encode(**source)
+            # The engine looks at the scores by itself.
+            checks = LogitsProcessorList([] if "custom_generate" in options else [FiniteScores(model)])
+            generated = model.generate(
+                **source,
+                stopping_criteria=StoppingCriteriaList([NewTokenLimits(torch.tensor(limits, device=model.device))]),
+                # Start token and one to spare, or `forced_eos_token_id` would act on the longest sentences only.
+                max_length=max(limits) + 2,
+                max_new_tokens=None,
+                **{"logits_processor": checks, **options},
+            )
+            for check in checks:
+                check.check()
+            yield batch, generated, words_before_end(generated, settings, limits)
 
 
 @contextmanager
@@ -261,70 +270,16 @@ def check_precision(engine: str | None, dtype: str) -> None:
         raise ValueError("dtype int8 is only for engine fast; engine transformers has float32, bfloat16, float16")
 
 
-def _is_fast(model: PreTrainedModel, engine: str, dtype: str, options: Mapping[str, Any]) -> bool:
-    """Return whether the engine decodes. Warn if it does not, and a precision was asked for that only it has."""
-    is_fast = engine == "fast" and engine_takes(model, options)
-    if dtype != "float32" and not is_fast:
-        logger.warning_once(
-            f"dtype {dtype} is only for engine fast; with these options Transformers decodes, in that of the weights"
-        )
-    return is_fast
-
-
-def _check_ends(model: PreTrainedModel, options: Mapping[str, Any]) -> None:
-    """Check that translations end and are filled up as the model's generation config says, by which they are read."""
-    for name in ("eos_token_id", "pad_token_id"):
-        own = getattr(model.generation_config, name)
-        for value in (options.get(name), getattr(options.get("generation_config"), name, None)):
-            if value not in (None, own):
-                raise ValueError(f"{name} is {value}; set model.generation_config.{name} instead, which is {own}")
-
-
-def _source(model: PreTrainedModel, sources: Sequence[Sequence[int]], dtype: str | None) -> dict[str, Any]:
-    """Return the arguments of `generate()` for sources; with a `dtype` they have been read by the engine, if it can.
-
-    Under autocast all is left to `generate()`.
-    """
-    input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
-    source = {"input_ids": input_ids, "attention_mask": mask.long()}
-    if dtype is None or torch.is_autocast_enabled(model.device.type):
-        return source
-    try:
-        return {**source, "encoder_outputs": engine_of(model, dtype).encode(**source)}
-    except UnsupportedModelError:
-        return source
-
-
-def _generate(model: PreTrainedModel, source: Mapping[str, Any], limits: Tensor, **generate_options: Any) -> Tensor:
-    """Return token ids `[batch, length]` for sources and limits `[batch]` of new tokens."""
-    # The engine looks at the scores by itself.
-    checks = LogitsProcessorList([] if "custom_generate" in generate_options else [FiniteScores(model)])
-    words = model.generate(
-        **source,
-        stopping_criteria=StoppingCriteriaList([NewTokenLimits(limits.to(model.device))]),
-        # Start token and one to spare, or `forced_eos_token_id` would act on the batch's longest sentences only.
-        max_length=int(limits.max()) + 2,
-        max_new_tokens=None,
-        **{"logits_processor": checks, **generate_options},
-    )
-    for check in checks:
-        check.check()
-    return words
-
-
 def _new_tokens_limit(
     model: PreTrainedModel, max_new_tokens: int | None, config: GenerationConfig | None
 ) -> int | float:
-    most = positions(model.config)
-    if max_new_tokens is not None and max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}; it must be at least 1")
     # The start token takes a position too.
-    if max_new_tokens is not None and most is not None and max_new_tokens >= most:
-        raise ValueError(f"max_new_tokens is {max_new_tokens}; the model's positions allow {most - 1} at most")
+    most = (positions(model.config) or float("inf")) - 1
+    if max_new_tokens is not None and not 1 <= max_new_tokens <= most:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}. It must be from 1 to {most}.")
     has_limit = config is not None and (config.max_length, config.max_new_tokens) != (None, None)
     generation = config if has_limit else model.generation_config
-    limits = [limit - 1 for limit in (most, generation.max_length) if limit is not None]
-    return min([*limits, generation.max_new_tokens or float("inf")], default=float("inf"))
+    return min(most, (generation.max_length or most + 1) - 1, generation.max_new_tokens or most)
 
 
 def engine_takes(model: PreTrainedModel, options: Mapping[str, Any]) -> bool:
