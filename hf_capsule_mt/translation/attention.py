@@ -27,20 +27,15 @@ _attending: WeakKeyDictionary[nn.Module, tuple[Fingerprint, nn.Module]] = WeakKe
 class TeacherForcedPass:
     """Output of one pass over a batch of sources and given translations.
 
-    Attributes:
-        output: of the model without its language model head. Target position t belongs to the step that writes
-            `targets[:, t]`.
-        source_mask: `[batch, source]` bool, False for padding.
-        target_mask: `[batch, target]` bool, likewise.
-        sources: padded token ids, `[batch, source]`.
-        targets: padded token ids, `[batch, target]`.
+    The output is that of the model without its language model head. Target position t belongs to the step that writes
+    `targets[:, t]`.
     """
 
     output: Any
-    source_mask: Tensor
-    target_mask: Tensor
-    sources: Tensor
-    targets: Tensor
+    source_mask: Tensor  # `[batch, source]` bool, False for padding.
+    target_mask: Tensor  # `[batch, target]` bool, False for padding.
+    sources: Tensor  # Padded token ids, `[batch, source]`.
+    targets: Tensor  # Padded token ids, `[batch, target]`.
 
 
 @torch.no_grad()
@@ -90,8 +85,7 @@ def cross_attentions_of(model: PreTrainedModel, output: Any) -> list[Tensor]:
     Raises:
         ValueError: if no layer has any.
     """
-    found = [weights for weights in getattr(output, "cross_attentions", None) or () if weights is not None]
-    if not found:
+    if not (found := [each for each in getattr(output, "cross_attentions", None) or () if each is not None]):
         raise ValueError(f"a {model.config.model_type} model has no attention. Use another family, such as rnmt.")
     return found
 
@@ -151,27 +145,29 @@ def layers_of_attention(model: PreTrainedModel, sequences: Tensor, **source: Ten
     return [weights.float().mean(1) for weights in cross_attentions_of(model, output)]
 
 
-class AttentionAligner:
-    """Measures how much each word of a translation belongs to each word of its source.
+def word_weights(
+    attention: Tensor,
+    source: Sequence[Span | None],
+    target: Sequence[Span | None],
+    source_words: Sequence[Span],
+    target_words: Sequence[Span],
+) -> list[list[float]]:
+    """Return how much each word of a translation belongs to each word of its source, `[target word][source word]`.
+
+    It is the share of the target word in the attention of all target words to the source word. So an article that looks
+    at its noun belongs to the article.
 
     Args:
         attention: `[target tokens, source tokens]`.
         source: the place of each source token in the source; None for special tokens.
-        target: the place of each target token in the translation, likewise.
+        target: the place of each target token in the translation; None for special tokens.
+        source_words: the places of the words of the source.
+        target_words: the places of the words of the translation.
     """
-
-    def __init__(self, attention: Tensor, source: Sequence[Span | None], target: Sequence[Span | None]) -> None:
-        self._attention, self._source, self._target = attention, source, target
-
-    def __call__(self, source_words: Sequence[Span], target_words: Sequence[Span]) -> list[list[float]]:
-        """Return a weight `[target word][source word]`: the share of this target word in the attention of all target
-        words to the source word. So an article that looks at its noun belongs to the article.
-        """
-        columns = _membership(self._source, source_words)
-        rows = _membership(self._target, target_words)
-        attention = self._attention[: len(self._target), : len(self._source)].double()
-        weights = rows.T @ attention @ columns / rows.sum(0).clamp(min=1).unsqueeze(-1)
-        return (weights / weights.sum(0, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)).tolist()
+    columns, rows = _membership(source, source_words), _membership(target, target_words)
+    weights = rows.T @ attention[: len(target), : len(source)].double() @ columns
+    weights /= rows.sum(0).clamp(min=1).unsqueeze(-1)
+    return (weights / weights.sum(0, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)).tolist()
 
 
 def aligner(
@@ -181,8 +177,8 @@ def aligner(
     source_ids: Sequence[int],
     target_ids: Sequence[int],
     clean_up_tokenization_spaces: bool | None = None,
-) -> AttentionAligner:
-    """Return the aligner of a text and its translation.
+) -> Callable[[Sequence[Span], Sequence[Span]], list[list[float]]]:
+    """Return [`word_weights`] of a text and its translation; it takes the words of both.
 
     Args:
         attention: `[target tokens, source tokens]`.
@@ -194,7 +190,7 @@ def aligner(
     """
     options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up_tokenization_spaces}
     targets = target_spans(target_ids, partial(tokenizer.batch_decode, **options))
-    return AttentionAligner(attention, source_spans(tokenizer, text, source_ids), targets)
+    return partial(word_weights, attention, source_spans(tokenizer, text, source_ids), targets)
 
 
 def _membership(tokens: Sequence[Span | None], words: Sequence[Span]) -> Tensor:
@@ -227,9 +223,7 @@ def source_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[in
 def target_spans(ids: Sequence[int], decode: Callable[[list[list[int]]], list[str]]) -> list[Span | None]:
     """Return the place in a translation of each token; None for those without a character.
 
-    Args:
-        ids: token ids of the translation.
-        decode: returns the texts of several lists of token ids.
+    `decode` returns the texts of several lists of token ids.
     """
     if not ids:
         return []

@@ -12,7 +12,7 @@ from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tok
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, pipeline
 
 from hf_capsule_mt import preset_config
-from hf_capsule_mt.translation.attention import AttentionAligner, cross_attention, source_spans, target_spans
+from hf_capsule_mt.translation.attention import cross_attention, source_spans, target_spans, word_weights
 
 TAGGED = "a <b>c d</b> e<x/> &amp; <i>f</i>"
 
@@ -158,9 +158,9 @@ def test_places_of_tokens_of_a_text_that_was_cut(kind):
 def test_attention_of_words_is_as_by_hand():
     """A word's weight: the mean over its tokens, the sum over the other's, and of each of those the share."""
     attention = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.0, 0.6, 0.4]])
-    align = AttentionAligner(attention, [(0, 2), (2, 3), None], [(0, 1), (1, 3), (4, 5)])
+    places = [(0, 2), (2, 3), None], [(0, 1), (1, 3), (4, 5)]
     first, second = (0.7 + 0.2) / 2, 0.6
-    found = align([(0, 3)], [(0, 3), (4, 5)])
+    found = word_weights(attention, *places, [(0, 3)], [(0, 3), (4, 5)])
     assert found == [[pytest.approx(first / (first + second))], [pytest.approx(second / (first + second))]]
 
 
