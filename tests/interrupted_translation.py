@@ -1,15 +1,17 @@
 """A translation that stops in the middle, for tests of what goes on from there."""
 
+from itertools import count
+
 from hf_capsule_mt.cli import translate as translate_command
 
 
 def interrupt_after(monkeypatch, batches):
     """Let the next run translate that many batches and then stop as if by Ctrl-C; returns the undo."""
-    original = translate_command.translate_batches
+    original, numbers = translate_command.translate_batches, count()
 
     def interrupted(*arguments, **options):
-        for number, batch in enumerate(original(*arguments, **options)):
-            if number == batches:
+        for batch in original(*arguments, **options):
+            if next(numbers) == batches:
                 raise KeyboardInterrupt
             yield batch
 

@@ -157,8 +157,9 @@ class Progress(tqdm):
 
     def skip(self, lines: int) -> None:
         """Count lines that take no time: empty ones, and those that an earlier run has done."""
-        self.initial += lines
-        self.update(lines)
+        if not self.disable:
+            self.initial += lines
+            self.update(lines)
 
     def add(self, lines: int, tokens: int) -> None:
         """Count lines that were done, and their source tokens."""

@@ -62,7 +62,8 @@ from .common import (
     leave_group_at_exit,
     report_user_errors,
 )
-from .translate import Reading, translate_windows
+from .translate import build_parser as build_translate_parser
+from .translate import translate_windows
 
 _TRANSLATION = ("model", "revision", "num_beams", "length_penalty", "max_new_tokens", "dtype", "target_lang")
 
@@ -252,8 +253,11 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
 
 
 def _translate(args: argparse.Namespace) -> list[str] | None:
-    windows = translate_windows(args, args.translations_file, reading=Reading(target_lang=args.target_lang))
-    found = [line for window in windows for line in window]
+    options = build_translate_parser().parse_args(["--model", args.model])
+    vars(options).update({name: value for name, value in vars(args).items() if name in options})
+    options.output_file = args.translations_file
+    found = [line for window in translate_windows(options) for line in window]
+    args.revision = options.revision
     if not PartialState().is_main_process:
         return None
     return found if args.translations_file is None else read_lines(args.translations_file)

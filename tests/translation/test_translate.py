@@ -95,21 +95,15 @@ def test_two_processes(checkpoint, source, tmp_path, expected):
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", "out.de", "log0", "log1"}
 
 
-@pytest.fixture
-def small_windows(monkeypatch):
-    """Windows of 1, 4 and 3 lines."""
-    monkeypatch.setattr(command, "_FIRST_WINDOW", 1)
-
-
-def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch, small_windows):
+def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypatch):
     name = "out.de.gz"
     read, batches = count_read_lines(monkeypatch), []
     original = command.translate_batches
     monkeypatch.setattr(command, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o))
-    translate(checkpoint, source, tmp_path / name)
+    translate(checkpoint, source, tmp_path / name, "--chunk_size", "3")
     assert read_lines(tmp_path / name) == expected
     # After those that are counted beforehand.
-    assert [number - len(LINES) for number in batches] == [1, 5, 8]
+    assert [number - len(LINES) for number in batches] == [3, 6, 8]
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", name}
 
 
@@ -122,12 +116,12 @@ def count_read_lines(monkeypatch):
     return read
 
 
-def test_windows_are_printed_when_they_are_done(checkpoint, source, expected, capfdbinary, small_windows, monkeypatch):
+def test_windows_are_printed_when_they_are_done(checkpoint, source, expected, capfdbinary, monkeypatch):
     undo = interrupt_after(monkeypatch, batches=1)
     with pytest.raises(KeyboardInterrupt):
-        main(["--model", checkpoint, "--input_file", str(source), *OPTIONS])
+        main(["--model", checkpoint, "--input_file", str(source), *OPTIONS, "--chunk_size", "1"])
     undo()
-    assert capfdbinary.readouterr().out.decode() == f"{expected[0]}\n"
+    assert capfdbinary.readouterr().out.decode() == f"{expected[0]}\n\n"
 
 
 @contextmanager
@@ -217,15 +211,14 @@ def test_documents(checkpoint, tmp_path, window):
 
 
 @pytest.fixture
-def interrupted(checkpoint, source, tmp_path, monkeypatch, small_windows):
-    """An output whose first window of one line is done."""
+def interrupted(checkpoint, source, tmp_path, monkeypatch):
+    """An output whose first line and the empty one after it are done."""
 
     def interrupt(*options):
         undo = interrupt_after(monkeypatch, batches=1)
         with pytest.raises(KeyboardInterrupt):
-            translate(checkpoint, source, tmp_path / "out.de", *options)
+            translate(checkpoint, source, tmp_path / "out.de", "--chunk_size", "1", *options)
         undo()
-        monkeypatch.setattr(command, "_FIRST_WINDOW", 1)
         return tmp_path / "out.de"
 
     return interrupt
@@ -235,9 +228,9 @@ def interrupted(checkpoint, source, tmp_path, monkeypatch, small_windows):
 def test_an_interrupted_run_continues(checkpoint, source, tmp_path, expected, monkeypatch, interrupted, damage):
     target = interrupted()
     lines = tmp_path / "out.de.unfinished" / "lines"
-    assert lines.read_text() == f"{expected[0]}\n"
+    assert lines.read_text() == f"{expected[0]}\n\n"
     if damage != "none":
-        lines.write_text(f"{expected[0]}\nhalf" if damage.startswith("half") else "")
+        lines.write_text(f"{expected[0]}\n\nhalf" if damage.startswith("half") else "")
     seen = count_lines(monkeypatch)
     translate(checkpoint, source, target, "--max_tokens_per_batch", "30")
     assert len(seen) == 6 - (damage != "lines lost")

@@ -7,7 +7,8 @@ import pytest
 from interrupted_translation import interrupt_after
 from tiny_marian import save_tiny_marian, tiny_model, tiny_tokenizer
 
-from hf_capsule_mt.cli.translate import Job, Reading, main
+from hf_capsule_mt.cli.translate import Job, main
+from hf_capsule_mt.translation.marked_segments import marked_segments
 from hf_capsule_mt.translation.translator import translate_lines
 
 LINES = ["a <b>c d</b> e {x}", "", "<i>g h</i>", "<p>i j</p><p>k l <b>m</b> n</p>", "q"]
@@ -48,7 +49,6 @@ def test_lines_with_tags(checkpoint, source, tmp_path):
 
 
 def test_a_report_without_an_output_is_written_in_the_end(checkpoint, source, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     interrupt_after(monkeypatch, batches=1)
     options = [*MARKED, "--chunk_size", "2", "--report_file", tmp_path / "b.jsonl"]
     with pytest.raises(KeyboardInterrupt):
@@ -61,14 +61,12 @@ def test_a_report_is_resumed_with_its_output(checkpoint, source, tmp_path, monke
         checkpoint, source, tmp_path / "whole", *MARKED, "--chunk_size", "2", "--report_file", tmp_path / "a"
     )
     report, options = tmp_path / "b.jsonl", [*MARKED, "--chunk_size", "2", "--report_file", tmp_path / "b.jsonl"]
-    monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     interrupt_after(monkeypatch, batches=1)
     arguments = (checkpoint, source, tmp_path / "out", *options)
     with pytest.raises(KeyboardInterrupt):
         translate(*arguments)
     assert not report.exists()
     monkeypatch.undo()
-    monkeypatch.setattr("hf_capsule_mt.cli.translate._FIRST_WINDOW", 2)
     assert translate(*arguments) == whole
     assert report.read_text() == (tmp_path / "a").read_text()
     found = records(report)
@@ -95,8 +93,8 @@ def test_lines_are_counted_in_documents(checkpoint, tmp_path, capsys, marked):
 
 
 def test_tags_around_what_the_tokenizer_makes_nothing_of():
-    segments = Reading(tags=True).segments(["<td><b>&lt;s&gt;</b></td>", "a"], lambda text: True, 1)
-    job = Job([], [[], [5]], [[1]], [1, 2], None, segments)
+    segments = [marked_segments(line, True, None, None)[0] for line in ("<td><b>&lt;s&gt;</b></td>\n", "a\n")]
+    job = Job([], [[], [5]], [[1]], [1, 2], None, segments, frozenset(), {}, "")
     assert job.output({1: {"text": "b"}}) == ["<td><b></b></td>", "b"]
 
 
