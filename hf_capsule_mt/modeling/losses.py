@@ -12,9 +12,9 @@ from .linear import add_product, product
 from .routing import compute_dtype, in_autocast_dtype, in_compute_dtype
 
 # Scores in a chunk. On a CPU 28 MiB of float32: the allocator returns 32 MiB and more to the system every time. On an
-# accelerator 128 MiB: it computes smaller chunks faster than the host can launch them.
+# accelerator 512 MiB, 4,096 positions of 32,000 tokens: it computes smaller chunks faster than the host launches them.
 _SCORE_CHUNK = {"cpu": 7 << 20}
-_ACCELERATOR_SCORE_CHUNK = 1 << 25
+_ACCELERATOR_SCORE_CHUNK = 1 << 27
 _CPU_POSITIONS = 256  # in a chunk on a CPU: more leave its caches, fewer make products too small
 
 
@@ -63,7 +63,7 @@ class LogPartitionFunction(torch.autograd.Function):
         return of_queries, of_embedding, of_bias[0] if of_bias else None, None, None
 
 
-# A custom operator, because `torch.compile` would unroll the loop or compute the scores of all positions at once.
+# Custom operators, because `torch.compile` would unroll the loop or compute the scores of all positions at once.
 # The namespace differs in the copies of this file in checkpoints.
 _NAMESPACE = re.sub(r"\W", "_", __name__, flags=re.ASCII)
 
@@ -104,16 +104,15 @@ def _log_partition(
 
 
 @_log_partition.register_fake
-def _(queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool) -> list[Tensor]:
+def _shapes_of_log_partition(
+    queries: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, gradients: bool
+) -> list[Tensor]:
     differentiable = (queries, embedding, *([] if bias is None else [bias]))
     return [weights.new_empty(()), *(torch.empty_like(tensor) for tensor in differentiable if gradients)]
 
 
 def score_chunks(queries: Tensor, embedding: Tensor) -> list[slice]:
-    """Return slices of queries whose scores may exist at the same time, or one slice under compilation."""
-    if torch.compiler.is_compiling():
-        # A `range` would tie the compiled code to the number of queries.
-        return [slice(None)]
+    """Return slices of queries whose scores may exist at the same time."""
     device = queries.device.type
     positions = max(1, _SCORE_CHUNK.get(device, _ACCELERATOR_SCORE_CHUNK) // embedding.shape[0])
     positions = min(positions, _CPU_POSITIONS) if device == "cpu" else positions
@@ -156,47 +155,70 @@ class TwoPassFunction(torch.autograd.Function):
         ctx: Any, one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
     ) -> tuple[Tensor, Tensor]:
         """Sum up chunk by chunk."""
-        partitions, apart = weights.new_zeros(()), weights.new_zeros(())
-        grads = torch.empty_like(one), torch.empty_like(other)
-        # Transposed, because that sum is fastest.
-        grad_embedding = weights.new_zeros(embedding.shape[::-1])
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
-        factors = embedding.to(one.dtype)
-        for part in score_chunks(one, factors):
-            weight = weights[part].unsqueeze(-1)
-            p, q = (product(states[part], factors).to(weights.dtype) for states in (one, other))
-            difference = p - q
-            if bias is not None:
-                p += bias
-                q += bias
-            (p_sum, log_p_sum), (q_sum, log_q_sum) = exponentiate(p), exponentiate(q)
-            # The divergence is half of the difference between the means of d under p and under q.
-            p_mean = torch.linalg.vecdot(p, difference).unsqueeze(-1) / p_sum
-            q_mean = torch.linalg.vecdot(q, difference).unsqueeze(-1) / q_sum
-            partitions += (weight * (log_p_sum + log_q_sum)).sum()
-            apart += (weight * (p_mean - q_mean)).sum() / 2
-            # The gradient of the first scores is p (1 + alpha/2 (1 + d - mean of d under p)) - alpha/2 q.
-            half, p_share, q_share = alpha / 2, weight / p_sum, weight / q_sum
-            of_p = torch.addcmul((1 + half - half * p_mean) * p_share, difference, half * p_share)
-            of_q = torch.addcmul((1 + half + half * q_mean) * q_share, difference, -half * q_share)
-            of_p.mul_(p).addcmul_(q, -half * q_share)
-            of_q.mul_(q).addcmul_(p, -half * p_share)
-            for states, grad, of_scores in ((one, grads[0], of_p), (other, grads[1], of_q)):
-                if grad_bias is not None:
-                    grad_bias += of_scores.sum(0)
-                of_scores = of_scores.to(states.dtype)
-                grad[part] = product(of_scores, factors.t())
-                add_product(grad_embedding, states[part].t(), of_scores.t())
-        grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
-        ctx.save_for_backward(*grads, grad_embedding, None if bias is None else grad_bias.to(bias.dtype))
+        total, apart, *grads = _two_passes(one, other, embedding, bias, weights, alpha)
+        ctx.save_for_backward(*grads)
         ctx.mark_non_differentiable(apart)
-        return partitions + alpha * apart, apart
+        return total, apart
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what the forward pass computed."""
-        return *(None if tensor is None else grad_total * tensor for tensor in ctx.saved_tensors), None, None
+        scaled = [grad_total * gradient for gradient in ctx.saved_tensors]
+        return *scaled, *[None] * (6 - len(scaled))
+
+
+@torch.library.custom_op(
+    f"{_NAMESPACE}::two_passes",
+    mutates_args=(),
+    schema="(Tensor one, Tensor other, Tensor embedding, Tensor? bias, Tensor weights, float alpha) -> Tensor[]",
+)
+def _two_passes(
+    one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
+) -> list[Tensor]:
+    """Return both sums, and the gradients of the passes, the embedding and the bias."""
+    partitions, apart = weights.new_zeros(()), weights.new_zeros(())
+    grads = torch.empty_like(one), torch.empty_like(other)
+    # Transposed, because that sum is fastest.
+    grad_embedding = weights.new_zeros(embedding.shape[::-1])
+    grad_bias = None if bias is None else torch.zeros_like(bias, dtype=weights.dtype)
+    factors = embedding.to(one.dtype)
+    for part in score_chunks(one, factors):
+        weight = weights[part].unsqueeze(-1)
+        p, q = (product(states[part], factors).to(weights.dtype) for states in (one, other))
+        difference = p - q
+        if bias is not None:
+            p += bias
+            q += bias
+        (p_sum, log_p_sum), (q_sum, log_q_sum) = exponentiate(p), exponentiate(q)
+        # The divergence is half of the difference between the means of d under p and under q.
+        p_mean = torch.linalg.vecdot(p, difference).unsqueeze(-1) / p_sum
+        q_mean = torch.linalg.vecdot(q, difference).unsqueeze(-1) / q_sum
+        partitions += (weight * (log_p_sum + log_q_sum)).sum()
+        apart += (weight * (p_mean - q_mean)).sum() / 2
+        # The gradient of the first scores is p (1 + alpha/2 (1 + d - mean of d under p)) - alpha/2 q.
+        half, p_share, q_share = alpha / 2, weight / p_sum, weight / q_sum
+        of_p = torch.addcmul((1 + half - half * p_mean) * p_share, difference, half * p_share)
+        of_q = torch.addcmul((1 + half + half * q_mean) * q_share, difference, -half * q_share)
+        of_p.mul_(p).addcmul_(q, -half * q_share)
+        of_q.mul_(q).addcmul_(p, -half * p_share)
+        for states, grad, of_scores in ((one, grads[0], of_p), (other, grads[1], of_q)):
+            if grad_bias is not None:
+                grad_bias += of_scores.sum(0)
+            of_scores = of_scores.to(states.dtype)
+            grad[part] = product(of_scores, factors.t())
+            add_product(grad_embedding, states[part].t(), of_scores.t())
+    grad_embedding = grad_embedding.t().contiguous().to(embedding.dtype)
+    of_bias = [] if bias is None else [grad_bias.to(bias.dtype)]
+    return [partitions + alpha * apart, apart, *grads, grad_embedding, *of_bias]
+
+
+@_two_passes.register_fake
+def _shapes_of_two_passes(
+    one: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None, weights: Tensor, alpha: float
+) -> list[Tensor]:
+    differentiable = (one, other, embedding, *([] if bias is None else [bias]))
+    return [*(weights.new_empty(()) for _ in range(2)), *(torch.empty_like(tensor) for tensor in differentiable)]
 
 
 def label_smoothed_cross_entropy(
@@ -280,12 +302,7 @@ def rdrop_cross_entropy(
 
     Returns:
         The loss, and the divergence in it, without gradient.
-
-    Raises:
-        ValueError: if the two halves of the labels differ.
     """
-    if not torch.equal(*labels.tensor_split(2)):
-        raise ValueError("R-Drop needs each pair twice: the second half of the batch must equal the first.")
     words = _real_words(states, embedding, labels)
     with torch.autocast(states.device.type, enabled=False):
         weights = words.weights.chunk(2)[0]

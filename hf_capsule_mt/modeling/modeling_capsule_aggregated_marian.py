@@ -105,6 +105,28 @@ def _to_float32(value: Any) -> Any:
     return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
+def waits_for(device: torch.device) -> bool:
+    """Return whether reading a number from the device makes the host wait for what it has asked for before."""
+    return device.type != "cpu"
+
+
+def ready_mask(stack: nn.Module, mask: Tensor | None, tokens: Tensor, *, causal: bool = False) -> Tensor | None:
+    """Return a mask `[batch, 1, query, key]` for `scaled_dot_product_attention`, made of one `[batch, key]`.
+
+    Transformers takes it as it is. It would make one itself only after a look for padding, for which the host waits for
+    the device. Elsewhere than in training on an accelerator, return the mask that is given.
+    """
+    is_fit = stack.training and waits_for(tokens.device) and not torch.compiler.is_compiling()
+    if not is_fit or stack.config._attn_implementation != "sdpa" or (mask is not None and mask.dim() != 2):
+        return mask
+    ready = None if mask is None else mask.bool()[:, None, None]
+    if causal:
+        length = tokens.shape[1]
+        lower = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril()[None, None]
+        ready = lower if ready is None else lower & ready
+    return ready
+
+
 class CapsuleAggregatedMarianPreTrainedModel(PortableModel, MarianPreTrainedModel):
     """Weight initialisation and loading, shared by the models of the family."""
 
@@ -262,9 +284,8 @@ class CapsuleAggregatedMarianEncoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         """Encode a batch. Arguments are those of [`MarianEncoder`], and `output_routing`."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
         kwargs |= record_heads(output_routing)
-        outputs = super().forward(
-            input_ids, attention_mask, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs
-        )
+        ready = ready_mask(self, attention_mask, input_ids if inputs_embeds is None else inputs_embeds)
+        outputs = super().forward(input_ids, ready, inputs_embeds, layer_outputs=layers, return_dict=True, **kwargs)
         outputs, head_routing = split_head_routing(outputs)
         layer_routing = None
         if self.aggregation is not None:
@@ -321,6 +342,11 @@ class CapsuleAggregatedMarianDecoder(CapsuleAggregatedMarianPreTrainedModel, Mar
         """Decode a batch. Arguments are those of [`MarianDecoder`], and `output_routing`."""
         layers: list[Tensor] | None = None if self.aggregation is None else []
         kwargs |= record_heads(output_routing)
+        if encoder_hidden_states is not None:
+            encoder_attention_mask = ready_mask(self, encoder_attention_mask, encoder_hidden_states)
+        if cache is None and not use_cache:
+            tokens = input_ids if inputs_embeds is None else inputs_embeds
+            attention_mask = ready_mask(self, attention_mask, tokens, causal=True)
         outputs = super().forward(
             input_ids,
             attention_mask,

@@ -213,6 +213,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments, _TranslationArgumen
             )
         # Pinned memory without an accelerator does nothing but warn.
         self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+        # Another copy would wait for all that the device is doing.
+        self.accelerator_config.non_blocking |= self.dataloader_pin_memory
 
     @property
     def seed_of_data(self) -> int:

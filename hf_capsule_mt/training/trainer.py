@@ -21,7 +21,11 @@ from transformers import (
     Seq2SeqTrainer,
 )
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import (
+    MarianDecoderLayer,
+    MarianEncoderLayer,
+    MarianSinusoidalPositionalEmbedding,
+)
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
@@ -104,7 +108,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         if args.label_smoothing_factor and hasattr(getattr(model, "config", None), "label_smoothing"):
             # With its own label smoothing the Trainer would drop the other parts of the model's loss.
             model.config.label_smoothing, args.label_smoothing_factor = args.label_smoothing_factor, 0.0
+        # With it accelerate would compile the whole model.
+        backend, args.torch_compile_backend = args.torch_compile_backend, None
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **kwargs)
+        args.torch_compile_backend = backend
+        if args.torch_compile:
+            _compile_layers(self.model, backend=backend, mode=args.torch_compile_mode)
         self._set_signature_columns_if_needed()
         if self.args.rdrop_alpha and "rdrop_alpha" not in self._signature_columns:
             raise ValueError(f"{type(self.model).__name__} has no R-Drop. Leave out rdrop_alpha.")
@@ -464,6 +473,18 @@ def _freeze_positions(model: nn.Module) -> None:
                 module.weight, module.create_weight().to(module.weight), atol=1e-3
             ):
                 model._keys_to_ignore_on_save = None
+
+
+def _compile_layers(model: nn.Module, **options: Any) -> None:
+    """Compile each layer of a Transformer by itself, once for batches of every shape.
+
+    That takes seconds. What is between the layers keeps its own kernels: routing of layers, and the loss.
+    """
+    layers = [module for module in model.modules() if isinstance(module, MarianEncoderLayer | MarianDecoderLayer)]
+    if not layers:
+        raise ValueError("A recurrent network would be compiled again for every length. Leave out torch_compile.")
+    for layer in layers:
+        layer.compile(dynamic=True, **options)
 
 
 def _has_unread_weights(model: nn.Module) -> bool:

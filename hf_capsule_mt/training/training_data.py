@@ -255,7 +255,8 @@ def stream_batches(trainer: Trainer, checkpoint: str | None, begins_again: bool)
     else:
         stream.load_state(checkpoint and read_stream_state(checkpoint, args.process_index))
     device = args.device if trainer.accelerator.device_placement else None
-    return stream_loader(stream, trainer.data_collator, device, **_loader_options(args))
+    options = {**_loader_options(args), "_non_blocking": args.accelerator_config.non_blocking}
+    return stream_loader(stream, trainer.data_collator, device, **options)
 
 
 def _loader_options(args: TranslationTrainingArguments) -> dict[str, Any]:

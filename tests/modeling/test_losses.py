@@ -116,9 +116,6 @@ def test_rdrop(chunk, has_bias, num_items, label_smoothing, alpha, monkeypatch):
         return rdrop_cross_entropy(states.view(4, 3, -1), embedding, labels, alpha, bias, *settings)[0]
 
     assert torch.autograd.gradcheck(total, tensors)
-    labels[3, 0] = 2
-    with pytest.raises(ValueError, match="each pair twice"):
-        total(*tensors)
 
 
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 20])

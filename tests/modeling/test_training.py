@@ -108,6 +108,21 @@ def test_attention_is_in_float32_under_autocast_on_a_cpu(checkpointed):
     assert (seen[True][1] - seen[False][1]).norm() < 0.05 * seen[False][1].norm()
 
 
+@pytest.mark.parametrize("has_mask", [True, False])
+def test_masks_that_an_accelerator_gets(has_mask, monkeypatch):
+    """They are made without a look for padding, and change nothing."""
+    model = translator("marian-everything", dropout=0.2).double().train()
+    batch = training_batch()
+    if not has_mask:
+        del batch["attention_mask"]
+    expected = differentiate(model, model, **batch)
+    monkeypatch.setattr("hf_capsule_mt.modeling.modeling_capsule_aggregated_marian.waits_for", lambda _: True)
+    looks = []
+    monkeypatch.setattr(torch.Tensor, "all", lambda *args, **kwargs: looks.append(args))
+    assert_same(differentiate(model, model, **batch), expected)
+    assert not looks
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["marian-everything", "recurrent-guided_hybrid"])
 def test_compiled_in_one_graph(name):
