@@ -1,9 +1,10 @@
 """The sentences that routing is measured on, as a model reads and writes them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import batch_by_tokens, encode_lines, source_limit
@@ -12,15 +13,19 @@ from hf_capsule_mt.translation.translator import generate_batches
 
 @dataclass(frozen=True)
 class Corpus:
-    """Line i has the token ids `sources[i]`, and the model is made to write `targets[i]`; a blank line has none."""
+    """Line i has the token ids `sources[i]`, and the model is made to write `targets[i]`. A blank line has none."""
 
     sources: list[list[int]]
     targets: list[list[int]]
 
+    def __post_init__(self) -> None:
+        if not self.lines:
+            raise ValueError("No line has both a source and a translation.")
+
     @property
     def lines(self) -> list[int]:
         """The indices of lines that have both sides."""
-        return [index for index, sides in enumerate(zip(self.sources, self.targets)) if all(sides)]
+        return [index for index, sides in enumerate(zip(self.sources, self.targets, strict=True)) if all(sides)]
 
     def batches(self, max_tokens: int) -> list[list[int]]:
         """Indices in batches of similar length: of at most `max_tokens` of the longer side, or of one line."""
@@ -33,16 +38,10 @@ class Corpus:
 def encode_references(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], references: Sequence[str]
 ) -> Corpus:
-    """A corpus of sentences and given translations; what exceeds the model's positions is cut, with a warning.
-
-    Raises:
-        ValueError: if they are not equally many, or no line has both sides.
-    """
-    if len(sources) != len(references):
-        raise ValueError(f"There are {len(sources)} sources and {len(references)} translations.")
+    """A corpus of sentences and as many translations. What exceeds the model's positions is cut, with a warning."""
     limit = source_limit(model.config, tokenizer)
     targets = encode_lines(tokenizer, references, limit, side="text_target")
-    return _checked(Corpus(encode_lines(tokenizer, sources, limit), targets))
+    return Corpus(encode_lines(tokenizer, sources, limit), targets)
 
 
 def translate_corpus(
@@ -51,7 +50,6 @@ def translate_corpus(
     sources: Sequence[str],
     *,
     max_tokens_per_batch: int = 4096,
-    on_batch: Callable[[int], object] | None = None,
     **generate_options: Any,
 ) -> Corpus:
     """A corpus of sentences and the model's own translations.
@@ -61,21 +59,13 @@ def translate_corpus(
         tokenizer: the model's.
         sources: one segment each.
         max_tokens_per_batch: source tokens, padding included.
-        on_batch: called after each batch with its number of lines.
         **generate_options: as in [`~hf_capsule_mt.translation.translator.generate_batches`].
     """
     encoded = encode_lines(tokenizer, sources, source_limit(model.config, tokenizer))
     batches = batch_by_tokens([len(ids) for ids in encoded], max_tokens_per_batch)
     targets = [[] for _ in encoded]
-    for batch, _, written in generate_batches(model, encoded, batches, **generate_options):
+    translated = generate_batches(model, encoded, batches, **generate_options)
+    for batch, _, written in tqdm(translated, total=len(batches), unit=" batches", desc="translating"):
         for index, each in zip(batch, written, strict=True):
             targets[index] = each.ids
-        if on_batch is not None:
-            on_batch(len(batch))
-    return _checked(Corpus(encoded, targets))
-
-
-def _checked(corpus: Corpus) -> Corpus:
-    if not corpus.lines:
-        raise ValueError("No line has both a source and a translation.")
-    return corpus
+    return Corpus(encoded, targets)

@@ -5,7 +5,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unicodedata import east_asian_width
 
 import torch
 from torch import Tensor
@@ -184,51 +183,3 @@ def _name(panels: Sequence["Axes"], names: HeatMapNames, columns: int) -> None:
             panel.set_xticks(range(columns), names.columns, rotation=90, **style)
         panel.set(xlabel=names.column_label, ylabel=names.row_label)
         panel.label_outer()
-
-
-DARKEST = 0.8
-"""Largest opacity of the background of a word; black letters can be read on it."""
-_LETTERS_A_LINE = 84
-_LINE = 0.27  # inches
-
-
-def draw_shaded_words(words: Sequence[str], shares: Tensor, title: str) -> "Figure":
-    """Draw the sentence once for each capsule, its words the darker the more of them the capsule takes.
-
-    Args:
-        words: the pieces of the sentence.
-        shares: `[words, capsules]`, from 0 (white) to 1 ([`DARKEST`]).
-        title: over the figure.
-    """
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-
-    boxes = _boxes(words)
-    lines, widest = boxes[-1][0] + 1, max(left + width for _, left, width in boxes)
-    capsules = shares.shape[1]
-    size = (_LETTER * max(widest + 14, len(title)), capsules * (_LINE * lines + 0.12) + 0.5)
-    figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title, parse_math=False, family=word_fonts())
-    style = {"ha": "center", "va": "center", "fontsize": 9, "family": word_fonts(), "parse_math": False}
-    for number, axes in enumerate(figure.subplots(capsules, 1, squeeze=False)[:, 0]):
-        axes.set(xlim=(0, widest), ylim=(lines, 0))
-        axes.set_axis_off()
-        axes.text(-1, lines / 2, f"capsule {number + 1}", ha="right", va="center", fontsize=9)
-        shade = shades(COLOURS[number % len(COLOURS)])
-        for word, (row, left, width), share in zip(words, boxes, shares[:, number].tolist(), strict=True):
-            colour = shade(DARKEST * share)
-            axes.add_patch(Rectangle((left + 0.1, row + 0.05), width - 0.2, 0.9, facecolor=colour))
-            axes.text(left + width / 2, row + 0.5, word, **style)
-    return figure
-
-
-def _boxes(words: Sequence[str]) -> list[tuple[int, float, float]]:
-    """The line, the left edge and the width of every word, in letters; those of some scripts are twice as wide."""
-    boxes, line, left = [], 0, 0.0
-    for word in words:
-        width = sum(2 if east_asian_width(letter) in "WF" else 1 for letter in word) + 1.2
-        if left and left + width > _LETTERS_A_LINE:
-            line, left = line + 1, 0.0
-        boxes.append((line, left, width))
-        left += width
-    return boxes

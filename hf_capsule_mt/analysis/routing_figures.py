@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, draw_shaded_words, line_style, new_panels
+from .figures import COLOURS, HeatMap, HeatMapNames, draw_heat_maps, line_style, new_panels
 from .routing_kinds import guided_names
 from .sentence import SentenceRouting
 from .statistics import RoutingStatistics
@@ -28,9 +28,8 @@ _LOOK_FOR = {
     "there, and PAST should rise.",
     "PAST and FUTURE": "Look for two stairs: a source word should be dark in FUTURE until its translation is written, "
     "and dark in PAST from then on.",
-    "Sentence capsules by iteration": "Look at whether a capsule takes other words in each iteration: even shades mean "
-    "that it takes a little of all.",
-    "Sentence capsules": "Look for words that are dark in one row only: this capsule stands for them.",
+    "Sentence capsules": "Look at the last iteration for words that are dark in one row only: this capsule stands for "
+    "them, and even shades mean that it takes a little of all.",
     "Mean assignment": "Look at the last iteration: even shades mean that routing treats all alike.",
     "Entropy and diversity": "Look at the slopes: falling entropy means that routing becomes surer, and rising "
     "diversity means that capsules differ more.",
@@ -53,8 +52,7 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
           iteration (Dou et al. 2019, Fig. 4).
         * "PAST and FUTURE": source words to PAST and to FUTURE while every target word is written (Zheng et al. 2019,
           Fig. 4); at a step also "PAST and FUTURE by iteration", with every capsule.
-        * "Sentence capsules": source words shaded by the share that each capsule takes (Wang et al. 2019, Table 4);
-          "Sentence capsules by iteration".
+        * "Sentence capsules": source words to sentence capsules, by iteration (Wang et al. 2019, Table 4).
     """
     assignments = {"Encoder layers": routing.encoder_layers, "Decoder layers": routing.decoder_layers}
     assignments |= {f"Heads: {place}": assignment for place, assignment in routing.heads.items()}
@@ -74,11 +72,9 @@ def sentence_pictures(routing: SentenceRouting, step: int | None = None) -> "dic
     if routing.sentence is not None:
         words = routing.source_words
         title = "Source words in sentence capsules" + _what_is_cut(words)
-        shown = routing.sentence[:, :MOST_WORDS]
-        pictures["Sentence capsules"] = partial(draw_shaded_words, words[:MOST_WORDS], shown[-1], title)
-        names = HeatMapNames("capsule", _numbers(shown.shape[-1]), "source", words[:MOST_WORDS])
-        maps = _by_iteration(shown.transpose(1, 2))
-        pictures["Sentence capsules by iteration"] = partial(draw_heat_maps, maps, names, title)
+        names = HeatMapNames("capsule", _numbers(routing.sentence.shape[-1]), "source", words[:MOST_WORDS])
+        maps = _by_iteration(routing.sentence[:, :MOST_WORDS].transpose(1, 2))
+        pictures["Sentence capsules"] = partial(draw_heat_maps, maps, names, title)
     return pictures
 
 

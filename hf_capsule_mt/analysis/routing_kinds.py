@@ -1,4 +1,4 @@
-"""The kinds of routing that a model has, the names of its guided capsules, and the sides that its modules are on."""
+"""The kinds of routing that a model has and the names of its guided capsules."""
 
 from transformers import PreTrainedConfig
 
@@ -15,11 +15,6 @@ def kinds_of_routing(config: PreTrainedConfig) -> tuple[str, ...]:
         "sentence": getattr(config, "sentence_aggregation", None) == "capsule",
     }
     return tuple(kind for kind, there in kinds.items() if there)
-
-
-def side_of(name: str) -> str:
-    """Return whether a module of this name is of the "encoder" or the "decoder"."""
-    return "encoder" if ".encoder." in f".{name}." else "decoder"
 
 
 def guided_groups(config: PreTrainedConfig) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The report of `hf-capsule-mt analyze`: a folder with tables, figures and pages."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,46 +81,55 @@ def _record_sums(sums: AssignmentSums) -> dict[str, Any]:
 def routing_tables(record: Mapping[str, Any]) -> list[Table]:
     """Return the tables of [`record_routing`]'s record, with "gates" of [`record_gates`] and a [`Worth`], "worth"."""
     routing, tables = record["routing"], []
-    led = {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}
     if record["gates"]:
-        tables.append(_gates(record["gates"]))
+        rows = [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in record["gates"].items()]
+        note = (
+            "The magnitude of gamma, 0 at the start. Aggregated layers and routed heads are multiplied by it before "
+            "they are added to the plain model's."
+        )
+        tables.append(Table("How far new parts are switched on", [["place", "mean", "largest"], *rows], note))
     if record["worth"]["added"]:
-        tables.append(_worth(record["worth"]))
+        # Never "-0.000".
+        added = {place: f"{round(value, 3) + 0.0:.3f}" for place, value in record["worth"]["added"].items()}
+        rows = [[place, f"{record['worth']['loss']:.3f}", value] for place, value in added.items()]
+        note = (
+            "Loss in nats a token, and what is added when the mean over all lines replaces what the capsules bring to "
+            "a position or sentence. It says how much this model uses its capsules, not how good a model without them "
+            "would be."
+        )
+        tables.append(Table("What the capsules are worth", [["capsules", "loss", "added without them"], *rows], note))
     if routing:
         tables.append(_by_iteration(routing))
+    led = {name: one["capsules_led"] for name, one in routing.items() if "capsules_led" in one}
     if led:
-        tables.append(_led(led))
+        most = max(map(len, led.values()))
+        rows = [[name, *map(str, numbers), *[""] * (most - len(numbers))] for name, numbers in led.items()]
+        note = "The number of output capsules that get more of this layer or head than of any other, in the mean."
+        head = ["routing", *(str(number) for number in range(1, most + 1))]
+        tables.append(Table("Capsules led by each layer or head", [head, *rows], note))
     for name, capsules in record["words"].items():
         numbers = [str(number + 1) for number in range(len(capsules))]
         names = record["guided_names"] if name == "guided capsules" else numbers
-        tables.append(_shares(name, names, routing[name]["mean_assignment"]))
+        means = enumerate(routing[name]["mean_assignment"], start=1)
+        rows = [[str(number), *(f"{share:.3f}" for share in shares)] for number, shares in means]
+        tables.append(Table(f"Shares of {name}", [["iteration", *names], *rows], "Mean assignment of a source word."))
         if any(capsules):
-            tables.append(_words_of_capsules(name, names, capsules))
-    if record["past_and_future"] is not None:
-        tables.append(_past_and_future(record["past_and_future"]))
-    if record["top_5_overlap"] is not None:
-        tables.append(_overlap(record["top_5_overlap"]))
+            listed = [", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words) for words in capsules]
+            rows = [["capsule", "source pieces"], *map(list, zip(names, listed, strict=True))]
+            note = f"Pieces that a capsule gets the largest mean share of, if they occur {LEAST_COUNT} times or more."
+            tables.append(Table(f"Words that feed {name}", rows, note))
+    if found := record["past_and_future"]:
+        rows = [["not yet translated", *_sides(found["before"])], ["translated", *_sides(found["after"])]]
+        note = f"Mean assignment. {found['aligned_words']} of {found['words']} source words could be aligned."
+        head = ["source words", "to PAST", "to FUTURE"]
+        tables.append(Table("PAST and FUTURE of a source word", [head, *rows], note))
+    if record["top_5_overlap"]:
+        note = (
+            "The fraction of n target words in the bag that are among the 5 n words that its capsules find most likely "
+            "(r_OL of Zheng et al. 2019)."
+        )
+        tables.append(Table("Top-5 overlap", [["PAST", "FUTURE"], _sides(record["top_5_overlap"])], note))
     return tables
-
-
-def _gates(gates: Mapping[str, Mapping[str, float]]) -> Table:
-    rows = [["place", "mean", "largest"]]
-    rows += [[place, f"{gate['mean']:.4f}", f"{gate['largest']:.4f}"] for place, gate in gates.items()]
-    note = (
-        "The magnitude of gamma, 0 at the start. Aggregated layers and routed heads are multiplied by it before "
-        "they are added to the plain model's."
-    )
-    return Table("How far what was added is switched on", rows, note)
-
-
-def _worth(worth: Mapping[str, Any]) -> Table:
-    # Never "-0.000".
-    rows = [[place, f"{worth['loss']:.3f}", f"{round(added, 3) + 0.0:.3f}"] for place, added in worth["added"].items()]
-    note = (
-        "Loss in nats a token, and what is added when the mean over all lines replaces what the capsules bring to a "
-        "position or sentence. It says what this model makes of its capsules, not how a model without them would do."
-    )
-    return Table("What the capsules are worth", [["capsules", "loss", "added without them"], *rows], note)
 
 
 def _by_iteration(routing: Mapping[str, Any]) -> Table:
@@ -137,46 +146,6 @@ def _by_iteration(routing: Mapping[str, Any]) -> Table:
         "more they differ (Eq. 18)."
     )
     return Table("Entropy and diversity", rows, note)
-
-
-def _led(found: Mapping[str, Sequence[int]]) -> Table:
-    most = max(map(len, found.values()))
-    rows = [["routing", *(str(number) for number in range(1, most + 1))]]
-    rows += [[name, *map(str, led), *[""] * (most - len(led))] for name, led in found.items()]
-    note = "The number of output capsules that get more of this layer or head than of any other, in the mean."
-    return Table("Capsules led by each layer or head", rows, note)
-
-
-def _shares(name: str, names: Sequence[str], means: Sequence[Sequence[float]]) -> Table:
-    rows = [["iteration", *names]]
-    rows += [[str(number), *(f"{share:.3f}" for share in shares)] for number, shares in enumerate(means, start=1)]
-    return Table(f"Shares of {name}", rows, "Mean assignment of a source word.")
-
-
-def _words_of_capsules(name: str, names: Sequence[str], capsules: Sequence[Sequence[Mapping[str, Any]]]) -> Table:
-    rows = [["capsule", "source pieces"]]
-    rows += [
-        [one, ", ".join(f"{word['piece']} ({word['share']:.2f})" for word in words)]
-        for one, words in zip(names, capsules, strict=True)
-    ]
-    note = f"Pieces that a capsule gets the largest mean share of, if they occur {LEAST_COUNT} times or more."
-    return Table(f"Words that feed {name}", rows, note)
-
-
-def _past_and_future(found: Mapping[str, Any]) -> Table:
-    rows = [["source words", "to PAST", "to FUTURE"]]
-    for name, what in (("before", "not yet translated"), ("after", "translated")):
-        rows.append([what, *_sides(found[name])])
-    note = f"Mean assignment; {found['aligned_words']} of {found['words']} source words could be aligned."
-    return Table("PAST and FUTURE of a source word", rows, note)
-
-
-def _overlap(found: Mapping[str, float | None]) -> Table:
-    note = (
-        "The fraction of n target words in the bag that are among the 5 n words that its capsules find most likely "
-        "(r_OL of Zheng et al. 2019)."
-    )
-    return Table("Top-5 overlap", [["PAST", "FUTURE"], _sides(found)], note)
 
 
 def _sides(found: Mapping[str, float | None]) -> list[str]:

@@ -85,33 +85,25 @@ def read_encoded(
     target_ids: list[int],
     translation: str | None = None,
 ) -> SentenceRouting:
-    """Read the routing of token ids, ends of sentences included; a translation that is not given is decoded."""
+    """Read the routing of token ids, ends of sentences included. A translation that is not given is decoded."""
     if translation is None:
         translation = tokenizer.decode(target_ids, skip_special_tokens=True)
-    return SentenceRouting(
-        source_words=source_subwords(tokenizer, source_ids),
-        target_words=target_subwords(tokenizer, target_ids),
-        translation=translation,
-        **_read_routing(model, source_ids, target_ids),
-    )
-
-
-def _read_routing(model: PreTrainedModel, source_ids: list[int], target_ids: list[int]) -> dict[str, Any]:
-    """Return the fields of [`SentenceRouting`] on routing."""
+    texts = source_subwords(tokenizer, source_ids), target_subwords(tokenizer, target_ids), translation
     if not kinds_of_routing(model.config) or not target_ids:
-        return {}
+        return SentenceRouting(*texts)
     with evaluating(model):
         output = teacher_force(model, [source_ids], [target_ids], output_routing="all").output
     num_past, num_future = guided_groups(model.config)
-    return {
-        "encoder_layers": _first(output.encoder_layer_routing),
-        "decoder_layers": _first(output.decoder_layer_routing),
-        "heads": {place: _first(assignment) for place, assignment in (output.head_routing or {}).items()},
-        "guided": _first(output.guided_routing),
-        "sentence": _first(output.sentence_routing),
-        "num_past": num_past,
-        "num_future": num_future,
-    }
+    return SentenceRouting(
+        *texts,
+        encoder_layers=_first(output.encoder_layer_routing),
+        decoder_layers=_first(output.decoder_layer_routing),
+        heads={place: _first(assignment) for place, assignment in (output.head_routing or {}).items()},
+        guided=_first(output.guided_routing),
+        sentence=_first(output.sentence_routing),
+        num_past=num_past,
+        num_future=num_future,
+    )
 
 
 def _first(assignment: Tensor | None) -> Tensor | None:

@@ -5,11 +5,12 @@ An assignment is `[R, iterations, inputs, N]`: R routings of input capsules to N
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.translation.attention import TeacherForcedPass, attending, teacher_force
@@ -307,7 +308,6 @@ def measure_routing(
     max_tokens_per_batch: int = 1024,
     alignments: Mapping[int, Tensor] | None = None,
     alignment_layer: int | None = None,
-    on_batch: Callable[[int], object] | None = None,
 ) -> RoutingStatistics:
     """Measure the routing of a model that has some. Padding counts for nothing.
 
@@ -318,7 +318,6 @@ def measure_routing(
         alignments: of each line, `[target, source]` bool: which target piece translates which source piece. By default
             cross attention aligns, in a model with guided routing.
         alignment_layer: see [`attended_words`].
-        on_batch: called after each batch with its number of lines.
     """
     statistics = RoutingStatistics()
     guided = guided_groups(model.config) != (0, 0)
@@ -326,7 +325,7 @@ def measure_routing(
     options = {"output_guided_capsules": True} if guided else {}
     with evaluating(model):
         reader = attending(model) if attend else model
-        for batch in corpus.batches(max_tokens_per_batch):
+        for batch in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc="measuring"):
             sources, targets = ([side[index] for index in batch] for side in (corpus.sources, corpus.targets))
             forced = teacher_force(reader, sources, targets, output_routing="all", output_attentions=attend, **options)
             aligned, masks = None, (forced.source_mask, forced.target_mask)
@@ -338,6 +337,4 @@ def measure_routing(
                     target, source = alignments[index].shape
                     aligned[row, :target, :source] = alignments[index]
             statistics.add(model, forced, aligned)
-            if on_batch is not None:
-                on_batch(len(batch))
     return statistics

@@ -1,7 +1,6 @@
 """Alignment of target words with source words, in pieces of words: `[batch, target, source]` bool."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ def source_subwords(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> t
     A piece of bytes that are no whole character is shown with U+FFFD in their place.
     """
     if getattr(tokenizer, "separate_vocabs", False):
-        # A MarianTokenizer of two vocabularies turns ids to tokens by the target's alone.
+        # A MarianTokenizer of two vocabularies turns ids into tokens only by the target's.
         vocabulary = {index: piece for piece, index in tokenizer.encoder.items()}
         return tuple(vocabulary.get(index, tokenizer.unk_token) for index in ids)
     return target_subwords(tokenizer, ids)
@@ -44,8 +43,6 @@ def _of_bytes(piece: str) -> str:
     return WORD_START + text[1:] if text.startswith(" ") else text
 
 
-_CONTINUES = "##"  # WordPiece
-_IS_CONTINUED = "@@"  # subword-nmt
 Links = frozenset[tuple[int, int]]
 """The (source, target) words that translate each other, from 0 on."""
 
@@ -63,8 +60,6 @@ def attended_words(
         target_mask: `[batch, target]` bool, likewise.
         layer: see [`attended_positions`].
 
-    Raises:
-        ValueError: if there is no such layer.
     """
     attended = attended_positions(cross_attentions, source_mask, layer)
     aligned = torch.nn.functional.one_hot(attended, source_mask.shape[1]).bool()
@@ -85,10 +80,9 @@ def read_alignments(path: Path) -> list[Links]:
     alignments = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            pairs = (link.split("-") for link in line.split())
-            alignments.append(frozenset((int(source), int(target)) for source, target in pairs))
+            alignments.append(frozenset((int(i), int(j)) for i, j in (link.split("-") for link in line.split())))
         except ValueError as error:
-            raise ValueError(f"{path}, line {number} is {line!r}; links are numbers as in 0-0 1-2") from error
+            raise ValueError(f"{path}, line {number} is {line!r}. Links are numbers as in 0-0 1-2.") from error
     return alignments
 
 
@@ -103,32 +97,18 @@ def align_subwords(links: Links, source: Sequence[str], target: Sequence[str]) -
     Raises:
         ValueError: if a link is to a word that there is not.
     """
-    words = [_words_of(pieces) for pieces in (source, target)]
+    sources, targets = _words_of(source), _words_of(target)
     for link in links:
-        for side, word, own in zip(("source", "target"), link, words):
+        for word, own in zip(link, (sources, targets)):
             if word not in own:
-                raise ValueError(
-                    f"{link[0]}-{link[1]} links {side} word {word}, and its words are 0 to {max(own, default=-1)}"
-                )
-    aligned = torch.zeros(len(target), len(source), dtype=torch.bool)
-    for row, target_word in enumerate(words[1]):
-        for column, source_word in enumerate(words[0]):
-            aligned[row, column] = (source_word, target_word) in links
-    return aligned
+                raise ValueError(f"{link[0]}-{link[1]} links word {word}. The words are 0 to {max(own, default=-1)}.")
+    return torch.tensor([[(word, other) in links for word in sources] for other in targets])
 
 
 def _words_of(pieces: Sequence[str]) -> list[int]:
     """The number of the word that each piece is of, from 0 on; -1 for the end of the sentence, and for spare spaces."""
     inner = pieces[:-1]
-    marked = any(piece.startswith(WORD_START) for piece in inner)
-    # Where beginnings are marked, these are letters of the text.
-    if not marked and any(piece.startswith(_CONTINUES) or piece.endswith(_IS_CONTINUED) for piece in inner):
-        begins = [
-            not piece.startswith(_CONTINUES) and not before.endswith(_IS_CONTINUED)
-            for before, piece in zip(("", *inner), inner)
-        ]
-        return [*(number - 1 for number in accumulate(begins)), -1]
-    if not marked:
+    if not any(piece.startswith(WORD_START) for piece in inner):
         # A tokenizer of whole words.
         return [*range(len(inner)), -1]
     words, word = [], -1

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from hf_capsule_mt.modeling.aggregation import LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
@@ -20,7 +21,6 @@ from hf_capsule_mt.modeling.sentence_capsules import SentenceCapsules
 from hf_capsule_mt.translation.translator import behind_start, evaluating, pad_rows
 
 from .corpus import Corpus
-from .routing_kinds import side_of
 
 
 class Worth(NamedTuple):
@@ -36,41 +36,39 @@ class Worth(NamedTuple):
     added: dict[str, float]
 
 
-def measure_worth(
-    model: PreTrainedModel,
-    corpus: Corpus,
-    *,
-    max_tokens_per_batch: int = 1024,
-    on_batch: Callable[[int], object] | None = None,
-) -> Worth:
+def measure_worth(model: PreTrainedModel, corpus: Corpus, *, max_tokens_per_batch: int = 1024) -> Worth:
     """Measure what its capsules are worth to a model that routes.
 
     Args:
         model: a translation model of this package.
         corpus: what it reads and is made to write.
         max_tokens_per_batch: as in [`Corpus.batches`], padding included.
-        on_batch: called after each batch with its number of lines; every line comes twice.
     """
     places = _places(model) if len(corpus.lines) > 1 else {}
     means = {site: _Mean() for sites in places.values() for site in sites}
     own, others = 0.0, dict.fromkeys(places, 0.0)
+
+    def loss() -> float:
+        output = model.force_decode(behind_start(model, targets), False, input_ids=sources, attention_mask=read.long())
+        return F.cross_entropy(output.logits[written].float(), targets[written], reduction="sum").item()
+
     with evaluating(model):
-        for means_are_known in (False, True):
-            for indices in corpus.batches(max_tokens_per_batch):
+        for means_are_known, description in ((False, "mean capsules"), (True, "with mean capsules")):
+            for indices in tqdm(corpus.batches(max_tokens_per_batch), unit=" batches", desc=description):
                 sides = ([side[index] for index in indices] for side in (corpus.sources, corpus.targets))
-                batch = _Batch(model, *sides)
+                padded = [pad_rows(side, model.config.pad_token_id, model.device) for side in sides]
+                (sources, read), (targets, written) = padded
                 if not means_are_known:
-                    adders = {site: partial(mean.add, batch.masks[site.positions]) for site, mean in means.items()}
+                    masks = {"source": read, "target": written, "sentence": read.any(-1)}
+                    adders = {site: partial(mean.add, masks[site.positions]) for site, mean in means.items()}
                     with _changed(adders):
-                        own += batch.loss()
+                        own += loss()
                 else:
                     for place, sites in places.items():
                         with _changed({site: means[site].instead_of for site in sites}):
-                            others[place] += batch.loss()
-                if on_batch is not None:
-                    on_batch(len(indices))
+                            others[place] += loss()
     words = sum(len(corpus.targets[index]) for index in corpus.lines)
-    return Worth(own / words, {place: (loss - own) / words for place, loss in others.items()})
+    return Worth(own / words, {place: (other - own) / words for place, other in others.items()})
 
 
 class _Site(NamedTuple):
@@ -91,7 +89,7 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
     """Return the sites of a model by the name of their place."""
     found: dict[str, list[_Site]] = {}
     for name, module in model.named_modules():
-        side = side_of(name)
+        side = _side_of(name)
         positions = "source" if side == "encoder" else "target"
         if isinstance(module, LayerAggregation) and isinstance(module.aggregator, RoutedAggregation):
             # Before the LayerNorm the mean would be made as long as what it is the mean of.
@@ -105,19 +103,8 @@ def _places(model: nn.Module) -> dict[str, list[_Site]]:
     return found
 
 
-class _Batch:
-    def __init__(self, model: PreTrainedModel, sources: list[list[int]], targets: list[list[int]]) -> None:
-        self._model = model
-        ids, read = pad_rows(sources, model.config.pad_token_id, model.device)
-        self._targets, written = pad_rows(targets, model.config.pad_token_id, model.device)
-        self._inputs = {"input_ids": ids, "attention_mask": read.long()}
-        self.masks = {"source": read, "target": written, "sentence": read.any(-1)}
-
-    def loss(self) -> float:
-        """Return the sum over the target tokens."""
-        written = self.masks["target"]
-        output = self._model.force_decode(behind_start(self._model, self._targets), False, **self._inputs)
-        return F.cross_entropy(output.logits[written].float(), self._targets[written], reduction="sum").item()
+def _side_of(name: str) -> str:
+    return "encoder" if ".encoder." in f".{name}." else "decoder"
 
 
 class _Mean:
@@ -139,22 +126,20 @@ class _Mean:
 
 @contextmanager
 def _changed(changes: dict[_Site, Callable[[Tensor], Tensor]]) -> Iterator[None]:
-    """Put what the function of a site returns in the place of its capsules, until the end of the block."""
+    """Replace the capsules of each site by what its function returns, until the end of the block."""
     with ExitStack() as stack:
         for site, change in changes.items():
-            stack.callback(_hook(site, change).remove)
+            if site.start is None:
+                hook = site.module.register_forward_hook(lambda _, __, output, change=change: change(output))
+            else:
+                hook = site.module.register_forward_pre_hook(partial(_change_input, site.start, change))
+            stack.callback(hook.remove)
         yield
 
 
-def _hook(site: _Site, change: Callable[[Tensor], Tensor]) -> torch.utils.hooks.RemovableHandle:
-    if site.start is None:
-        return site.module.register_forward_hook(lambda _, __, output: change(output))
-
-    def change_input(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
-        others, capsules = inputs[0].tensor_split([site.start], dim=-1)
-        return torch.cat([others, change(capsules)], dim=-1)
-
-    return site.module.register_forward_pre_hook(change_input)
+def _change_input(start: int, change: Callable[[Tensor], Tensor], module: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+    others, capsules = inputs[0].tensor_split([start], dim=-1)
+    return torch.cat([others, change(capsules)], dim=-1)
 
 
 def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
@@ -162,7 +147,7 @@ def record_gates(model: nn.Module) -> dict[str, dict[str, float]]:
     gates = {}
     for name, module in model.named_modules():
         if isinstance(module, LayerAggregation) and module.gamma is not None:
-            gates[f"{side_of(name)} layers"] = module.gamma
+            gates[f"{_side_of(name)} layers"] = module.gamma
         elif isinstance(module, ResidualRoutedHeads):
             gates[f"heads {module.routed.routing.place}"] = module.gamma
     sizes = {place: gamma.detach().float().abs() for place, gamma in gates.items()}

@@ -20,17 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
-from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.figures import check_matplotlib
 from hf_capsule_mt.analysis.routing_kinds import kinds_of_routing
 from hf_capsule_mt.analysis.routing_report import record_routing, report, write_report
 from hf_capsule_mt.analysis.sentence import read_encoded
-from hf_capsule_mt.analysis.statistics import RoutingStatistics, measure_routing
+from hf_capsule_mt.analysis.statistics import measure_routing
 from hf_capsule_mt.analysis.word_alignment import align_subwords, read_alignments, source_subwords, target_subwords
-from hf_capsule_mt.analysis.worth import Worth, measure_worth, record_gates
+from hf_capsule_mt.analysis.worth import measure_worth, record_gates
 from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import environment, new_folder, write_json
 
@@ -87,18 +86,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     state = decoding.process_state(args.device)
     check_alone(state)
     model, tokenizer = decoding.load(args, state, decodes=references is None)
-    corpus = _corpus(args, model, tokenizer, lines, references)
+    limit = {"max_tokens_per_batch": args.max_tokens_per_batch}
+    if references is None:
+        corpus = translate_corpus(model, tokenizer, lines, **limit, **decoding.generate_options(args))
+    else:
+        corpus = encode_references(model, tokenizer, lines, references)
     drawn = corpus.lines[:_DRAWN]
     if args.lines is not None:
         drawn = [number - 1 for number in dict.fromkeys(args.lines) if number - 1 in corpus.lines]
     alignments = _alignments(args, tokenizer, corpus)
-    statistics = _measure(args, model, corpus, alignments)
+    aligning = {"alignments": alignments, "alignment_layer": args.alignment_layer}
+    statistics = measure_routing(model, corpus, **aligning, **limit)
     record = {
         "settings": {**vars(args), **decoding.settings(args)},
         "sentences": len(corpus.lines),
         "architecture": model.config.model_type,
         "gates": record_gates(model),
-        "worth": _worth(args, model, corpus)._asdict(),
+        "worth": measure_worth(model, corpus, **limit)._asdict(),
         **record_routing(statistics, tokenizer),
         "environment": environment(model.device),
     }
@@ -130,20 +134,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"--alignment_layer is {args.alignment_layer}. The model has {config.decoder_layers} layers.")
 
 
-def _corpus(
-    args: argparse.Namespace,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    lines: Sequence[str],
-    references: Sequence[str] | None,
-) -> Corpus:
-    if references is not None:
-        return encode_references(model, tokenizer, lines, references)
-    with tqdm(total=sum(map(bool, map(str.strip, lines))), unit=" lines", desc="translating") as bar:
-        options = {"max_tokens_per_batch": args.max_tokens_per_batch, **decoding.generate_options(args)}
-        return translate_corpus(model, tokenizer, lines, on_batch=bar.update, **options)
-
-
 def _alignments(
     args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase, corpus: Corpus
 ) -> dict[int, Tensor] | None:
@@ -161,19 +151,6 @@ def _alignments(
         except ValueError as error:
             raise ValueError(f"--alignments {args.alignments}, line {index + 1}: {error}") from error
     return aligned
-
-
-def _measure(
-    args: argparse.Namespace, model: PreTrainedModel, corpus: Corpus, alignments: dict[int, Tensor] | None
-) -> RoutingStatistics:
-    with tqdm(total=len(corpus.lines), unit=" lines", desc="measuring") as bar:
-        options = {"max_tokens_per_batch": args.max_tokens_per_batch, "alignment_layer": args.alignment_layer}
-        return measure_routing(model, corpus, alignments=alignments, on_batch=bar.update, **options)
-
-
-def _worth(args: argparse.Namespace, model: PreTrainedModel, corpus: Corpus) -> Worth:
-    with tqdm(total=2 * len(corpus.lines), unit=" lines", desc="with mean capsules") as bar:
-        return measure_worth(model, corpus, max_tokens_per_batch=args.max_tokens_per_batch, on_batch=bar.update)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The two programs that a translation model is exported as: its encoder, and a step of its decoder.
 
-Both map tensors by name to tensors by name, so that whoever runs them need not know the family: what the encoder
-returns the step reads with every word, and each `present.X` that a step returns is `past_key_values.X` of the next.
+Both map tensors by name to tensors by name, so that their user need not know the family. The step reads what
+the encoder returns, with every word. Each `present.X` that a step returns is `past_key_values.X` of the next.
 """
 
 from abc import ABC, abstractmethod
@@ -21,19 +21,13 @@ Tensors = dict[str, Tensor]
 
 
 class _Program(nn.Module):
-    """A part of a model.
-
-    Args:
-        family: of the model.
-    """
-
     def __init__(self, family: "Family") -> None:
         super().__init__()
         self.model, self._family = family.model, family
 
 
 class EncoderProgram(_Program):
-    """The encoder, with what the first step goes on from."""
+    """The encoder, with the states before the first step."""
 
     def forward(self, tensors: Tensors) -> Tensors:
         """Map `input_ids` and `attention_mask`, `[batch, source]`, to what a step reads besides its word."""
@@ -57,11 +51,7 @@ class StepProgram(_Program):
 
 
 class Family(ABC):
-    """What a family reads once a sentence, and what it goes on from after a word.
-
-    Args:
-        model: with a language model head.
-    """
+    """What a family reads once a sentence, and its states after each word."""
 
     attends = True
     """Whether a step reads the mask of the source."""
@@ -171,10 +161,7 @@ def family_of(model: PreTrainedModel) -> Family:
 def check_family(name: str | Path, model_type: str) -> None:
     """Raise a ValueError that names a model if those of its type are not exported here."""
     if model_type not in _FAMILIES:
-        raise ValueError(
-            f"{name} is of type {model_type}; only models of this package and Marian's are exported here: "
-            f"{', '.join(_FAMILIES)}"
-        )
+        raise ValueError(f"{name} is of type {model_type}. Only models of this package and Marian's can be exported.")
 
 
 def _recurrent_step(

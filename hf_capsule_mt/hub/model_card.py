@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +44,10 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class CardDetails:
-    """Details that no record has.
+    """What no record says. Languages (ISO 639) and the name of the data default to those of the record or of the files.
 
-    Args:
-        repo_id: where the model will be on the Hub.
-        source_lang: ISO 639 code of the source language; default: the record's, else the ending of the training file.
-        target_lang: the same for the target language.
-        license: of the model, as the Hub names it (`apache-2.0`), or `other`.
-        license_name: name of a licence that the Hub does not know.
-        data_name: of the training data; default: that of the Hub's data set, else of the files.
-        data_license: of the training data.
-        example: a sentence to translate in the example.
-        translation: its translation by the model.
-        note: a paragraph on what a user should know.
-        weights: which of the run's weights they are, if not its last.
+    `license` is the Hub's name of the model's licence, `translation` that of `example`, `note` a paragraph on what a
+    user should know. `weights` names the weights of the run, if they are not its last.
     """
 
     repo_id: str = PLACEHOLDER
@@ -168,21 +158,12 @@ def _results(evaluations: Sequence[Mapping[str, Any]], dataset: str | None) -> l
     results = []
     for evaluation in evaluations:
         name = without_compression(Path(evaluation["references"][0]["file"])).stem
+        # Only the validation data is known to be of the Hub's data set.
+        data = dataset or name if name == VALIDATION else name
         for metric, found in (evaluation.get("scores") or {}).items():
-            results.append(
-                EvalResult(
-                    task_type="translation",
-                    task_name="Translation",
-                    # Only the validation data is known to be of the Hub's data set.
-                    dataset_type=dataset or name if name == VALIDATION else name,
-                    dataset_name=dataset or name if name == VALIDATION else name,
-                    dataset_split=name,
-                    metric_type=metric,
-                    metric_name=_METRICS[metric],
-                    metric_value=round(found["score"], 2),
-                    metric_args={"signature": found["signature"]},
-                )
-            )
+            score, arguments = round(found["score"], 2), {"signature": found["signature"]}
+            result = EvalResult("translation", data, data, metric, score, task_name="Translation", dataset_split=name)
+            results.append(replace(result, metric_name=_METRICS[metric], metric_args=arguments))
     return results
 
 

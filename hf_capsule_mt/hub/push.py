@@ -6,8 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HTTPError
-from huggingface_hub.utils import validate_repo_id
 from transformers import MarianMTModel, PreTrainedModel
 from transformers.utils import logging
 
@@ -51,21 +49,31 @@ def push_checkpoint(
         api: the client; default: one with the token of `hf auth login` or `HF_TOKEN`.
 
     Raises:
-        ValueError: if the name is impossible, weights are missing or damaged, or the Hub
-            refuses the card.
-        OSError: if a file is missing, or the Hub cannot be reached or refuses.
+        ValueError: if weights are missing or damaged, or the Hub refuses the card.
+        OSError: if a file is missing, or the Hub refuses.
     """
-    validate_repo_id(repo_id)
     api = api or HfApi(library_name="hf-capsule-mt")
     with TemporaryDirectory() as temporary:
-        model = _save(Path(folder), Path(temporary), repo_id)
-        try:
-            message = commit_message or f"Upload {type(model).__name__}"
-            return _commit(api, Path(temporary), repo_id, private, revision, message)
-        except (HTTPError, RuntimeError) as error:
-            if isinstance(error, OSError):
-                raise
-            raise OSError(f"the connection to the Hub failed ({error}); give the command again") from error
+        files = Path(temporary)
+        model = _save(Path(folder), files, repo_id)
+        api.create_repo(repo_id, private=private or None, exist_ok=True)
+        if private and not api.model_info(repo_id).private:
+            raise ValueError(f"{repo_id} exists and is public. Change that in its settings, or name another.")
+        if revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        before = api.model_info(repo_id, revision=revision)
+        sent = sorted(file.name for file in files.iterdir())
+        others = {file.rfilename for file in before.siblings or []} - set(sent)
+        # `upload_folder` would also delete what matches in folders.
+        deleted = [name for name in others if "/" not in name and any(fnmatch(name, old) for old in _REPLACED)]
+        if deleted:
+            logger.warning(f"Files of an earlier model are deleted from {repo_id}: {', '.join(sorted(deleted))}")
+        operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=files / name) for name in sent]
+        operations += [CommitOperationDelete(path_in_repo=name) for name in deleted]
+        message = commit_message or f"Upload {type(model).__name__}"
+        return api.create_commit(
+            repo_id, operations, commit_message=message, revision=revision, parent_commit=before.sha
+        )
 
 
 def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
@@ -86,22 +94,3 @@ def _save(folder: Path, target: Path, repo_id: str) -> PreTrainedModel:
     else:
         logger.warning(f"{folder} has no model card, {CARD}")
     return model
-
-
-def _commit(api: HfApi, folder: Path, repo_id: str, private: bool, revision: str | None, message: str) -> CommitInfo:
-    api.create_repo(repo_id, private=private or None, exist_ok=True)
-    if private and not api.model_info(repo_id).private:
-        raise ValueError(f"{repo_id} exists and is public; change that in its settings, or name another")
-    if revision is not None:
-        api.create_branch(repo_id, branch=revision, exist_ok=True)
-    before = api.model_info(repo_id, revision=revision)
-    sent = sorted(file.name for file in folder.iterdir())
-    others = {file.rfilename for file in before.siblings or []} - set(sent)
-    deleted = [name for name in others if "/" not in name and any(fnmatch(name, old) for old in _REPLACED)]
-    if deleted:
-        logger.warning(f"files of an earlier model are deleted from {repo_id}: {', '.join(sorted(deleted))}")
-    additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in sent]
-    deletions = [CommitOperationDelete(path_in_repo=name) for name in deleted]
-    return api.create_commit(
-        repo_id, [*additions, *deletions], commit_message=message, revision=revision, parent_commit=before.sha
-    )

@@ -43,7 +43,7 @@ def load(name):
     ("name", "titles"),
     [
         ("marian", []),
-        ("multi30k-en-de-capsnmt-hybrid", ["Sentence capsules", "Sentence capsules by iteration"]),
+        ("multi30k-en-de-capsnmt-hybrid", ["Sentence capsules"]),
         (
             "everything",
             ["Encoder layers", "Decoder layers", "Heads: encoder_self.0", "Heads: decoder_self.0", "Heads: cross.0"]

@@ -60,7 +60,7 @@ def test_layers_and_heads(corpus, tmp_path_factory, capsys):
     everywhere = {"layer_aggregation": "em_routing", "head_aggregation": "simple_routing"}
     everywhere |= {f"head_aggregation_{kind}_layers": [0] for kind in ("encoder", "decoder", "cross")}
     folder = save_random(tmp_path_factory.mktemp("model"), **everywhere, num_output_capsules=4)
-    analyze.main(options(folder, corpus, sentences="4", max_new_tokens=6))
+    analyze.main(options(folder, corpus, lines="4", max_new_tokens=6))
     report = corpus / "report"
     record = json.loads((report / "routing.json").read_text())
     means = np.load(report / "mean_assignment.npz")
@@ -93,7 +93,7 @@ def test_no_layer_leads_after_one_iteration(corpus, tmp_path_factory):
 
 
 def test_sentence_capsules(corpus):
-    analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, sentences=""))
+    analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, lines=""))
     report = corpus / "report"
     record = json.loads((report / "routing.json").read_text())
     assert [sum(shares) for shares in record["routing"]["sentence capsules"]["mean_assignment"]] == pytest.approx(
@@ -152,7 +152,7 @@ def test_a_model_without_routing(corpus, tmp_path, capsys, save):
         ({"output_dir": "{}"}, "not empty"),
         ({"references": "{}/short"}, "in has 4 lines, and --references"),
         ({"references": "{}/references", "alignments": "{}/short"}, "has 1 lines for 4 sources"),
-        ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links source word 7"),
+        ({"references": "{}/references", "alignments": "{}/wrong"}, "line 3: 7-0 links word 7"),
         ({"references": "{}/references", "dtype": "int8"}, "int8"),
         ({"alignment_layer": "2"}, "--alignment_layer is 2"),
     ],
@@ -170,5 +170,5 @@ def test_an_interruption_leaves_nothing(corpus, monkeypatch):
     monkeypatch.setattr(routing_report, "save_figure", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     before = set(corpus.iterdir())
     with pytest.raises(KeyboardInterrupt):
-        analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, sentences=""))
+        analyze.main(options(tiny_checkpoint("caps_nmt"), corpus, lines=""))
     assert set(corpus.iterdir()) == before
