@@ -11,7 +11,7 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
-from hf_capsule_mt.decoding.precisions import precisions_on
+from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.files import hash_file
 from hf_capsule_mt.translation import loading
 from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model

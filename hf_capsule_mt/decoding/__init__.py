@@ -4,8 +4,8 @@ model.generate(**inputs, num_beams=4, custom_generate=hf_capsule_mt.decoding.gen
 """
 
 from .constraints import NewTokenLimits
-from .decoder_weights import UnsupportedError, UnsupportedModelError, only_listens
 from .engine import Engine, adapter_for
+from .fingerprint import UnsupportedError, UnsupportedModelError, only_listens
 from .generation import engine_of, generate, release
 from .vocabulary import FiniteScores
 

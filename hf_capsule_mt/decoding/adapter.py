@@ -1,6 +1,6 @@
-"""What the adapters of all families share: a base class, and guided routing."""
+"""What the adapters of all families share, with guided routing."""
 
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -8,17 +8,32 @@ from transformers.utils import ModelOutput
 
 from ..modeling.guided_routing import GuidedRouting, GuidedVotes
 from ..modeling.routing import word_mask
-from .decoder_weights import check_plain, with_products
-from .precisions import Make
+from .fingerprint import check_plain
+from .products import Make, with_products
 from .vocabulary import Vocabulary
 
 
-class Decoding(Protocol):
+class Decoding:
     """Sentences that a model is decoding, with the same number of beams each.
 
     Between two calls of the other methods every step is the same operations, if several are reserved: they change
     tensors where they are.
+
+    Args:
+        adapter: of the model.
+        encoded: output of the encoder.
+        mask: `[sentences, source]`, 1 where there is a token; everywhere by default.
+        num_beams: of every sentence.
     """
+
+    def __init__(self, adapter: "Adapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
+        self.adapter, self.num_beams = adapter, num_beams
+        self.routed: tuple[Tensor | None, ...] | None = None
+        """What guided routing reads, the same for all beams: votes of the encoder's states, keys and mask."""
+        if adapter.guide is not None:
+            self.routing, votes = adapter.guide
+            mask = word_mask(mask, encoded.last_hidden_state)
+            self.routed = (*votes.of(encoded, mask), mask)
 
     def reserve(self, steps: int, left: int) -> None:
         """Make room for as many steps, all of which are made before any other method but `reorder` is called.
@@ -26,14 +41,24 @@ class Decoding(Protocol):
         So many are left until all these sentences are at their limits.
         """
 
-    def step(self, words: Tensor) -> Tensor:
+    def step(self, tokens: Tensor) -> Tensor:
         """Read the next tokens `[sentences, beams]`; return what predicts those after, `[sentences * beams, d]`."""
+        raise NotImplementedError
 
     def reorder(self, parents: Tensor) -> None:
         """Let beam b of a sentence go on from beam `parents[sentence, b]`."""
+        raise NotImplementedError
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
-        """Go on with the sentences `rows`. Those at the places `moved` stood elsewhere before."""
+        """Keep only the sentences `rows`. Those at positions `moved` have changed place."""
+        if self.routed is not None:
+            self.routed = tuple(each if each is None else each[rows] for each in self.routed)
+
+    def guide(self, states: Tensor) -> Tensor:
+        """Return the states `[sentences * beams, d]` after guided routing, if there is any."""
+        if self.routed is None:
+            return states
+        return self.routing(states.unflatten(0, (-1, self.num_beams)), *self.routed).states.flatten(0, 1)
 
 
 class Adapter:
@@ -49,13 +74,14 @@ class Adapter:
 
     models: ClassVar[tuple[type[PreTrainedModel], ...]]
     """The classes of the models that it knows."""
+    decoding: ClassVar[type[Decoding]]
 
     def __init__(self, model: PreTrainedModel, make: Make) -> None:
         body = model.model
         check_plain(model, body, model.lm_head, *body.decoder.modules())
         self.encoder, self.make = body.encoder, make
-        self.words = body.decoder.embed_tokens.weight.detach()
-        self.guide: Guide | None = None
+        self.embeddings = body.decoder.embed_tokens.weight.detach()
+        self.guide: tuple[GuidedRouting, GuidedVotes] | None = None
         self.vocabulary = Vocabulary(model.lm_head.weight, self.bias_of(model), make)
         self.copy(model)
 
@@ -67,45 +93,8 @@ class Adapter:
         """Copy the decoder's weights."""
         raise NotImplementedError
 
-    def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> Decoding:
-        """Return the decoding of sentences `[sentences, source]` from its start.
-
-        Raises:
-            ValueError: if `encoded` is not what the encoder of this model returns.
-        """
-        raise NotImplementedError
-
-
-class Guide:
-    """The guided routing of a model. The beams of a sentence are positions that read the same votes.
-
-    Args:
-        routing: of the decoder's states.
-        votes: of the encoder's states.
-        make: makes the products of the routing.
-    """
-
-    def __init__(self, routing: GuidedRouting, votes: GuidedVotes, make: Make) -> None:
-        check_plain(*routing.modules())
-        self.routing, self.votes = with_products(routing, make), votes
-
-    def begin(self, encoded: ModelOutput, mask: Tensor | None) -> "GuidedDecoding":
-        """Return what routes for sentences by the output of their encoder and their mask `[sentences, source]`."""
-        mask = word_mask(mask, encoded.last_hidden_state)
-        return GuidedDecoding(self.routing, *self.votes.of(encoded, mask), mask)
-
-
-class GuidedDecoding:
-    """The votes of sentences that are being decoded."""
-
-    def __init__(self, routing: GuidedRouting, votes: Tensor, keys: Tensor, mask: Tensor | None) -> None:
-        self.routing, self.votes, self.keys, self.mask = routing, votes, keys, mask
-
-    def route(self, states: Tensor) -> Tensor:
-        """Return o `[sentences, beams, d]` of the decoder's states z."""
-        return self.routing(states, self.votes, self.keys, self.mask).states
-
-    def select(self, rows: Tensor) -> None:
-        """Go on with the sentences `rows`."""
-        self.votes, self.keys = self.votes[rows], self.keys[rows]
-        self.mask = None if self.mask is None else self.mask[rows]
+    def guide_by(self, routing: GuidedRouting | None) -> None:
+        """Copy the guided routing of the decoder's states, if there is any."""
+        if routing is not None:
+            check_plain(*routing.modules())
+            self.guide = with_products(routing, self.make), self.encoder.guided_votes

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers.generation import logits_process as hf
 
-_NEVER_IDLE = (
+_ALWAYS_ACTING = (
     hf.RepetitionPenaltyLogitsProcessor,
     hf.NoRepeatNGramLogitsProcessor,
     hf.NoBadWordsLogitsProcessor,
@@ -59,11 +59,11 @@ class NewTokenLimits(StoppingCriteria):
 
 
 class Constraints:
-    """Logits processors, of which those that only suppress words need not see all scores.
+    """Logits processors. Those that only suppress tokens need not see all scores.
 
     Args:
         processors: as `generate()` makes them.
-        vocabulary: the number of words.
+        vocabulary: the number of tokens.
         device: where they are scored.
 
     Raises:
@@ -76,21 +76,21 @@ class Constraints:
         self._suppressing: list[tuple[Tensor, Callable[[int], bool]]] = []
         self._acting: list[Callable[[int], bool]] = []
         self.renormalizes = bool(processors) and type(processors[-1]) is hf.LogitNormalization
-        """Whether the probabilities of words that are not suppressed are made to sum to 1."""
+        """Whether the probabilities of tokens that are not suppressed are made to sum to 1."""
         for processor in processors[:-1] if self.renormalizes else processors:
             self._sort(processor)
         self._suppressed: dict[tuple[bool, ...], Tensor | None] = {}
 
     def need_all_scores(self, length: int) -> bool:
-        """Whether more than suppressing happens to the word after `length` others, the start included."""
+        """Whether more than suppressing happens to the token after `length` others, the start included."""
         return any(acts(length) for acts in self._acting)
 
     def suppressed(self, length: int) -> Tensor | None:
-        """Return the words that cannot follow `length` others; None if there are none."""
+        """Return the tokens that cannot follow `length` others; None if there are none."""
         now = tuple(acts(length) for _, acts in self._suppressing)
         if now not in self._suppressed:
-            words = [words for (words, _), acts in zip(self._suppressing, now) if acts]
-            known = torch.cat(words).unique() if words else torch.empty(0, dtype=torch.long)
+            tokens = [tokens for (tokens, _), acts in zip(self._suppressing, now) if acts]
+            known = torch.cat(tokens).unique() if tokens else torch.empty(0, dtype=torch.long)
             known = known[(known >= 0) & (known < self._vocabulary)]
             self._suppressed[now] = known.to(self._device) if len(known) else None
         return self._suppressed[now]
@@ -101,21 +101,23 @@ class Constraints:
 
     def _sort(self, processor: LogitsProcessor) -> None:
         kind = type(processor)
-        # It reads the tokens so far in Python.
-        if kind is hf.NoRepeatNGramLogitsProcessor and self._device.type != "cpu":
-            raise ValueError(f"the logits processor {kind.__name__} on {self._device}")
         if kind in _SUPPRESSING:
             name, acts = _SUPPRESSING[kind]
-            words = torch.as_tensor(getattr(processor, name)).flatten().cpu()
-            self._suppressing.append((words, lambda length: acts(processor, length)))
+            tokens = torch.as_tensor(getattr(processor, name)).flatten().cpu()
+            self._suppressing.append((tokens, lambda length: acts(processor, length)))
         elif kind in _FORCING:
             self._acting.append(lambda length: _FORCING[kind](processor, length))
         elif kind is hf.NoBadWordsLogitsProcessor and all(
-            len(words) == 1 and words[0] < self._vocabulary for words in processor.sequence_bias
+            len(tokens) == 1 and tokens[0] < self._vocabulary for tokens in processor.sequence_bias
         ):
-            words = torch.tensor([word for (word,) in processor.sequence_bias], dtype=torch.long)
-            self._suppressing.append((words, lambda length: True))
-        elif kind in _NEVER_IDLE and not isinstance(getattr(processor, "prompt_ignore_length", None), Tensor):
-            self._acting.append(lambda length: True)
+            tokens = torch.tensor([token for (token,) in processor.sequence_bias], dtype=torch.long)
+            self._suppressing.append((tokens, lambda length: True))
+        elif (
+            kind not in _ALWAYS_ACTING
+            or isinstance(getattr(processor, "prompt_ignore_length", None), Tensor)
+            # It reads the tokens so far in Python.
+            or (kind is hf.NoRepeatNGramLogitsProcessor and self._device.type != "cpu")
+        ):
+            raise ValueError(f"the logits processor {kind.__name__} on {self._device}")
         else:
-            raise ValueError(f"the logits processor {kind.__name__}")
+            self._acting.append(lambda length: True)

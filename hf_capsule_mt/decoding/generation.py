@@ -17,9 +17,8 @@ from transformers.utils import ModelOutput
 
 from ..modeling.outputs import CACHE
 from .constraints import Constraints, NewTokenLimits
-from .decoder_weights import UnsupportedError, UnsupportedModelError
 from .engine import Engine
-from .precisions import check_precision
+from .fingerprint import UnsupportedError, UnsupportedModelError
 from .search import Settings
 from .vocabulary import FiniteScores
 
@@ -35,7 +34,7 @@ _SLOW = {
 }
 _PENALTIES = (-2.0, 10.0)
 """Length penalties that leave scores in the range of numbers, and above the score of what cannot be chosen."""
-# Arguments of the model that change nothing in what is written.
+# Arguments of the model that do not change the translation.
 _READ = {"encoder_outputs", "attention_mask", CACHE, "use_cache", "labels"}
 
 
@@ -65,11 +64,9 @@ def generate(
         **model_kwargs: as prepared: the encoder's output, and the mask of the sources.
 
     Raises:
-        ValueError: if the mode of generation is not one that Transformers itself has, such as assisted generation,
-            there is no such `dtype`, `encoder_outputs` is not what the encoder of the model returns, or the scores
-            of tokens are not finite.
+        ValueError: if Transformers itself does not have the mode of generation, as with assisted generation, there is
+            no such `dtype`, or the scores of tokens are not finite.
     """
-    check_precision(dtype)
     # Transformers has repeated each sentence as often.
     sentences = len(input_ids) // max(generation_config.num_beams or 1, generation_config.num_return_sequences or 1)
     limits = [each.of(sentences) for each in stopping_criteria or () if type(each) is NewTokenLimits]
@@ -100,7 +97,7 @@ def engine_of(model: PreTrainedModel, dtype: str = "float32") -> Engine:
 
     Raises:
         UnsupportedModelError: if the engine cannot decode this model.
-        ValueError: if there is no such precision.
+        ValueError: if there is no such precision on its device.
     """
     with _MAKING:
         if any(module.training for module in model.modules()):
@@ -129,21 +126,20 @@ def _check_asked_for(input_ids: Tensor, config: GenerationConfig, model_kwargs: 
     mode, past = config.get_generation_mode(None), model_kwargs.get(CACHE)
     encoded, mask = model_kwargs["encoder_outputs"], model_kwargs.get("attention_mask")
     given = [
-        name for name in model_kwargs.keys() - _READ if not any(model_kwargs[name] is off for off in (None, False))
+        name for name, value in model_kwargs.items() if name not in _READ and value is not None and value is not False
     ]
-    is_search = mode in (GenerationMode.GREEDY_SEARCH, GenerationMode.BEAM_SEARCH)
+    is_beam_search = mode == GenerationMode.BEAM_SEARCH
+    penalty = config.length_penalty
     reasons = {
-        f"the mode of generation is {mode.value}": not is_search,
+        f"the mode of generation is {mode.value}": not (is_beam_search or mode == GenerationMode.GREEDY_SEARCH),
         "return_dict_in_generate asks for more than tokens": config.return_dict_in_generate,
         "autocast is on": torch.is_autocast_enabled(input_ids.device.type),
         "the translations have a prefix": input_ids.shape[1] != 1,
         "the translations begin with different tokens": bool((input_ids != input_ids[0, 0]).any()),
         "there is no eos_token_id": config._eos_token_tensor is None,
-        "low_memory or prefill_chunk_size is set": config.low_memory or config.prefill_chunk_size is not None,
         f"the model is given {', '.join(given)}": given,
         f"{CACHE} is given": past is not None and (past.get_seq_length() or getattr(past, "_is_user_defined", False)),
-        f"length_penalty is {config.length_penalty}": mode == GenerationMode.BEAM_SEARCH
-        and not _PENALTIES[0] <= config.length_penalty <= _PENALTIES[1],
+        f"length_penalty is {penalty}": is_beam_search and not _PENALTIES[0] <= penalty <= _PENALTIES[1],
         # From a caller who has called the encoder with return_dict=False.
         f"encoder_outputs is a {type(encoded).__name__}": not isinstance(encoded, ModelOutput),
         # What attention makes of no tokens depends on its implementation.
@@ -174,7 +170,7 @@ def _settings(
     if config.max_length is None or not any(type(criterion) is EosTokenCriteria for criterion in criteria):
         raise UnsupportedError("there is no EosTokenCriteria or no max_length")
     try:
-        constraints = Constraints(processors, engine.num_target_words, engine.device)
+        constraints = Constraints(processors, engine.vocabulary.size, engine.vocabulary.device)
     except ValueError as error:
         raise UnsupportedError(str(error)) from None
     return Settings(

@@ -15,36 +15,9 @@ from transformers.utils import ModelOutput
 
 from ..modeling.aggregation import BlockLinear, LayerAggregation, ResidualRoutedHeads, RoutedAggregation, RoutedHeads
 from ..modeling.modeling_capsule_aggregated_marian import CapsuleAggregatedMarianForConditionalGeneration
-from .adapter import Adapter, Guide
-from .decoder_weights import norm, product, with_products
-from .precisions import Make, Map
+from .adapter import Adapter, Decoding
+from .products import Make, Map, norm, product, with_products
 from .target_cache import TargetCache, moved_rows
-
-
-class MarianAdapter(Adapter):
-    """A copy of the decoder of a Marian model, or of one of the family of this package."""
-
-    models = (MarianMTModel, CapsuleAggregatedMarianForConditionalGeneration)
-
-    def copy(self, model: MarianMTModel) -> None:
-        """Copy the decoder's weights."""
-        decoder = model.model.decoder
-        self.scale, self.positions = decoder.embed_scale, decoder.embed_positions.weight.detach()
-        self.layers = [DecoderLayer(layer, self.make) for layer in decoder.layers]
-        aggregation = getattr(decoder, "aggregation", None)
-        self.aggregation = None if aggregation is None else folded_aggregation(aggregation, self.make)
-        guided_routing = getattr(model.model, "guided_routing", None)
-        if guided_routing is not None:
-            self.guide = Guide(guided_routing, self.encoder.guided_votes, self.make)
-
-    def bias_of(self, model: MarianMTModel) -> Tensor:
-        """Return the sum of both biases."""
-        bias = model.final_logits_bias.flatten()
-        return bias if model.lm_head.bias is None else bias + model.lm_head.bias
-
-    def begin(self, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> "MarianDecoding":
-        """Return the decoding of sentences from its start; see [`Adapter.begin`]."""
-        return MarianDecoding(self, encoded, mask, num_beams)
 
 
 class DecoderLayer:
@@ -93,40 +66,32 @@ def _output(module: nn.Module, make: Make) -> Map:
     return product(module, make=make)
 
 
-class MarianDecoding:
-    """Sentences that Marian is decoding.
+class MarianDecoding(Decoding):
+    """Sentences that Marian is decoding."""
 
-    Args:
-        adapter: of the model.
-        encoded: output of the encoder.
-        mask: `[sentences, source]`, 1 where there is a token; everywhere by default.
-        num_beams: of every sentence.
-    """
-
-    def __init__(self, adapter: MarianAdapter, encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
+    def __init__(self, adapter: "MarianAdapter", encoded: ModelOutput, mask: Tensor | None, num_beams: int) -> None:
+        super().__init__(adapter, encoded, mask, num_beams)
         states = encoded.last_hidden_state
-        self.adapter, self.num_beams, self.sentences = adapter, num_beams, states.shape[0]
         self.source = [layer.read_source(states) for layer in adapter.layers]
-        # Only a CPU knows at once whether it hides nothing.
-        hides = mask is not None and not (mask.device.type == "cpu" and bool(mask.all()))
-        self.source_mask = _source_mask(mask.bool(), states) if hides else None
-        self.guided = None
-        if adapter.guide is not None:
-            self.guided = adapter.guide.begin(encoded, mask)
+        self.source_mask = None
+        # Only a CPU knows at once whether a mask hides nothing.
+        if mask is not None and not (mask.device.type == "cpu" and mask.all()):
+            hidden = states.new_zeros(mask.shape).masked_fill_(mask == 0, torch.finfo(states.dtype).min)
+            self.source_mask = hidden[:, None, None]
         self.targets = TargetCache(len(adapter.layers), self.source[0][0], num_beams)
         # Tokens that were read: a number, or `[1]`, which is counted up, for several steps that are the same.
         self.position: int | Tensor = 0
 
     def reserve(self, steps: int, left: int) -> None:
-        """Make room for so many steps; see [`Decoding.reserve`]."""
+        """Make room in the cache of the target."""
         self.targets.reserve(steps, left)
         if steps > 1 and isinstance(self.position, int):
-            self.position = torch.full((1,), self.position, device=self.adapter.words.device)
+            self.position = torch.full((1,), self.position, device=self.adapter.embeddings.device)
 
-    def step(self, words: Tensor) -> Tensor:
-        """Read the next tokens; see [`Decoding.step`]."""
+    def step(self, tokens: Tensor) -> Tensor:
+        """Go through the layers, their aggregation and guided routing."""
         adapter, targets = self.adapter, self.targets
-        hidden = self._embed(words.reshape(-1))
+        hidden = self._embed(tokens.reshape(-1))
         own_mask = targets.begin_step()
         outputs = []
         for index, (layer, (keys, values)) in enumerate(zip(adapter.layers, self.source)):
@@ -135,37 +100,49 @@ class MarianDecoding:
             outputs.append(hidden)
         if adapter.aggregation is not None:
             hidden = adapter.aggregation(outputs)
-        if self.guided is not None:
-            hidden = self.guided.route(hidden.view(self.sentences, self.num_beams, -1)).flatten(0, 1)
         targets.end_step()
         self.position += 1
-        return hidden
+        return self.guide(hidden)
 
     def reorder(self, parents: Tensor) -> None:
-        """Let beams go on from others; see [`Decoding.reorder`]."""
+        """Let beams attend to the tokens of others."""
         self.targets.reorder(parents)
 
     def select(self, rows: Tensor, moved: Tensor) -> None:
-        """Go on with some sentences; see [`Decoding.select`]."""
-        self.sentences = len(rows)
+        """Keep only some sentences, in the memory of all."""
+        super().select(rows, moved)
         for index, (keys, values) in enumerate(self.source):
             self.source[index] = tuple(moved_rows(tensor, rows, moved)[: len(rows)] for tensor in (keys, values))
         self.targets.select(rows, moved)
         if self.source_mask is not None:
             self.source_mask = self.source_mask[rows]
-        if self.guided is not None:
-            self.guided.select(rows)
 
-    def _embed(self, words: Tensor) -> Tensor:
+    def _embed(self, tokens: Tensor) -> Tensor:
         """The embeddings `[sentences * beams, d]` of tokens at their positions."""
-        positions, embedded = self.adapter.positions, F.embedding(words, self.adapter.words)
+        positions, embedded = self.adapter.positions, F.embedding(tokens, self.adapter.embeddings)
         position = self.position if isinstance(self.position, int) else self.position.clamp(max=len(positions) - 1)
         return torch.add(positions[position], embedded, alpha=self.adapter.scale)
 
 
-def _source_mask(mask: Tensor, like: Tensor) -> Tensor:
-    """What attention adds to the scores of source tokens, `[sentences, 1, 1, source]`, of the dtype of `like`."""
-    return like.new_zeros(mask.shape).masked_fill_(~mask, torch.finfo(like.dtype).min)[:, None, None]
+class MarianAdapter(Adapter):
+    """A copy of the decoder of a Marian model, or of one of the family of this package."""
+
+    models = (MarianMTModel, CapsuleAggregatedMarianForConditionalGeneration)
+    decoding = MarianDecoding
+
+    def copy(self, model: MarianMTModel) -> None:
+        """Copy the decoder's weights."""
+        decoder = model.model.decoder
+        self.scale, self.positions = decoder.embed_scale, decoder.embed_positions.weight.detach()
+        self.layers = [DecoderLayer(layer, self.make) for layer in decoder.layers]
+        aggregation = getattr(decoder, "aggregation", None)
+        self.aggregation = None if aggregation is None else folded_aggregation(aggregation, self.make)
+        self.guide_by(getattr(model.model, "guided_routing", None))
+
+    def bias_of(self, model: MarianMTModel) -> Tensor:
+        """Return the sum of both biases."""
+        bias = model.final_logits_bias.flatten()
+        return bias if model.lm_head.bias is None else bias + model.lm_head.bias
 
 
 def folded_aggregation(module: LayerAggregation, make: Make) -> Callable[[list[Tensor]], Tensor]:
@@ -199,19 +176,16 @@ def _aggregator(module: nn.Module, make: Make) -> Map:
 def _compose(first: nn.Module, second: nn.Module, blocks: int, make: Make) -> Map:
     """`[rows, L, d]` -> `[rows, L, ...]`: the second map of the first."""
     if isinstance(first, BlockLinear) and isinstance(second, BlockLinear):
-        return _compose_blocks(first, second)
+        inner, outer = first.weight.detach().double(), second.weight.detach().double()
+        weight = (inner @ outer).to(first.weight.dtype)
+        bias = first.bias.detach().double().unsqueeze(1) @ outer + second.bias.detach().double().unsqueeze(1)
+        bias = bias.to(weight)
+        return lambda layers: torch.baddbmm(bias, layers.transpose(0, 1), weight).transpose(0, 1)
     width = first.weight.shape[-1] * (blocks if isinstance(first, BlockLinear) else 1)
     (inner, inner_bias), (outer, outer_bias) = _dense(first), _dense(second)
     weight, bias = (inner @ outer).to(first.weight.dtype), (inner_bias @ outer + outer_bias).to(first.weight.dtype)
     composed = make(weight, bias)
     return lambda layers: composed(layers.reshape(-1, width)).view(layers.shape[0], blocks, -1)
-
-
-def _compose_blocks(first: BlockLinear, second: BlockLinear) -> Map:
-    inner, outer = first.weight.detach().double(), second.weight.detach().double()
-    weight = (inner @ outer).to(first.weight.dtype)
-    bias = (first.bias.detach().double().unsqueeze(1) @ outer + second.bias.detach().double().unsqueeze(1)).to(weight)
-    return lambda layers: torch.baddbmm(bias, layers.transpose(0, 1), weight).transpose(0, 1)
 
 
 def _dense(module: nn.Module) -> tuple[Tensor, Tensor]:

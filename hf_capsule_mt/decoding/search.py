@@ -74,41 +74,38 @@ class Translation(NamedTuple):
 class Search:
     """Parts that greedy search and beam search share: the tokens so far, and the rows that are left of the batch.
 
-    The host counts the column that tokens are written to, and so does a tensor, so that the host need not tell the
-    device.
+    The column that tokens are written to is a number for the host, and a tensor for the device.
 
     Args:
         decoding: of the sentences, before the first token.
         vocabulary: the model's output projection.
         settings: how to search.
-        limits: of the new tokens of every sentence.
+        limits: of the new tokens of every sentence, within `max_length`.
     """
 
-    _ROWS: tuple[str, ...] = ("sentences", "words", "latest", "ends", "done")
-    """What has a row for every sentence."""
+    _ROWS: tuple[str, ...] = ("sentences", "tokens", "latest", "ends", "done")
+    """Attributes with a row for every sentence."""
     _RESULT: tuple[str, ...]
-    """What of it makes a translation."""
+    """Those that make a translation."""
 
     def __init__(self, decoding: Decoding, vocabulary: Vocabulary, settings: Settings, limits: Sequence[int]) -> None:
         self.decoding, self.vocabulary, self.settings = decoding, vocabulary, settings
-        self.device = vocabulary.device
-        self.eos = settings.eos.to(self.device)
-        self.steps_to_a_look = _STEPS_TO_A_LOOK[self.device.type]
+        self.device = device = vocabulary.device
+        self.eos = settings.eos.to(device)
+        self.steps_to_a_look = _STEPS_TO_A_LOOK[device.type]
         # Where looking costs nothing, what changes nothing is left out.
         self.looks = self.steps_to_a_look == 1
-        self.sentences = torch.arange(len(limits), device=self.device)
+        self.sentences = torch.arange(len(limits), device=device)
         # The last column that a sentence can fill; the start token is in column 0.
-        ends = [min(limit, settings.max_length - 1) for limit in limits]
-        self.ends = torch.tensor(ends, device=self.device)
-        shape = len(ends), settings.num_beams, max(ends) + 1
-        self.words = torch.full(shape, settings.filling, device=self.device)
-        self.words[:, :, 0] = settings.start
-        self.latest = self.words[:, :, 0].clone()
-        self.column, self.place = 1, torch.ones(1, dtype=torch.long, device=self.device)
-        self.done = torch.zeros(len(limits), dtype=torch.bool, device=self.device)
+        self.ends = torch.tensor(limits, device=device)
+        self.tokens = torch.full((len(limits), settings.num_beams, max(limits) + 1), settings.filling, device=device)
+        self.tokens[:, :, 0] = settings.start
+        self.latest = self.tokens[:, :, 0].clone()
+        self.column, self.place = 1, torch.ones(1, dtype=torch.long, device=device)
+        self.done = torch.zeros(len(limits), dtype=torch.bool, device=device)
         self.suppressed: Tensor | None = None
         self.needs_all_scores = False
-        self.graph = StepGraph(self.device)
+        self.graph = StepGraph(device)
 
     def finish(self) -> list[Translation]:
         """Return the translations of all sentences, in their order."""
@@ -119,35 +116,27 @@ class Search:
 
     def advance(self) -> list[tuple[int, Translation]]:
         """Write tokens up to the next look; return the indices of sentences that leave, and translations on a CPU."""
-        left = self.words.shape[2] - self.column
+        left = self.tokens.shape[2] - self.column
         steps = min(self.steps_to_a_look, left)
         self.decoding.reserve(steps, left)
         self.graph.prepare(self)
+        constraints = self.settings.constraints
         for _ in range(steps):
-            self._write_next()
+            suppressed = constraints.suppressed(self.column)
+            if suppressed is not self.suppressed:
+                self.suppressed = suppressed
+                self.graph.prepare(self)
+            self.needs_all_scores = constraints.need_all_scores(self.column)
+            # What needs all scores has other shapes in every step.
+            self._write() if self.looks or self.needs_all_scores else self.graph.run(self._write)
+            self.column += 1
         return self._leave()
 
-    def _write_next(self) -> None:
-        # A few tokens are suppressed, or more is done, for which all scores are needed.
-        suppressed = self.settings.constraints.suppressed(self.column)
-        if suppressed is not self.suppressed:
-            self.suppressed = suppressed
-            self.graph.prepare(self)
-        self.needs_all_scores = self.settings.constraints.need_all_scores(self.column)
-        # What needs all scores has other shapes in every step.
-        self.write() if self.looks or self.needs_all_scores else self.graph.run(self.write)
-        self.column += 1
-
-    def write(self) -> None:
+    def _write(self) -> None:
         """Write the next token of every sentence."""
         self._extend(self.decoding.step(self.latest))
         self.place += 1
         self.done |= self.ends < self.place
-
-    @property
-    def lengths(self) -> int | Tensor:
-        """Tokens of the sentences so far, the start included: a number, or `[1]`."""
-        return self.column if self.looks else self.place
 
     def _extend(self, hidden: Tensor) -> None:
         raise NotImplementedError
@@ -156,13 +145,9 @@ class Search:
         """The translation of a sentence from the parts that `_RESULT` names, which are on a CPU."""
         raise NotImplementedError
 
-    def _scores(self, hidden: Tensor) -> Tensor:
-        """What constraints are for: logits of greedy search, log-probabilities of beam search; `[rows, vocabulary]`."""
-        raise NotImplementedError
-
-    def _constrained(self, hidden: Tensor) -> Tensor:
-        """The scores of all tokens after the constraints."""
-        return self.settings.constraints(self.words[:, :, : self.column].flatten(0, 1), self._scores(hidden))
+    def _constrained(self, scores: Tensor) -> Tensor:
+        """The scores `[rows, vocabulary]` of all tokens after the constraints."""
+        return self.settings.constraints(self.tokens[:, :, : self.column].flatten(0, 1), scores)
 
     def _leave(self) -> list[tuple[int, Translation]]:
         finished = [row for row, is_done in enumerate(self.done.tolist()) if is_done]
@@ -173,45 +158,37 @@ class Search:
         places = torch.tensor(finished, device=self.device)
         parts = [getattr(self, name)[places].cpu() for name in ("sentences", *self._RESULT)]
         translations = [(int(sentence), self._translation(*rest)) for sentence, *rest in zip(*parts)]
-        rows, moved = (torch.tensor(places, dtype=torch.long, device=self.device) for places in _fill(finished, count))
+        # The last rows go to the places of those that are finished.
+        moved = [row for row in finished if row < left]
+        into = dict(zip(moved, sorted({*range(left, count)} - {*finished})))
+        rows = torch.tensor([into.get(row, row) for row in range(left)], dtype=torch.long, device=self.device)
         for name in self._ROWS:
             setattr(self, name, getattr(self, name)[rows])
         if left:
-            self.decoding.select(rows, moved)
+            self.decoding.select(rows, torch.tensor(moved, dtype=torch.long, device=self.device))
         return translations
-
-
-def _fill(finished: list[int], count: int) -> tuple[list[int], list[int]]:
-    """The rows that are left, the last ones in the places of those that are finished; and these places."""
-    left = count - len(finished)
-    moved = [row for row in finished if row < left]
-    into = dict(zip(moved, sorted({*range(left, count)} - {*finished})))
-    return [into.get(row, row) for row in range(left)], moved
 
 
 class GreedySearch(Search):
     """The best next token, always."""
 
-    _RESULT = ("words", "ends")
+    _RESULT = ("tokens", "ends")
 
     def _extend(self, hidden: Tensor) -> None:
         if self.needs_all_scores:
-            words = self._constrained(hidden).argmax(-1)
+            tokens = self._constrained(self.vocabulary.scores(hidden).float()).argmax(-1)
         else:
-            words = self.vocabulary.best_word(hidden, self.suppressed)
-        words = words.masked_fill(self.done, self.settings.pad)
-        self.latest.copy_(words.unsqueeze(-1))
-        self.words.index_copy_(2, self.place, self.latest.unsqueeze(-1))
-        self.done |= torch.isin(words, self.eos)
+            tokens = self.vocabulary.best_token(hidden, self.suppressed)
+        tokens = tokens.masked_fill(self.done, self.settings.pad)
+        self.latest.copy_(tokens.unsqueeze(-1))
+        self.tokens.index_copy_(2, self.place, self.latest.unsqueeze(-1))
+        self.done |= torch.isin(tokens, self.eos)
 
-    def _scores(self, hidden: Tensor) -> Tensor:
-        return self.vocabulary.scores(hidden).float()
-
-    def _translation(self, words: Tensor, end: Tensor) -> Translation:
-        words = words[:, : min(self.column - 1, int(end)) + 1]
-        ends = torch.isin(words[0, 1:], self.settings.eos).nonzero().flatten()
-        length = int(ends[0]) + 2 if len(ends) else words.shape[1]
-        return Translation(words[:, :length].clone(), None)
+    def _translation(self, tokens: Tensor, end: Tensor) -> Translation:
+        tokens = tokens[:, : min(self.column - 1, int(end)) + 1]
+        ends = torch.isin(tokens[0, 1:], self.settings.eos).nonzero().flatten()
+        length = int(ends[0]) + 2 if len(ends) else tokens.shape[1]
+        return Translation(tokens[:, :length].clone(), None)
 
 
 class BeamSearch(Search):
@@ -220,16 +197,16 @@ class BeamSearch(Search):
     _ROWS = (*Search._ROWS, "scores", "found", "found_scores", "found_ends", "complete", "can_improve")
     _RESULT = ("found", "found_scores", "found_ends")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        sentences, beams, _ = self.words.shape
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        sentences, beams, _ = self.tokens.shape
         self.scores = torch.zeros(sentences, beams, dtype=torch.float32, device=self.device)
         # All beams of a sentence begin the same.
         self.scores[:, 1:] = _NEVER
-        self.found = self.words.clone()
+        self.found = self.tokens.clone()
         self.found_scores = torch.full_like(self.scores, _NEVER)
         # The columns after the last tokens.
-        self.found_ends = torch.ones_like(self.words[:, :, 0])
+        self.found_ends = torch.ones_like(self.tokens[:, :, 0])
         self.complete = torch.zeros_like(self.scores, dtype=torch.bool)
         self.can_improve = torch.ones_like(self.done)
         self.num_candidates = max(2, 1 + len(self.settings.eos)) * beams
@@ -238,23 +215,18 @@ class BeamSearch(Search):
 
     def _extend(self, hidden: Tensor) -> None:
         candidates = self._candidates(hidden)
-        ending = torch.isin(candidates.words, self.eos) | (self.ends <= self.place).unsqueeze(-1)
+        ending = torch.isin(candidates.tokens, self.eos) | (self.ends <= self.place).unsqueeze(-1)
         any_ending = not self.looks or bool(ending.any())
-        words = None
         if any_ending:
-            words = self.words.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.words.shape[2]))
-            words.index_copy_(2, self.place, candidates.words.unsqueeze(-1))
-            self._collect(candidates, ending, words)
+            self._collect(candidates, ending)
         self._go_on(candidates, ending if any_ending else None)
         if any_ending or self.any_complete:
             self._judge()
 
-    def _scores(self, hidden: Tensor) -> Tensor:
-        return self.vocabulary.scores(hidden).float().log_softmax(-1)
-
     def _candidates(self, hidden: Tensor) -> Candidates:
         if self.needs_all_scores:
-            return best_of(self._constrained(hidden), self.scores, self.num_candidates)
+            scores = self._constrained(self.vocabulary.scores(hidden).float().log_softmax(-1))
+            return best_of(scores, self.scores, self.num_candidates)
         renormalizes = self.settings.constraints.renormalizes
         return self.vocabulary.best(hidden, self.scores, self.num_candidates, self.suppressed, renormalizes)
 
@@ -262,22 +234,24 @@ class BeamSearch(Search):
         """Continue the best candidates that do not end."""
         beams = self.scores.shape[1]
         if ending is None:
-            scores, parents, words = (tensor[:, :beams] for tensor in candidates)
+            scores, parents, tokens = (tensor[:, :beams] for tensor in candidates)
         else:
             running = candidates.scores + ending.float() * _NEVER
             chosen = running.topk(beams).indices
-            scores, parents, words = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.words))
+            scores, parents, tokens = (t.gather(1, chosen) for t in (running, candidates.beams, candidates.tokens))
         self.scores.copy_(scores)
-        self.latest.copy_(words)
-        so_far = self.words[:, :, : self.column] if self.looks else self.words
+        self.latest.copy_(tokens)
+        so_far = self.tokens[:, :, : self.column] if self.looks else self.tokens
         so_far.copy_(so_far.gather(1, parents.unsqueeze(-1).expand(-1, -1, so_far.shape[2])))
-        self.words.index_copy_(2, self.place, self.latest.unsqueeze(-1))
+        self.tokens.index_copy_(2, self.place, self.latest.unsqueeze(-1))
         self.decoding.reorder(parents)
 
-    def _collect(self, candidates: Candidates, ending: Tensor, words: Tensor) -> None:
+    def _collect(self, candidates: Candidates, ending: Tensor) -> None:
         """Add those of the first `num_beams` candidates that end to the best translations found so far."""
+        tokens = self.tokens.gather(1, candidates.beams.unsqueeze(-1).expand(-1, -1, self.tokens.shape[2]))
+        tokens.index_copy_(2, self.place, candidates.tokens.unsqueeze(-1))
         ending = ending & self.first
-        scores = candidates.scores / self._penalty(self.lengths)
+        scores = candidates.scores / self._penalty(self.column if self.looks else self.place)
         # A sentence that is finished collects no more, or its result would depend on when its rows leave.
         closed = ~self.can_improve | self.done
         if self.settings.early_stopping is True:
@@ -287,30 +261,30 @@ class BeamSearch(Search):
         found_scores, chosen = merged.topk(self.scores.shape[1])
         self.found_scores.copy_(found_scores)
         self.complete.copy_(torch.cat([self.complete, ending], dim=1).gather(1, chosen))
-        ends = (self.place + 1).expand_as(candidates.words)
+        ends = (self.place + 1).expand_as(candidates.tokens)
         self.found_ends.copy_(torch.cat([self.found_ends, ends], dim=1).gather(1, chosen))
-        places = chosen.unsqueeze(-1).expand(-1, -1, words.shape[2])
-        self.found.copy_(torch.cat([self.found, words], dim=1).gather(1, places))
+        places = chosen.unsqueeze(-1).expand(-1, -1, tokens.shape[2])
+        self.found.copy_(torch.cat([self.found, tokens], dim=1).gather(1, places))
         self.any_complete = not self.looks or bool(self.complete.all(-1).any())
 
     def _judge(self) -> None:
-        """Tell which sentences can still be improved, by the best score that a running beam may get."""
+        """Find out which sentences can still be improved, by the best score that a running beam may get."""
         settings = self.settings
         reaches_end = settings.early_stopping == "never" and settings.length_penalty > 0
-        lengths = settings.max_length - 1 if reaches_end else self.lengths
-        best = self.scores[:, :1] / self._penalty(lengths)
+        longest = self.column if self.looks else self.place
+        best = self.scores[:, :1] / self._penalty(settings.max_length - 1 if reaches_end else longest)
         worst = self.found_scores.amin(1, keepdim=True).where(self.complete, _NEVER)
         self.can_improve &= (best > worst).any(-1)
         self.done |= ~self.can_improve
         if settings.early_stopping is True:
             self.done |= self.complete.all(-1)
 
-    def _penalty(self, lengths: int | Tensor) -> float | Tensor:
-        """What scores are divided by; see [`Search.lengths`]."""
-        if isinstance(lengths, int):
-            return lengths**self.settings.length_penalty
+    def _penalty(self, length: int | Tensor) -> float | Tensor:
+        """What scores of translations of a length, a number or `[1]`, are divided by."""
+        if isinstance(length, int):
+            return length**self.settings.length_penalty
         # As Python computes it.
-        return lengths.double().pow(self.settings.length_penalty).float()
+        return length.double().pow(self.settings.length_penalty).float()
 
     def _translation(self, found: Tensor, scores: Tensor, ends: Tensor) -> Translation:
         number = self.settings.num_return_sequences

@@ -36,9 +36,6 @@ class StepGraph:
     """Runs a step again and again, as a graph once it is known that the next ones are the same.
 
     The first step after a change runs by itself, which also loads what the device needs. The second is recorded.
-
-    Args:
-        device: where it runs.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -50,8 +47,7 @@ class StepGraph:
     def prepare(self, owner: object) -> None:
         """Forget the graph if a tensor of `owner`, or of an object in it, has another place or shape now."""
         if self._record is not None:
-            parts = _parts(owner)
-            places = [(each.data_ptr(), each.shape) if isinstance(each, Tensor) else each for each in parts]
+            places = [(each.data_ptr(), each.shape) if isinstance(each, Tensor) else each for each in _parts(owner)]
             if places != self._places:
                 self._places, self._replay, self._is_warm = places, None, False
 
@@ -62,12 +58,9 @@ class StepGraph:
                 self._replay = self._record(step)
             except RuntimeError as error:
                 self._record = None
-                _say_once(str(error))
-        if self._replay is not None:
-            self._replay()
-        else:
-            step()
-            self._is_warm = True
+                _warn_once(str(error))
+        (self._replay or step)()
+        self._is_warm = True
 
 
 def _parts(owner: object) -> Iterator[Any]:
@@ -84,5 +77,5 @@ def _parts(owner: object) -> Iterator[Any]:
 
 
 @cache
-def _say_once(reason: str) -> None:
+def _warn_once(reason: str) -> None:
     logger.warning("The engine decodes without a CUDA graph, which takes longer: %s", reason)

@@ -24,19 +24,17 @@ class TargetCache:
 
     Attributes:
         layers: keys and values, `[sentences or more, 2, heads, slots, d / heads]` each: the first rows are in use.
-        new: the slots that the next step writes: a slice, or a tensor that is counted up where several steps are
-            reserved, so that each of them is the same operations.
+        new: the slots that the next step writes: a slice, or a tensor that is counted up if several steps are reserved.
         read: the slots that the next step attends to.
     """
 
     def __init__(self, num_layers: int, like: Tensor, num_beams: int) -> None:
         self.sentences, self.num_beams, self.num_layers = like.shape[0], num_beams, num_layers
-        self._heads, self._width = like.shape[1], like.shape[3]
         self.layers: list[Tensor] = []
         self.new: slice | Tensor = slice(0, 0)
         self.read = slice(0, 0)
-        # Those that are written, or reserved.
-        self._slots = 0
+        self._heads, self._width = like.shape[1], like.shape[3]
+        self._slots = 0  # Written or reserved.
         # 0 where a beam attends to a slot, else -inf, `[sentences, beams, slots]`; None where it attends to all.
         self._strangers: Tensor | None = None
         self._itself = like.new_full((num_beams, num_beams), -torch.inf).fill_diagonal_(0)

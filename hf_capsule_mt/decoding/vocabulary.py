@@ -1,7 +1,7 @@
-"""The product with the vocabulary, and the best next words by it, without log_softmax and without sorting all of them.
+"""The product with the vocabulary, and the best next tokens by it, without log_softmax and without sorting all of them.
 
-The words are divided into groups, word w being in group w % G. The best K words are in at most K groups: those with the
-largest maxima. So only the words of these are compared one by one.
+The tokens are divided into groups, token t being in group t % G. The best K tokens are in at most K groups: those with
+the largest maxima. So only the tokens of these are compared one by one.
 """
 
 from copy import copy
@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel
 
-from .decoder_weights import joined
-from .precisions import Make, Product
+from .products import Make, Product, joined
 
 _GROUP = 32
-"""Words in a group."""
+"""Tokens in a group."""
 _ALIGNMENT = 16
 """The number of groups is a multiple of it."""
 _CHUNK = 1 << 18
@@ -30,12 +29,12 @@ class Candidates(NamedTuple):
     Attributes:
         scores: sums of log-probabilities.
         beams: which are continued.
-        words: which follow.
+        tokens: which follow.
     """
 
     scores: Tensor
     beams: Tensor
-    words: Tensor
+    tokens: Tensor
 
 
 class Vocabulary:
@@ -48,17 +47,16 @@ class Vocabulary:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, make: Make = Product) -> None:
-        self.size = weight.shape[0]
+        self.size, self.device = weight.shape[0], weight.device
         self._per_group = _GROUP if self.size >= _GROUP * _ALIGNMENT else 1
         unit = self._per_group * (_ALIGNMENT if self._per_group > 1 else 1)
-        padded = -(-self.size // unit) * unit
-        self._num_groups = padded // self._per_group
-        missing = padded - self.size
+        self._num_groups = -(-self.size // unit) * unit // self._per_group
+        missing = self._per_group * self._num_groups - self.size
         filling = weight.new_zeros(missing, weight.shape[1]), weight.new_full((missing,), -torch.inf)
         self._product = joined([(weight, bias), filling], make)
         self._places = torch.arange(self._per_group, device=weight.device) * self._num_groups
         self.seen = FiniteSum(weight.device)
-        """Of hidden states, and of what is compared to choose words."""
+        """Of hidden states, and of what is compared to choose tokens. Int8 products turn NaN into finite values."""
 
     def for_one_call(self) -> "Vocabulary":
         """Return the same vocabulary that has `seen` nothing, which other threads do not share."""
@@ -66,26 +64,22 @@ class Vocabulary:
         own.seen = FiniteSum(self.device)
         return own
 
-    @property
-    def device(self) -> torch.device:
-        """Where the words are scored."""
-        return self._places.device
-
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the scores `[rows, vocabulary]` of all words by hidden states `[rows, d]`."""
+        """Return the scores `[rows, vocabulary]` of all tokens by hidden states `[rows, d]`."""
         scores = self._product(hidden)[:, : self.size]
         self._note(hidden, scores.amax(-1))
         return scores
 
-    def best_word(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
-        """Return the best word `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`; any of them
-        where several have exactly the same score.
+    def best_token(self, hidden: Tensor, suppressed: Tensor | None) -> Tensor:
+        """Return the best token `[rows]` by hidden states `[rows, d]`, of those that are not `suppressed`.
+
+        If several have exactly the same score, it is any of them.
         """
         scores = self._product(hidden)
         if suppressed is not None:
             scores.index_fill_(1, suppressed, -torch.inf)
         largest, groups = self._groups_of(scores).amax(1).max(-1, keepdim=True)
-        # Where all words are suppressed, that is -inf.
+        # Where all tokens are suppressed, that is -inf.
         self._note(hidden, largest.clamp(min=0))
         members = groups + self._places
         return self._known(members.gather(1, scores.gather(1, members).argmax(-1, keepdim=True))).squeeze(1)
@@ -99,11 +93,11 @@ class Vocabulary:
             hidden: `[sentences * beams, d]`.
             before: scores of the beams, `[sentences, beams]`.
             count: K.
-            suppressed: words which cannot be chosen.
+            suppressed: tokens that cannot be chosen.
             renormalizes: whether their probability counts as 0, so that those of the others sum to 1.
         """
         beams = before.shape[1]
-        sentences = max(1, _LARGEST // (beams * self._places.shape[0] * self._num_groups))
+        sentences = max(1, _LARGEST // (beams * self._per_group * self._num_groups))
         if len(before) <= sentences or self.device.type != "cpu":
             return self._best(hidden, before, count, suppressed, renormalizes)
         parts = zip(hidden.split(sentences * beams), before.split(sentences))
@@ -119,36 +113,34 @@ class Vocabulary:
         maxima, log_sums = self._reduce(scores)
         self._note(hidden, log_sums)
         if suppressed is not None and not renormalizes:
-            self._suppress(scores, maxima, suppressed)
+            scores.index_fill_(1, suppressed, -torch.inf)
+            groups = suppressed % self._num_groups
+            maxima.index_copy_(1, groups, self._groups_of(scores).index_select(2, groups).amax(1))
         sentences, beams = before.shape
+        log_sums = log_sums.view(sentences, beams)
         # As of log-probabilities, but for rounding: the same order within a beam.
-        offsets = before - log_sums.view(sentences, beams)
-        groups = (maxima.view(sentences, beams, -1) + offsets.unsqueeze(-1)).flatten(1)
+        groups = (maxima.view(sentences, beams, -1) + (before - log_sums).unsqueeze(-1)).flatten(1)
         groups = groups.topk(min(count, groups.shape[1]), sorted=False).indices
         rows = groups.div(self._num_groups, rounding_mode="floor")
-        words = (groups % self._num_groups).unsqueeze(-1) + self._places
+        tokens = (groups % self._num_groups).unsqueeze(-1) + self._places
         width = scores.shape[1]
-        members = rows.unsqueeze(-1) * width + words + self._starts(sentences, beams * width)
-        values = scores.take(members) - log_sums.view(sentences, beams).gather(1, rows).unsqueeze(-1)
-        values = values + before.gather(1, rows).unsqueeze(-1)
+        starts = torch.arange(0, sentences * beams * width, beams * width, device=self.device).view(-1, 1, 1)
+        values = scores.take(rows.unsqueeze(-1) * width + tokens + starts)
+        values = values - log_sums.gather(1, rows).unsqueeze(-1) + before.gather(1, rows).unsqueeze(-1)
         best, chosen = values.flatten(1).topk(count)
         of_group = chosen.div(self._per_group, rounding_mode="floor")
-        return Candidates(best, rows.gather(1, of_group), self._known(words.flatten(1).gather(1, chosen)))
+        return Candidates(best, rows.gather(1, of_group), self._known(tokens.flatten(1).gather(1, chosen)))
 
-    def _known(self, words: Tensor) -> Tensor:
+    def _known(self, tokens: Tensor) -> Tensor:
         # Where scores are not finite, what fills up the groups may be chosen.
-        return words.clamp(max=self.size - 1)
+        return tokens.clamp(max=self.size - 1)
 
     def _note(self, hidden: Tensor, best: Tensor) -> None:
-        # A product in int8 makes numbers of what is none.
         self.seen.add(hidden)
         self.seen.add(best)
 
     def _groups_of(self, scores: Tensor) -> Tensor:
         return scores.view(scores.shape[0], self._per_group, self._num_groups)
-
-    def _starts(self, sentences: int, width: int) -> Tensor:
-        return torch.arange(0, sentences * width, width, device=self._places.device).view(-1, 1, 1)
 
     def _reduce(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Maxima of the groups `[rows, groups]`, and the logarithms of the sums of exponentials `[rows, 1]`."""
@@ -163,29 +155,20 @@ class Vocabulary:
             sums.append(exponentials.sum(1, keepdim=True).log_().add_(largest))
         return (maxima[0], sums[0]) if len(maxima) == 1 else (torch.cat(maxima), torch.cat(sums))
 
-    def _suppress(self, scores: Tensor, maxima: Tensor, words: Tensor) -> None:
-        scores.index_fill_(1, words, -torch.inf)
-        groups = words % self._num_groups
-        maxima.index_copy_(1, groups, self._groups_of(scores).index_select(2, groups).amax(1))
-
 
 def best_of(log_probabilities: Tensor, before: Tensor, count: int) -> Candidates:
-    """Return the best continuations by the log-probabilities `[sentences * beams, vocabulary]` of all words.
+    """Return the best continuations by the log-probabilities `[sentences * beams, vocabulary]` of all tokens.
 
     The other arguments are those of [`Vocabulary.best`].
     """
-    words = log_probabilities.shape[1]
-    totals = log_probabilities.view(*before.shape, words) + before.unsqueeze(-1)
+    size = log_probabilities.shape[1]
+    totals = log_probabilities.view(*before.shape, size) + before.unsqueeze(-1)
     scores, places = totals.flatten(1).topk(count)
-    return Candidates(scores, places.div(words, rounding_mode="floor"), places % words)
+    return Candidates(scores, places.div(size, rounding_mode="floor"), places % size)
 
 
 class FiniteSum:
-    """The sum of what is given to it, which is not finite if anything was not. It is read only at the end.
-
-    Args:
-        device: of what is given.
-    """
+    """The sum of all given values, which is not finite if one of them was not. It is read only at the end."""
 
     def __init__(self, device: torch.device) -> None:
         self._sum = torch.zeros((), dtype=torch.float32, device=device)
@@ -204,7 +187,7 @@ class FiniteSum:
 
 
 class FiniteScores(LogitsProcessor):
-    """Changes no scores, and notes in each step whether the best of them is finite.
+    """Does not change scores. It notes in each step whether the best of them is finite.
 
     Args:
         model: whose scores they are.
@@ -217,8 +200,7 @@ class FiniteScores(LogitsProcessor):
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores `[rows, vocabulary]` as they are."""
-        if self._sum is None:
-            self._sum = FiniteSum(scores.device)
+        self._sum = self._sum or FiniteSum(scores.device)
         self._sum.add(scores.amax(-1))
         return scores
 

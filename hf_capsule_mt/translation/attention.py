@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_capsule_mt.data.encoding import TOKENIZING
-from hf_capsule_mt.decoding.decoder_weights import Fingerprint, with_shared_weights
+from hf_capsule_mt.decoding.fingerprint import Fingerprint, with_shared_weights
 
 from .translator import behind_start, pad_rows
 

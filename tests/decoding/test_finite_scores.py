@@ -81,7 +81,9 @@ def test_the_pipeline(options, tmp_path):
 def test_an_overflow_is_that_of_one_call(often_switched):
     """Of an engine, which decodes others at the same time, and goes on."""
     engine = engine_of(ending("marian"))
-    settings = Settings(Constraints([], engine.num_target_words, engine.device), 0, torch.tensor([2]), 0, 9, 1)
+    settings = Settings(
+        Constraints([], engine.vocabulary.size, engine.vocabulary.device), 0, torch.tensor([2]), 0, 9, 1
+    )
 
     def overflows(number):
         encoded = engine.encode(torch.tensor([[5, 6, 2]]))

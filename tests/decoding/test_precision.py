@@ -7,19 +7,18 @@ import pytest
 import torch
 from ending_models import EVERY_KIND, ending, sources
 
-from hf_capsule_mt.decoding import Engine, engine_of, generate, int8, precisions
-from hf_capsule_mt.decoding.int8 import int8_map, quantized
-from hf_capsule_mt.decoding.precisions import PRECISIONS, Product, bfloat16_map
+from hf_capsule_mt.decoding import Engine, engine_of, generate, products
+from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map, int8_map, quantized
 from hf_capsule_mt.decoding.vocabulary import Vocabulary
 
-needs_int8 = pytest.mark.skipif(not int8._implementations(), reason="this machine has no product in int8")
+needs_int8 = pytest.mark.skipif(not products._int8_backends(), reason="this machine has no product in int8")
 
 
 def _by_definition(inputs, weight, bias):
     """The product of weights with a scale a row and activations with one scale and one zero point, in float64."""
     integers, scales = quantized(weight.t())
     low, high = min(inputs.min().item(), 0.0), max(inputs.max().item(), 0.0)
-    scale = (high - low) / (127 if int8._reduces_range() else 255)
+    scale = (high - low) / (127 if products._reduces_range() else 255)
     zero = round(-low / scale)
     levels = (inputs.double() / scale).round() + zero
     product = ((levels - zero) * scale) @ (integers.double() * scales.double().unsqueeze(1)).t()
@@ -27,11 +26,11 @@ def _by_definition(inputs, weight, bias):
 
 
 @needs_int8
-@pytest.mark.parametrize("engine", int8._implementations())
+@pytest.mark.parametrize("engine", products._int8_backends())
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("shape", [(7, 5), (64, 96), (300, 700)])
 def test_int8_products(shape, with_bias, engine, monkeypatch):
-    monkeypatch.setattr(int8, "_fastest", lambda wide, many: engine)
+    monkeypatch.setattr(products, "_fastest_backend", lambda wide, many: engine)
     # Of some draws several numbers of a row lie between two levels.
     torch.manual_seed(0)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
@@ -50,17 +49,17 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
 def test_the_default_dtype_says_nothing_of_the_machine():
     torch.set_default_dtype(torch.bfloat16)
     try:
-        assert int8._implementations.__wrapped__() == int8._implementations()
-        assert int8._fastest.__wrapped__(wide=False, many=False)
+        assert products._int8_backends.__wrapped__() == products._int8_backends()
+        assert products._fastest_backend.__wrapped__(wide=False, many=False)
     finally:
         torch.set_default_dtype(torch.float32)
 
 
 def test_without_int8_products_are_float32(monkeypatch, caplog):
-    monkeypatch.setattr(int8, "_works", lambda engine: False)
-    monkeypatch.setattr(int8, "_implementations", cache(int8._implementations.__wrapped__))
+    monkeypatch.setattr(products, "_works", lambda engine: False)
+    monkeypatch.setattr(products, "_int8_backends", cache(products._int8_backends.__wrapped__))
     weight, bias, inputs = torch.randn(6, 9), torch.randn(9), torch.randn(3, 6)
-    with caplog.at_level(logging.WARNING, logger=int8.__name__):
+    with caplog.at_level(logging.WARNING, logger=products.__name__):
         maps = [PRECISIONS["int8"](weight, bias) for _ in range(2)]
     assert torch.equal(maps[0](inputs), Product(weight, bias)(inputs))
     [record] = caplog.records
@@ -69,9 +68,9 @@ def test_without_int8_products_are_float32(monkeypatch, caplog):
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_bfloat16_products(fast, monkeypatch):
-    if fast and not precisions.multiplies_bfloat16(torch.device("cpu")):
+    if fast and not products.multiplies_bfloat16(torch.device("cpu")):
         pytest.skip("this machine has no product in bfloat16")
-    monkeypatch.setattr(precisions, "multiplies_bfloat16", lambda device: fast)
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda device: fast)
     weight, bias, inputs = torch.randn(30, 50), torch.randn(50), torch.randn(9, 30)
     found = bfloat16_map(weight, bias)(inputs)
     expected = inputs.bfloat16().double() @ weight.bfloat16().double() + bias.bfloat16().double()
@@ -85,9 +84,9 @@ def test_words_that_fill_groups_are_never_chosen(make):
     hidden = torch.randn(8, 16)
     vocabulary = Vocabulary(torch.randn(600, 16), -100 * torch.ones(600), make)
     best = vocabulary.best(hidden, torch.zeros(2, 4), 8, None)
-    assert (best.words < 600).all()
+    assert (best.tokens < 600).all()
     assert best.scores.isfinite().all()
-    assert (vocabulary.best_word(hidden, None) < 600).all()
+    assert (vocabulary.best_token(hidden, None) < 600).all()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
@@ -108,7 +107,7 @@ def test_every_kind_of_model(name, dtype, engine_calls):
     words = source["attention_mask"].bool()
     error = (states - expected)[words].norm() / expected[words].norm()
     # Levels are twice as far apart where 7 bits have to do. Recurrent layers are computed in float32.
-    assert error < (0.2 if dtype == "int8" and int8._reduces_range() else 0.1)
+    assert error < (0.2 if dtype == "int8" and products._reduces_range() else 0.1)
     assert error > 0 or name.startswith("recurrent")
 
 
@@ -125,6 +124,3 @@ def test_precisions_have_engines_of_their_own():
 def test_other_precisions_are_refused():
     with pytest.raises(ValueError, match="float16"):
         Engine(ending("marian"), "float16")
-    # Which is left to Transformers.
-    with pytest.raises(ValueError, match="flaot32"):
-        ending("marian").generate(**sources(1), do_sample=True, custom_generate=generate, dtype="flaot32")

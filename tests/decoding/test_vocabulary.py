@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers.generation import logits_process as hf
 
-from hf_capsule_mt.decoding import precisions
+from hf_capsule_mt.decoding import products
 from hf_capsule_mt.decoding.constraints import Constraints
-from hf_capsule_mt.decoding.precisions import Product
+from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
 
 
@@ -38,12 +38,12 @@ def test_candidates(size, with_bias, at_a_time, monkeypatch):
             found = vocabulary.best(hidden, before, 8, suppressed, renormalizes)
             torch.testing.assert_close(found.scores, expected.scores)
             certain = expected.scores > -1e8
-            assert torch.equal(found.words[certain], expected.words[certain])
+            assert torch.equal(found.tokens[certain], expected.tokens[certain])
             assert torch.equal(found.beams[certain], expected.beams[certain])
-            assert (found.words < size).all()
-    assert torch.equal(vocabulary.best_word(hidden, None), logits.argmax(-1))
+            assert (found.tokens < size).all()
+    assert torch.equal(vocabulary.best_token(hidden, None), logits.argmax(-1))
     logits[:, 3] = -torch.inf
-    assert torch.equal(vocabulary.best_word(hidden, torch.tensor([3])), logits.argmax(-1))
+    assert torch.equal(vocabulary.best_token(hidden, torch.tensor([3])), logits.argmax(-1))
 
 
 def test_probabilities_of_a_sum_of_one_need_no_other_way():
@@ -63,7 +63,7 @@ def test_probabilities_of_a_sum_of_one_need_no_other_way():
 @pytest.mark.parametrize("shape", [(5, 7), (300, 700)])
 def test_products(shape, with_bias, has_onednn, monkeypatch):
     if not has_onednn:
-        monkeypatch.setattr(precisions, "has_onednn", lambda: False)
+        monkeypatch.setattr(products, "has_onednn", lambda: False)
     weight, bias = torch.randn(shape), torch.randn(shape[1]) if with_bias else None
     product = Product(weight, bias)
     for rows in (1, 4, 20000 // shape[0]):

@@ -1,0 +1,200 @@
+"""Products of a few rows with a weight that does not change, in the precision of an engine.
+
+Inputs and outputs are float32 in every precision. So is everything that is not a product: embeddings, norms, attention,
+routing and the sums of scores.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..modeling.linear import GateLinear, Linear, UnitGainLinear, has_onednn, multiplies_bfloat16
+from .fingerprint import with_shared_weights
+
+logger = logging.getLogger(__name__)
+
+Map = Callable[[Tensor], Tensor]
+"""`[rows, in]` -> `[rows, out]`."""
+Make = Callable[[Tensor, Tensor | None], Map]
+"""Returns the map of a weight `[in, out]` and a bias `[out]`, or None."""
+
+_SMALL_WEIGHT = 1 << 17
+_SMALL_PRODUCT = 1 << 19
+"""Multiplications below which a call of oneDNN costs more than it saves."""
+_LARGEST = 127
+"""The largest number that a weight becomes in int8; the smallest is -127."""
+_FEW, _MANY, _LIMIT = 4, 128, 24
+"""Rows for which int8 is timed, and where many begin."""
+_NARROW, _WIDE, _WIDTH = 512, 16384, 4096
+"""Outputs for which int8 is timed, and where wide weights begin: those of vocabularies."""
+_PACKING = Lock()
+
+
+class Product:
+    """A linear map. On an x86 CPU oneDNN multiplies by a rearranged weight, twice as fast as `linear` does."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.bias, self._packed = bias, None
+        if weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.bfloat16) and has_onednn():
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous())
+        small = weight.numel() < _SMALL_WEIGHT
+        # For a few rows it is faster in this order.
+        self._plain = weight.contiguous() if self._packed is None or small else None
+        self._fewest = _SMALL_PRODUCT // weight.numel() if small else 0
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Map `[rows, in]` to `[rows, out]`."""
+        if self._packed is not None and inputs.shape[0] > self._fewest:
+            return torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
+        return inputs @ self._plain if self.bias is None else torch.addmm(self.bias, inputs, self._plain)
+
+
+def bfloat16_map(weight: Tensor, bias: Tensor | None = None) -> Map:
+    """Return a map in bfloat16. Where products in bfloat16 are slow, it multiplies rounded float32 numbers."""
+    dtype = torch.bfloat16 if multiplies_bfloat16(weight.device) else torch.float32
+    product = Product(weight.bfloat16().to(dtype), None if bias is None else bias.bfloat16().to(dtype))
+    return lambda inputs: product(inputs.bfloat16().to(dtype)).bfloat16().float()
+
+
+def int8_map(weight: Tensor, bias: Tensor | None = None) -> Map:
+    """Return a map in int8: weights with one scale a row, activations with one scale a call, sums in int32.
+
+    Activations are asymmetric uint8. The bias is float32. Where the machine has no product in int8, the map is
+    float32, and a warning says so once.
+    """
+    if not _int8_backends():
+        return Product(weight, bias)
+    backends = [_fastest_backend(weight.shape[1] >= _WIDTH, many) for many in (False, True)]
+    packed = {backend: _pack(weight.t(), bias, backend) for backend in set(backends)}
+    few, many = (packed[backend] for backend in backends)
+    multiply, reduce_range = torch.ops.quantized.linear_dynamic, _reduces_range()
+
+    def multiplied(inputs: Tensor) -> Tensor:
+        try:
+            return multiply(inputs, few if inputs.shape[0] < _LIMIT else many, reduce_range)
+        except RuntimeError:
+            if inputs.isfinite().all():
+                raise
+            # Values that are not finite have no range, and the engine refuses them at the end.
+            return inputs.new_full((inputs.shape[0], weight.shape[1]), torch.nan)
+
+    return multiplied
+
+
+PRECISIONS: dict[str, Make] = {"float32": Product, "bfloat16": bfloat16_map, "int8": int8_map}
+"""How products are made for an engine of a `dtype`."""
+
+
+def precisions_on(device: torch.device) -> list[str]:
+    """Return the precisions of engines on a device; none where there are no engines."""
+    return [name for name in PRECISIONS if device.type == "cpu" or (device.type == "cuda" and name != "int8")]
+
+
+def product(*linears: nn.Linear, make: Make) -> Map:
+    """Return linear maps as one, their outputs side by side, in the precision of `make`."""
+    return joined([(linear.weight, linear.bias) for linear in linears], make)
+
+
+def joined(parts: Sequence[tuple[Tensor, Tensor | None]], make: Make) -> Map:
+    """Return weights `[out, in]`, with biases `[out]` or without, as one map whose outputs are side by side."""
+    weight = torch.cat([weight.detach() for weight, _ in parts]).t()
+    if all(bias is None for _, bias in parts):
+        return make(weight, None)
+    biases = [part.new_zeros(len(part)) if bias is None else bias.detach() for part, bias in parts]
+    return make(weight, torch.cat(biases))
+
+
+class _Linear(nn.Module):
+    def __init__(self, linear: nn.Linear, make: Make) -> None:
+        super().__init__()
+        self._product = product(linear, make=make)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self._product(inputs.flatten(0, -2)).view(*inputs.shape[:-1], -1)
+
+
+def with_products(module: nn.Module, make: Make) -> nn.Module:
+    """Return a copy of a plain module that shares its weights. Its linear maps have the precision of `make`."""
+    copied = with_shared_weights(module)
+    for parent in list(copied.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) in (nn.Linear, Linear, UnitGainLinear, GateLinear):
+                setattr(parent, name, _Linear(child, make))
+    return copied
+
+
+def norm(module: nn.LayerNorm) -> Map:
+    """Return a copy of a LayerNorm, which maps `[..., d]`."""
+    weight, bias, epsilon = module.weight.detach().clone(), module.bias.detach().clone(), module.eps
+    return lambda inputs: torch.layer_norm(inputs, weight.shape, weight, bias, epsilon)
+
+
+def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a weight `[out, in]` as int8, and the scales `[out]` in float32 that it is to be multiplied by."""
+    scales = weight.abs().amax(1).div(_LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+    return (weight / scales.unsqueeze(1)).round().clamp(-_LARGEST, _LARGEST).to(torch.int8), scales
+
+
+def _pack(weight: Tensor, bias: Tensor | None, backend: str) -> Any:
+    integers, scales = quantized(weight.float())
+    zeros = torch.zeros(len(scales), dtype=torch.long)
+    # The backend and the filters of warnings belong to the whole process.
+    with _PACKING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch will remove quantized tensors. Then products are float32.
+        tensor = torch._make_per_channel_quantized_tensor(integers.contiguous(), scales.double(), zeros, 0)
+        before, torch.backends.quantized.engine = torch.backends.quantized.engine, backend
+        try:
+            return torch.ops.quantized.linear_prepack(tensor, bias)
+        finally:
+            torch.backends.quantized.engine = before
+
+
+@cache
+def _int8_backends() -> tuple[str, ...]:
+    """PyTorch's implementations of int8, FBGEMM's ("x86") and oneDNN's, as far as they work here."""
+    found = tuple(backend for backend in ("x86", "onednn") if _works(backend))
+    if not found:
+        logger.warning("This machine has no product in int8 that works. Products are computed in float32.")
+    return found
+
+
+def _works(backend: str) -> bool:
+    identity = torch.eye(16, dtype=torch.float32)
+    try:
+        found = torch.ops.quantized.linear_dynamic(identity, _pack(identity, None, backend), _reduces_range())
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return torch.allclose(found, identity, atol=0.02)
+
+
+@cache
+def _reduces_range() -> bool:
+    """Whether activations have 7 bits: without VNNI sums of two products of 8 bits do not fit in the 16 they get."""
+    return not getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
+
+
+@cache
+def _fastest_backend(wide: bool, many: bool) -> str:
+    """The backend that took the least CPU time. On some machines FBGEMM takes ten times as long for many rows."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(_WIDE if wide else _NARROW, 512, dtype=torch.float32, generator=generator)
+    inputs = torch.randn(_MANY if many else _FEW, 512, dtype=torch.float32, generator=generator)
+
+    def seconds(backend: str) -> float:
+        packed, times = _pack(weight, None, backend), []
+        for _ in range(7):
+            start = time.process_time()
+            torch.ops.quantized.linear_dynamic(inputs, packed, _reduces_range())
+            times.append(time.process_time() - start)
+        return min(times)
+
+    best = min(_int8_backends(), key=seconds)
+    logger.info("int8, %s rows, %s weights: %s", "many" if many else "few", "wide" if wide else "narrow", best)
+    return best
