@@ -55,7 +55,6 @@ from .common import (
     CommandParser,
     at_least,
     check_distinct,
-    check_input_file,
     check_line_counts,
     check_output_file,
     check_text_file,
@@ -167,7 +166,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if args.output_file is not None:
             record = {"kind": "evaluation", "version": 2, **record, "settings": settings, **_provenance(args)}
             if "scores" in record and "bleu" in args.metrics:
-                record["bleu_statistics"] = _bleu_statistics(args, texts)
+                [hypotheses] = texts.systems.values()
+                bleu = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
+                record["bleu_statistics"] = pack_statistics(sentence_statistics(bleu, hypotheses, texts.references))
             write_json(args.output_file, record)
     leave_group_at_exit()
 
@@ -200,8 +201,6 @@ def _check_arguments(args: argparse.Namespace) -> None:
     if args.adequacy:
         _check_adequacy(args)
     inputs = [args.hypotheses, args.input_file, *args.references, *(args.compare or ()), *(args.alignment_data or ())]
-    for path in filter(None, inputs):
-        check_input_file(str(path), path, pipe=True)
     outputs = [(f"--{name}", getattr(args, name)) for name in ("output_file", "figure_file", "translations_file")]
     for _, path in outputs:
         check_output_file(path)
@@ -233,23 +232,20 @@ def _read(args: argparse.Namespace) -> AlignedTexts | None:
     """Read the texts, or translate; None in processes that only help with translating."""
     references = [read_lines(file) for file in args.references]
     sources = None if args.input_file is None else read_lines(args.input_file)
-    others = {f"--references {file}": lines for file, lines in zip(args.references, references)}
+    files = [] if _translates(args) else args.compare or [args.hypotheses]
+    translations = [read_lines(file) for file in files]
+    lines = [(str(file), text) for file, text in zip(files, translations)]
+    lines += [] if sources is None else [(f"--input_file {args.input_file}", sources)]
+    lines += [(f"--references {file}", text) for file, text in zip(args.references, references)]
+    check_line_counts(dict(lines))
     if sources is not None and args.length_buckets is not None:
         quantile_edges(count_words(sources, args.source_tokenize), args.length_buckets)
-    if _translates(args):
-        check_line_counts({f"--input_file {args.input_file}": sources, **others})
-        translations = _translate(args)
-        return None if translations is None else AlignedTexts({args.model: translations}, references, sources)
-    files = args.compare or [args.hypotheses]
-    short = {file.name for file in files}
-    names = [file.name if len(short) == len(files) else str(file) for file in files]
+    names = [file.name for file in files] if len({file.name for file in files}) == len(files) else list(map(str, files))
     if len(set(names)) < len(names):
         raise ValueError(f"--compare names a file twice: {' '.join(names)}.")
-    systems = {name: read_lines(file) for name, file in zip(names, files)}
-    if sources is not None:
-        others[f"--input_file {args.input_file}"] = sources
-    check_line_counts({str(file): lines for file, lines in zip(files, systems.values())} | others)
-    return AlignedTexts(systems, references, sources)
+    if _translates(args):
+        names, translations = [args.model], [_translate(args)]
+    return None if None in translations else AlignedTexts(dict(zip(names, translations)), references, sources)
 
 
 def _translate(args: argparse.Namespace) -> list[str] | None:
@@ -267,45 +263,34 @@ def _measure(
     args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the name in the record, the result and its table of each measurement that was asked for."""
+    (first, translations), *systems = texts.systems.items()
     if args.compare is None:
-        [hypotheses] = texts.systems.values()
-        scores = score_translations(hypotheses, texts.references, **settings)
+        scores = score_translations(translations, texts.references, **settings)
         yield "scores", scores, score_report(scores)
     else:
-        found = _compare(args, texts, settings)
-        yield "comparison", found, comparison_report(found)
+        options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
+        compared = {}
+        # One system takes seconds, and needs no progress bar.
+        for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
+            found = compare_systems(translations, other, texts.references, **settings, **options)
+            compared[name] = {metric: asdict(comparison) for metric, comparison in found.items()}
+        record = {"baseline": first, "settings": options, "systems": compared}
+        yield "comparison", record, comparison_report(record)
     if args.length_buckets or args.length_edges:
-        found = _by_length(args, texts)
-        yield "by_length", found, length_report(found)
+        lengths = count_words(texts.sources, args.source_tokenize)
+        edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
+        buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
+        record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
+        if args.figure_file is not None:
+            save_figure(draw_lengths(record), args.figure_file)
+        yield "by_length", record, length_report(record)
     if args.adequacy:
-        found = _adequacy(args, texts)
-        yield "adequacy", found, adequacy_report(found)
-
-
-def _compare(args: argparse.Namespace, texts: AlignedTexts, settings: Mapping[str, Any]) -> dict[str, Any]:
-    (baseline, translations), *systems = texts.systems.items()
-    options = {"test": args.significance, "num_samples": args.num_samples, "seed": args.seed}
-    found = {}
-    # One system takes seconds, and needs no progress bar.
-    for name, other in tqdm(systems, unit=" systems", disable=len(systems) < 2):
-        comparisons = compare_systems(translations, other, texts.references, **settings, **options)
-        found[name] = {metric: asdict(comparison) for metric, comparison in comparisons.items()}
-    return {"baseline": baseline, "settings": options, "systems": found}
-
-
-def _by_length(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
-    lengths = count_words(texts.sources, args.source_tokenize)
-    edges = args.length_edges or quantile_edges(lengths, args.length_buckets)
-    buckets = score_by_length(texts, lengths, edges, tokenize=args.tokenize, lowercase=args.lowercase)
-    record = {"source_tokenize": args.source_tokenize, "buckets": record_buckets(buckets)}
-    if args.figure_file is not None:
-        save_figure(draw_lengths(record), args.figure_file)
-    return record
+        record = _adequacy(args, texts)
+        yield "adequacy", record, adequacy_report(record)
 
 
 def _adequacy(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, Any]:
-    align = {"eflomal": _align_words, "attention": _align_by_attention}[args.aligner]
-    reference, *systems = align(args, texts)
+    reference, *systems = (_align_words if args.aligner == "eflomal" else _align_by_attention)(args, texts)
     found = {name: measure_adequacy(reference, one) for name, one in zip(texts.systems, systems, strict=True)}
     names = ("aligner", "source_tokenize", "alignment_data", "model", "revision")
     return {
@@ -337,12 +322,6 @@ def _align_by_attention(args: argparse.Namespace, texts: AlignedTexts) -> list[l
     with tqdm(total=len(targets) * len(texts.sources), unit=" sentences") as bar:
         options = {"max_tokens_per_batch": args.max_tokens_per_batch, "on_batch": bar.update}
         return alignment.align_by_attention(model, tokenizer, sources, targets, **options)
-
-
-def _bleu_statistics(args: argparse.Namespace, texts: AlignedTexts) -> dict[str, str]:
-    [hypotheses] = texts.systems.values()
-    metric = make_metrics(("bleu",), args.tokenize, args.lowercase)["bleu"]
-    return pack_statistics(sentence_statistics(metric, hypotheses, texts.references))
 
 
 def _provenance(args: argparse.Namespace) -> dict[str, Any]:
