@@ -61,9 +61,9 @@ def at_least(least: int) -> Callable[[str], int]:
     return number
 
 
-def check_input_file(option: str, path: Path, pipe: bool = False) -> None:
-    """Raise a FileNotFoundError unless there is a file at `path`, or a pipe where one will do."""
-    if not (path.is_file() or (pipe and path.is_fifo())):
+def check_input_file(option: str, path: Path) -> None:
+    """Raise a FileNotFoundError unless there is a file at `path`."""
+    if not path.is_file():
         raise FileNotFoundError(f"{option}: there is no file {path}.")
 
 
@@ -93,10 +93,6 @@ def check_output_file(path: Path | None) -> None:
         raise OSError(f"{path} is not a file that can be replaced. Name a file.")
     if is_only_read(path):
         raise ValueError(f"{path}: only .gz is written compressed.")
-    _check_beside(path)
-
-
-def _check_beside(path: Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise FileNotFoundError(f"The folder of {path} does not exist. Create it first.")

@@ -13,8 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from hf_capsule_mt.decoding import UnsupportedModelError, adapter_for
 from hf_capsule_mt.decoding.products import precisions_on
 from hf_capsule_mt.files import hash_file
-from hf_capsule_mt.translation import loading
-from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model
+from hf_capsule_mt.translation.loading import commit_of, in_usable_precision, load_config, load_model, load_tokenizer
 from hf_capsule_mt.translation.translator import ENGINES, check_precision
 
 from .common import at_least, meet, usable_device, warn_if_busy
@@ -124,11 +123,6 @@ def process_state(device: str | None) -> PartialState:
     return state
 
 
-def load_tokenizer(args: argparse.Namespace) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of the model, without remote code."""
-    return loading.load_tokenizer(args.model, args.revision)
-
-
 def load(
     args: argparse.Namespace, state: PartialState, *, decodes: bool = True
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -144,19 +138,17 @@ def load(
     model = load_model(args.model, revision=args.revision, dtype="float32" if of_engine else args.dtype)
     if args.dtype == "auto":
         in_usable_precision(model, device)
-    if of_engine and not (args.dtype in precisions_on(device) and _has_engine(model)):
+    has_engine = of_engine and args.dtype in precisions_on(device)
+    if has_engine:
+        try:
+            adapter_for(model)
+        except UnsupportedModelError:
+            has_engine = False
+    if of_engine and not has_engine:
         if args.dtype == "int8":
             raise ValueError(
                 f"--dtype int8 is for models of this package and MarianMTModel on a CPU, but {args.model} is a "
                 f"{type(model).__name__} on {device}. Use float32 or bfloat16."
             )
         model.to(getattr(torch, args.dtype))
-    return model.to(device), load_tokenizer(args)
-
-
-def _has_engine(model: PreTrainedModel) -> bool:
-    try:
-        adapter_for(model)
-    except UnsupportedModelError:
-        return False
-    return True
+    return model.to(device), load_tokenizer(args.model, args.revision)

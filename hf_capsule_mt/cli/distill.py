@@ -156,7 +156,7 @@ def _distill(args: argparse.Namespace, state: PartialState) -> None:
     sentences, settings, done = 0, {}, 0
     if state.is_main_process:
         decoding.pin_revision(args)
-        sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args)))
+        sentences, digest = _look_through(args, LanguageCodes(decoding.load_tokenizer(args.model, args.revision)))
         settings = {"data": digest, **decoding.settings(args), "scores": args.min_score is not None}
         settings = json.loads(json.dumps(settings))
         done = _continue(kept, settings)

@@ -257,7 +257,8 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
     ):
         jobs, kept = iter(()), None
         if is_main:
-            config, tokenizer = decoding.pin_revision(args), decoding.load_tokenizer(args)
+            config = decoding.pin_revision(args)
+            tokenizer = decoding.load_tokenizer(args.model, args.revision)
             given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name)}
             given |= {"report_file": str(report_file.resolve())} if report_file else {}
             kept = PartialOutput(output, decoding.settings(args) | given, report_file) if output else None
@@ -278,7 +279,7 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
         with suppress(OSError):
             folder_beside(output).rmdir()
     if report_file is not None and (found := faults(each_line(report_file))) is not None:
-        logger.warning("%s; see %s", found, report_file)
+        logger.warning("%s See %s.", found, report_file)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

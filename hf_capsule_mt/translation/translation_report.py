@@ -1,6 +1,7 @@
 """A report of translations: how likely and how long each is, and whether it looks wrong."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -121,14 +122,13 @@ def faults(report: Iterable[str]) -> str | None:
         "repeats": "repeating",
         "source_cut": "of a source that was cut",
     }
-    counts, total, marked, first = dict.fromkeys(kinds, 0), 0, 0, None
+    counts, marked, total = Counter(), [], 0
     for entry in map(json.loads, report):
-        found = [kind for kind in kinds if entry[kind]]
-        for kind in found:
-            counts[kind] += 1
-        total, marked = total + 1, marked + bool(found)
-        first = entry["line"] if found and first is None else first
+        total += 1
+        if found := [kind for kind in kinds if entry[kind]]:
+            counts.update(found)
+            marked.append(entry["line"])
     if not marked:
         return None
     told = ", ".join(f"{counts[kind]} {words}" for kind, words in kinds.items())
-    return f"{marked} of {total} translations are marked: {told} (the first is of line {first})"
+    return f"{len(marked)} of {total} translations are marked: {told}. The first is of line {marked[0]}."
