@@ -52,12 +52,6 @@ def test_threads_that_write_one_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-def test_a_new_file_may_be_read_by_others(tmp_path):
-    (tmp_path / "plain").touch()
-    replace_text(tmp_path / "text", "a")
-    assert (tmp_path / "text").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 def test_a_folder_has_one_lock(tmp_path):
     folder = tmp_path / "new" / "folder"
     with locked(folder):

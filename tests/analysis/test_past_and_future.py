@@ -120,13 +120,3 @@ def test_overlap_of_the_bags(kind):
             scores = (head(part.flatten(1)) @ embedding.t()).detach()
             assert float(found[row, column]) == pytest.approx(overlap_loop(scores, words, future=column == 1))
     assert 0 < float(found.mean()) < 1
-
-
-def test_a_translation_of_one_word_has_no_past():
-    model = aggregated("gdr")
-    capsules, targets = torch.randn(1, 1, 4, 4), torch.tensor([[5]])
-    found = bag_overlaps(
-        model.guided_losses, capsules, model.get_output_embeddings().weight, targets, torch.ones(1, 1).bool()
-    )
-    assert found[0, 0].isnan()
-    assert not found[0, 1].isnan()

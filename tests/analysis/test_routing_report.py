@@ -7,8 +7,7 @@ import torch
 from tiny_marian import tiny_model
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration
-from hf_capsule_mt.analysis.routing_figures import draw_routing
-from hf_capsule_mt.analysis.routing_report import routing_tables, write_report
+from hf_capsule_mt.analysis.routing_report import write_report
 from hf_capsule_mt.analysis.sentence import SentenceRouting
 from hf_capsule_mt.analysis.statistics import RoutingStatistics
 from hf_capsule_mt.analysis.worth import record_gates
@@ -30,25 +29,6 @@ def test_gates_begin_at_zero():
     width = model.config.d_model
     assert record_gates(model)["decoder layers"] == pytest.approx({"mean": 0.8 / width, "largest": 0.8})
     assert record_gates(model)["encoder layers"]["largest"] == 0
-
-
-def test_tables_of_gates_and_worth():
-    worth = {"loss": 1.5, "added": {"encoder layers": -0.0004, "heads": 0.25}}
-    gates = {"encoder layers": {"mean": 0.0125, "largest": 0.25}}
-    first, second = routing_tables({**NOTHING, "gates": gates, "worth": worth})
-    assert first.rows == [["place", "mean", "largest"], ["encoder layers", "0.0125", "0.2500"]]
-    assert second.rows[1:] == [["encoder layers", "1.500", "0.000"], ["heads", "1.500", "0.250"]]
-    assert routing_tables(NOTHING) == []
-
-
-def test_curves_of_many_heads_differ():
-    names = [f"heads cross.{number}" for number in range(8)]
-    measured = {name: {"entropy": [1.0, number], "diversity": [0.0, number]} for number, name in enumerate(names)}
-    [figure] = draw_routing(RoutingStatistics(), {**NOTHING, "routing": measured}).values()
-    for panel in figure.axes:
-        lines = panel.get_lines()
-        assert {line.get_label(): list(line.get_ydata())[1] for line in lines} == dict(zip(names, range(8)))
-        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 8
 
 
 def test_no_text_of_a_page_becomes_a_tag(tmp_path):

@@ -3,10 +3,7 @@
 import pytest
 import torch
 from routed_models import KINDS, TOKENIZER, routed
-from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import Unigram
-from transformers import PreTrainedTokenizerFast
+from tiny_marian import marian_tokenizer, tiny_model
 
 from hf_capsule_mt.analysis.sentence import read_sentence
 from hf_capsule_mt.analysis.word_alignment import source_subwords, target_subwords
@@ -67,24 +64,11 @@ def test_translates_by_itself(kind):
         torch.testing.assert_close(routing.sentence, expected)
 
 
-def test_a_model_in_training_is_read_without_dropout():
-    model = routed("everything").train()
-    first, second = (read_sentence(model, TOKENIZER, "a b", "c d").guided for _ in range(2))
-    assert torch.equal(first, second)
-    assert model.training
-
-
 def test_a_model_without_routing_only_translates():
     routing = read_sentence(tiny_model(), TOKENIZER, "a b c", "d")
     assert (routing.target_words, routing.translation) == (("d", "</s>"), "d")
     assert routing.heads == {}
     assert routing.encoder_layers is routing.decoder_layers is routing.guided is routing.sentence is None
-
-
-def test_a_tokenizer_without_a_limit():
-    model = routed("capsule")
-    sides = [read_sentence(model, tiny_tokenizer(model_max_length=None), "a b c", text) for text in ("d e", "")]
-    assert [routing.target_words for routing in sides] == [("d", "e", "</s>"), ("</s>",)]
 
 
 def test_a_blank_source(tmp_path):
@@ -101,14 +85,6 @@ def test_pieces_of_bytes():
     assert pieces[-1] == "</s>"
     # Of a letter of two bytes, neither is a letter.
     assert "".join(pieces[1:-1]) == "▁h��te"
-
-
-def test_pieces_of_a_language_with_the_letter_that_marks_bytes():
-    """Maltese has it."""
-    words = Tokenizer(Unigram([("<unk>", 0.0), *((piece, -1.0) for piece in ("▁", "Ġ", "o", "r", "ġ", "ħ"))], unk_id=0))
-    words.pre_tokenizer, words.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
-    assert "".join(target_subwords(tokenizer, tokenizer("Ġorġ ħo")["input_ids"])) == "▁Ġorġ▁ħo"
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])

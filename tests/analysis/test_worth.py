@@ -4,7 +4,6 @@ import pytest
 import torch
 from routed_models import KINDS, corpus_for, routed
 
-from hf_capsule_mt.analysis.corpus import Corpus
 from hf_capsule_mt.analysis.worth import measure_worth
 
 PLACES = {
@@ -101,17 +100,3 @@ def test_layers_that_are_switched_off_are_worth_nothing():
     added = measure_worth(model, corpus_for(model)).added
     assert added["encoder layers"] == added["decoder layers"] == 0
     assert added["guided capsules"] != 0
-
-
-def test_the_model_goes_on_in_its_mode():
-    model = routed("capsule").train()
-    measure_worth(model, corpus_for(model))
-    assert model.training
-
-
-def test_one_line_has_no_others():
-    model = routed("everything")
-    corpus = corpus_for(model)
-    index = corpus.lines[0]
-    alone = Corpus(corpus.sources[: index + 1], corpus.targets[: index + 1])
-    assert measure_worth(model, alone) == (pytest.approx(loss_a_token(model, alone), abs=1e-5), {})

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import json
 import runpy
 import subprocess
 import sys
@@ -16,9 +15,9 @@ GPU = runpy.run_path(str(SCRIPT.with_suffix(".py")), run_name="gpu")
 
 
 def run_here(piece, output, folder, limit):
-    """Run a command of the package in this process; pytest is not run in pytest."""
+    """Run two of the commands in this process; test_speed runs the others."""
     with output.open("w") as file, contextlib.redirect_stdout(file):
-        if piece.words[0].startswith("benchmarks."):
+        if piece.name in ("growth_tiny", "speed_tiny_rnmt"):
             importlib.import_module(f"{piece.words[0]}.__main__").main(piece.words[1:])
     return "done"
 
@@ -37,10 +36,8 @@ def test_every_piece(tmp_path, capsys, monkeypatch):
         "does_routing_pay_french",
         *(f"speed_tiny_{name}" for name in GPU["_FAMILIES"]),
     }
-    for record in (tmp_path / "records").glob("*.json"):
-        assert json.loads(record.read_text())["environment"]["device"]
-    assert "transformer" in (tmp_path / "speed_tiny_layers.md").read_text()
-    assert "engine bfloat16" in (tmp_path / "decoders_tiny_1.md").read_text()
+    assert len([*(tmp_path / "records").glob("*.json")]) == 2
+    assert "rnmt-gdr" in (tmp_path / "speed_tiny_rnmt.md").read_text()
     capsys.readouterr()
 
     def never(*arguments):
@@ -57,13 +54,6 @@ def test_every_test_of_a_gpu_is_run_there():
     here = Path(__file__).relative_to(tests)
     marked = {str(path.relative_to(tests)) for path in tests.rglob("*.py") if "mark.cuda" in path.read_text("utf-8")}
     assert marked - {str(here)} == set(GPU["_TESTS"])
-
-
-def test_a_piece_that_failed_is_not_done(tmp_path, capsys):
-    failing = GPU["Piece"]("speed", "nothing", ("hf_capsule_mt_no_such_module",))
-    assert GPU["run_in_a_process"](failing, tmp_path / "speed.md.part", tmp_path, 600) == "failed with status 1"
-    waiting = GPU["Piece"]("speed", "nothing", ("http.server", "0"))
-    assert "not done after 0 seconds" in GPU["run_in_a_process"](waiting, tmp_path / "speed.md.part", tmp_path, 0.1)
 
 
 def test_what_a_piece_started_ends_with_it(tmp_path):

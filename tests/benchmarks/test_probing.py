@@ -1,6 +1,5 @@
 """Probing: files of tasks, tasks made from text, classifiers that learn, and their records."""
 
-import json
 import random
 from argparse import Namespace
 from collections import Counter
@@ -13,11 +12,9 @@ from tiny_marian import tiny_model, tiny_tokenizer
 import hf_capsule_mt  # noqa: F401 (registers the models)
 from benchmarks.probing import __main__ as probing
 from benchmarks.probing.classifiers import probe, report
-from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder, sentence_vectors
+from benchmarks.probing.encoders import AGGREGATIONS, NewEncoder, TrainedEncoder
 from benchmarks.probing.tasks import TASKS, format_probing_data, generate_task, read_probing_data, unique_sentences
 from benchmarks.records import FOLDER, read_records
-from hf_capsule_mt import preset_config
-from hf_capsule_mt.modeling import RNMTForConditionalGeneration
 
 LEARNABLE = Namespace(epochs=3, batch_size=16, learning_rate=2e-3)
 
@@ -42,14 +39,6 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     data = read_probing_data(file)
     assert data["te"].pop() == ("yes", "a b")
     assert data == task(4, 2, 2)
-
-
-@pytest.mark.parametrize("line", ["tr\tyes", "dev\tyes\ta", "tr\t\ta", "te\tnever\ta"])
-def test_a_malformed_file(line, tmp_path):
-    file = tmp_path / "x.txt"
-    file.write_text(format_probing_data(task(4, 2, 2)) + line + "\n")
-    with pytest.raises(ValueError, match=r"x\.txt"):
-        read_probing_data(file)
 
 
 def random_text(lengths, size=2000, seed=0):
@@ -114,20 +103,6 @@ def test_what_can_be_learned_is_learned(aggregation):
     assert result["config"].get("head_aggregation") == routing
 
 
-def rnmt():
-    return RNMTForConditionalGeneration(
-        preset_config("rnmt", "tiny", vocab_size=len(tiny_tokenizer()), d_model=16)
-    ).eval()
-
-
-@pytest.mark.parametrize("make", [tiny_model, rnmt])
-def test_what_surrounds_a_sentence_changes_nothing(make):
-    model, sentences = make(), ["a b", "c d e f g a b", "e"]
-    together = sentence_vectors(model, tiny_tokenizer(), sentences)
-    alone = torch.cat([sentence_vectors(model, tiny_tokenizer(), [sentence]) for sentence in sentences])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
-
-
 def test_a_trained_encoder_stays_as_it_is(tmp_path):
     tiny_model().save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
@@ -159,15 +134,6 @@ def test_all_ten_tasks_and_a_second_call(tmp_path, capsys, monkeypatch):
         run(tmp_path, "--batch_size", "3")
     probing.main(["report", str(tmp_path / "records.jsonl")])
     assert capsys.readouterr().out in table
-
-
-def test_generate(tmp_path):
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in SENTENCES))
-    sizes = ["--num_train", "12", "--num_validation", "6", "--num_test", "6", "--tasks", "sentence_length"]
-    probing.main(["generate", "--input_file", str(tmp_path / "text"), "--data_dir", str(tmp_path / "data"), *sizes])
-    data = read_probing_data(tmp_path / "data" / "sentence_length.txt")
-    assert [len(split) for split in data.values()] == [12, 6, 6]
-    assert json.loads((tmp_path / "data" / "sentence_length.json").read_text())["settings"]["num_train"] == 12
 
 
 @pytest.mark.parametrize("name", ["probing", "probing_trained"])

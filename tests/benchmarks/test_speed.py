@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
-from transformers import MarianMTModel
 
-from benchmarks.records import FOLDER, read_records
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import decode, growth, train, workload
 from benchmarks.speed.decoding_tables import GENERATE, file_report, render_page
@@ -57,12 +55,6 @@ def test_a_plain_model_is_the_same_model_without_ours():
     assert workload.plain_config(config).to_dict() == preset_config("rnmt", "tiny", vocab_size=40, d_model=16).to_dict()
 
 
-def test_a_row_has_its_own_fields_and_enough_positions():
-    configs = workload.configs_of_rows(work(methods=["em-routing", "em-routing routing_iterations=1"]), 3000)
-    assert [config.routing_iterations for config in configs.values()] == [3, 1]
-    assert all(config.max_position_embeddings == 3001 for config in configs.values())
-
-
 def test_models_take_turns_and_the_warm_up_does_not_count(monkeypatch):
     clock, log = [0.0], []
     for name in ("perf_counter", "process_time"):
@@ -96,16 +88,6 @@ def test_batches():
     assert torch.stack([sources, targets]).float().corrcoef()[0, 1] > 0.9
 
 
-def test_every_translation_has_the_length_asked_for():
-    model = MarianMTModel(workload.plain_config(config_of("transformer"))).eval()
-    # A model that would rather stop at once.
-    model.final_logits_bias[:, model.config.eos_token_id] = 50.0
-    for batch in workload.decoding_batches(work()):
-        output = workload.decode(model, batch, 5, 2)
-        assert output.shape == (3, 1 + 5)
-        assert not (output[:, 1:] == model.config.eos_token_id).any()
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory(device):
     def allocate(mebibytes):
@@ -129,18 +111,6 @@ def test_memory(device):
     small, large = (workload.peak_memory(lambda times=times: update(times), device) for times in (4, 8))
     # Every output of tanh is kept for its gradient.
     assert large - small == pytest.approx(4 * 4 * 2**20, abs=4096)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_comparison(device, dtype):
-    found = train.compare_with_plain(config_of("linear-combination"), work(dtype=dtype, device=device))
-    assert found["parameters"] - found["plain_parameters"] == (2 + 3) * 16 + 2 * (16 + 16)
-    # Weights and two means of each, at least; what has more parameters has more of them.
-    assert found["memory"] > found["plain_memory"] > 3 * 4 * found["plain_parameters"]
-    for kind in ("training", "decoding"):
-        assert [len(rates) for rates in found[kind].values()] == [3, 3]
-        assert min(map(min, found[kind].values())) > 0
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -227,29 +197,7 @@ def test_latency_and_trained_models(tmp_path, capsys):
     assert f"| plain | engine float32 | {score:.2f} |" in printed == file_report(found) + "\n"
 
 
-def test_profile(capsys):
-    speed.main(
-        ["profile", "--vocab_size", "99", "--max_tokens_per_batch", "48", "--methods", "rnmt", "--dtype", "bfloat16"]
-    )
-    columns, _, row = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()
-    )
-    assert row[0] == "rnmt"
-    assert sum(map(int, row[2:])) == pytest.approx(100, abs=len(columns))
-
-
 def test_the_page_of_decoders_is_made_from_the_records():
     """If not: python -m benchmarks.speed page benchmarks/decoding.md"""
     page = ROOT / "benchmarks" / "decoding.md"
     assert render_page(page) == page.read_text(encoding="utf-8")
-
-
-def test_ratios_of_the_papers():
-    record = read_records(FOLDER / "speed.jsonl")["gpu_speed_base_layers"]
-    configs = {row: preset_config("em-routing", "base") for row in record["results"]}
-    text = train.report(record, configs, "plain Marian")
-    assert "paper: training" in text
-    assert train.published_speed(preset_config("em-routing", "base")) == pytest.approx((0.61, 0.80), abs=0.01)
-    assert train.published_speed(preset_config("em-routing", "base", routing_iterations=1)) == ()
-    assert len(train.published_speed(preset_config("rnmt-gdr", "base"))) >= 1
-    assert train.published_speed(preset_config("head-em-routing", "base"))

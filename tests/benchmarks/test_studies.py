@@ -12,7 +12,7 @@ from tiny_study import study_of_two, write_study
 
 from benchmarks.records import read_records
 from benchmarks.studies import __main__ as studies
-from benchmarks.studies import report, run
+from benchmarks.studies import run
 from benchmarks.studies.compare import Comparison, compare_seeds, judge
 from benchmarks.studies.run import Plan, estimate
 from benchmarks.studies.study import Question, read_study
@@ -71,42 +71,6 @@ def test_the_page_is_made_from_the_records(name, tmp_path, monkeypatch):
         assert page.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
 
 
-def test_a_template_cannot_run_code(tmp_path):
-    template = tmp_path / "page.md.jinja"
-    template.write_text("{{ study.__class__.__mro__ }}")
-    study = read_study(write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), "page": str(template)}))
-    with pytest.raises(Exception, match="unsafe"):
-        report.render_pages(study, tmp_path / "none.jsonl")
-
-
-def test_a_grid_is_a_row_for_each_point(tmp_path):
-    rows = [
-        {"name": "em-{routing_iterations}", "method": "em-routing", "grid": {"routing_iterations": [1, 3]}},
-        {"name": "own", "method": "gdr", "train": {"max_steps": 9}, "seeds": [4]},
-    ]
-    study = read_study(write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), "rows": rows, "seeds": [1, 2]}))
-    assert [(row.name, row.config, row.seeds) for row in study.rows] == [
-        *((f"em-{number}", {"routing_iterations": number}, [1, 2]) for number in (1, 3)),
-        ("own", {}, [4]),
-    ]
-    assert study.rows[2].train == {**study.rows[0].train, "max_steps": 9}
-    assert study.baseline == "em-1"
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"rows": [{"name": "a", "method": "gdr"}] * 2}, "a"),
-        ({"baseline": "absent"}, "absent"),
-        ({"questions": {"q": {"asks": "?", "effect": 1, "rows": ["none"]}}}, "none"),
-    ],
-)
-def test_a_name_is_of_exactly_one_row(changes, name, tmp_path):
-    path = write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), **changes})
-    with pytest.raises(ValueError, match=name):
-        read_study(path)
-
-
 def commands_of(study, tmp_path, name):
     plan = Plan(study, tmp_path, tmp_path / "records.jsonl")
     return {step.command: step.words(study.launcher) for step in plan.steps((name, 1))}, plan
@@ -149,17 +113,6 @@ def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
     assert (
         f"--input_file {tmp_path}/test.en --alignment_data {tmp_path}/train.en {tmp_path}/train.de --adequacy" in text
     )
-
-
-def test_export(tmp_path, monkeypatch):
-    pairs = {"translation": [{"en": "a\u2028b", "de": "c"}, {"en": "d", "de": "e\nf"}]}
-    monkeypatch.setattr("datasets.load_dataset", lambda name, config, split: pairs)
-    files = [str(tmp_path / name) for name in ("x.en", "x.de")]
-    run.export(
-        ["--dataset_name", "d", "--split", "test", "--source_lang", "en", "--target_lang", "de"]
-        + ["--output_file", *files]
-    )
-    assert [Path(file).read_text() for file in files] == ["a b\nd\n", "c\ne f\n"]
 
 
 @pytest.fixture
@@ -224,17 +177,6 @@ def test_a_study_is_run_once_and_reported(small, tmp_path, monkeypatch, capsys):
         studies.main(["run", str(small), "--records", str(tmp_path / "other.jsonl"), *runs, "--rows", "plain"])
 
 
-def test_a_dry_run_runs_nothing(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    studies.main(["run", str(small), "--dry_run", "--rows", "st*", "--launcher", "torchrun --nproc_per_node 2"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "# student, seed 1: to do"
-    assert lines[2].startswith(
-        "torchrun --nproc_per_node 2 -m hf_capsule_mt.cli.distill --model outputs/two/plain/seed1"
-    )
-    assert not (tmp_path / "outputs").exists()
-
-
 def runs_of(matches, seeds, sentences=40, draw=0):
     """Statistics of runs whose sentences of ten words have so many matches of one word, about."""
     generator = np.random.default_rng(len(seeds) + int(10 * matches) + draw)
@@ -254,11 +196,6 @@ def test_the_better_of_two_systems():
     assert far["p_value"] == pytest.approx(1 / 501)
     assert close["low"] < 0 < close["high"]
     assert close["p_value"] > 0.05
-
-
-def test_seeds_that_differ_make_the_interval_wide():
-    alike, apart = (compare_seeds(runs_of(6, [0, 0]), runs_of(7, seeds), 500) for seeds in ([0, 0], [-1, 1]))
-    assert apart["high"] - apart["low"] > alike["high"] - alike["low"]
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,6 @@ def test_without_the_engine_the_weights_have_it(model, options, folders):
     assert _load(_args("--model", folders[model], *options))[0].dtype == torch.bfloat16
 
 
-def test_int8_is_the_engines_alone(folders):
-    with pytest.raises(ValueError, match="int8"):
-        _args("--model", folders["known"], "--engine", "transformers", "--dtype", "int8")
-    with pytest.raises(ValueError, match="T5ForConditionalGeneration on cpu"):
-        _load(_args("--model", folders["other"], "--dtype", "int8"))
-
-
 def test_a_gpu_has_no_int8(folders, monkeypatch):
     moved = []
     monkeypatch.setattr(PreTrainedModel, "to", lambda model, where: moved.append(where) or model)

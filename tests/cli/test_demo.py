@@ -1,18 +1,11 @@
 """The command `demo`: mistakes, checkpoints that change, and the same page as a Space."""
 
 import json
-import os
 import runpy
 import shutil
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
-from urllib.error import URLError
 
 import pytest
-from loopback import free_port
 from opus_mt import save_opus_mt
 from tiny_marian import tiny_tokenizer
 from transformers import BertConfig
@@ -98,38 +91,10 @@ def test_plain_opus_mt_in_pickled_weights(tmp_path, monkeypatch, form):
     assert updates[3]["visible"]
 
 
-@pytest.mark.parametrize("models", ["", " "])
-def test_a_space_without_checkpoints(monkeypatch, models):
+def test_as_a_space(monkeypatch):
     pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    monkeypatch.setenv("MODELS", models)
-    with pytest.raises(SystemExit, match="the variable MODELS names no checkpoint"):
-        runpy.run_path(str(ROOT / "space" / "app.py"))
-
-
-@pytest.mark.slow
-def test_as_a_space(tmp_path):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    # As the README in space/ says.
-    shutil.copytree(ROOT / "space", tmp_path / "space")
-    shutil.copytree(ROOT / "hf_capsule_mt", tmp_path / "space" / "hf_capsule_mt")
-    port = free_port()
-    settings = {"MODELS": str(CHECKPOINT), "GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_SERVER_PORT": str(port)}
-    with subprocess.Popen([sys.executable, "app.py"], cwd=tmp_path / "space", env=os.environ | settings) as process:
-        try:
-            page = None
-            while page is None:
-                assert process.poll() is None
-                time.sleep(0.5)
-                page = read(f"http://127.0.0.1:{port}/")
-        finally:
-            process.terminate()
-    assert "Capsule-routing translation" in page
-    assert str(CHECKPOINT) in page
-
-
-def read(url):
-    try:
-        with urllib.request.urlopen(url) as answer:
-            return answer.read().decode()
-    except URLError:
-        return None
+    pages = []
+    monkeypatch.setattr("hf_capsule_mt.analysis.demo_page.launch_page", pages.append)
+    monkeypatch.setenv("MODELS", str(CHECKPOINT))
+    runpy.run_path(str(ROOT / "space" / "app.py"), run_name="__main__")
+    assert len(pages) == 1

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from forked_commands import run_both
 from tiny_marian import save_tiny_teacher, tiny_teacher, tiny_tokenizer
 
 from hf_capsule_mt.cli import distill
@@ -135,16 +134,6 @@ def test_not_twice_at_once(teacher, corpus, tmp_path, capsys, monkeypatch):
         assert "Another process writes" in error_of(options(teacher, corpus, [tmp_path / "out.tsv"]), capsys)
 
 
-@pytest.mark.slow
-def test_two_processes(teacher, expected, corpus, tmp_path):
-    output = [tmp_path / "out.en", tmp_path / "out.de"]
-    statuses = run_both("distill", options(teacher, corpus, output, "--device", "cpu"), tmp_path / "log")
-    assert statuses == [0, 0], (tmp_path / "log0").read_text()
-    assert read_lines(output[0]) == [source for source, _ in expected[0]]
-    assert read_lines(output[1]) == [target for _, target in expected[0]]
-    assert manifest_of(output[0])["processes"] == 2
-
-
 def error_of(arguments, capsys):
     with pytest.raises(SystemExit) as exit_:
         main(list(map(str, arguments)))
@@ -169,8 +158,3 @@ def test_mistakes(teacher, corpus, tmp_path, monkeypatch, capsys, change):
     error_of([*options(teacher, corpus, [tmp_path / "out.tsv"]), *change], capsys)
     assert corpus[0].read_bytes() == before
     assert not (tmp_path / "out.tsv").exists()
-
-
-def test_patterns(teacher, expected, corpus, tmp_path):
-    main(options(teacher, [corpus[0].parent / "tr*.en"], [tmp_path / "out.tsv"]))
-    assert read_parallel_text([tmp_path / "out.tsv"]).sources == [source for source, _ in expected[0]]

@@ -6,7 +6,6 @@ import pytest
 from tiny_marian import save_tiny_marian
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_capsule_mt.cli import evaluate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation import alignment
 from hf_capsule_mt.evaluation.adequacy import measure_adequacy
@@ -79,15 +78,6 @@ def test_sign_test_and_its_marks(files, capsys):
     assert "sign test (Collins et al. 2005)" in caption[0]
 
 
-def test_other_metrics(files, capsys):
-    run(
-        "--compare", "base", "bad", "--significance", "randomization", "--num_samples", "50", "--metrics", "chrf", "ter"
-    )
-    table, caption = tables(capsys)
-    assert table[0] == ["system", "chrf", "Δ", "p", "ter", "Δ", "p"]
-    assert [line.split(":")[0] for line in caption[1:]] == ["chrf", "ter"]
-
-
 def test_lengths(files, capsys):
     options = [
         "--input_file",
@@ -118,13 +108,6 @@ def test_lengths(files, capsys):
     record = json.loads((files / "record.json").read_text())
     assert [bucket["sentences"] for bucket in record["by_length"]["buckets"]] == [3, 3, 0]
     assert record["sources"]["file"] == "source"
-
-
-def test_length_buckets_of_several_systems(files, capsys):
-    run("--compare", "base", "good", "--num_samples", "9", "--input_file", "source", "--length_buckets", "2")
-    table = tables(capsys)[2]
-    assert table[0][2::3] == ["base: BLEU", "good: BLEU"]
-    assert [row[:2] for row in table[2:]] == [["≤ 3", "3"], ["> 3", "3"]]
 
 
 def test_adequacy_by_attention(files, capsys):
@@ -191,15 +174,6 @@ def test_what_was_found_before_a_mistake_is_printed(files, capsys, monkeypatch):
     assert (files / "lengths.svg").exists()
 
 
-def test_impossible_buckets_are_refused_before_systems_are_compared(files, capsys, monkeypatch):
-    def fail(*_, **__):
-        raise AssertionError("systems were compared")
-
-    monkeypatch.setattr(evaluate, "compare_systems", fail)
-    message = refuse(capsys, "--compare", "base", "good", "--input_file", "source", "--length_edges", "2", "1")
-    assert "must rise" in message
-
-
 def refuse(capsys, *options):
     with pytest.raises(SystemExit) as exit_:
         run(*options)
@@ -229,9 +203,3 @@ def test_mistakes(files, capsys, monkeypatch, options, message):
     monkeypatch.setattr(alignment, "has_eflomal", lambda: True)
     (files / "SHORT").write_text("a\n")
     assert message in refuse(capsys, *options)
-
-
-@pytest.mark.parametrize("options", [[], ["--aligner", "eflomal"]])
-def test_no_aligner(files, capsys, monkeypatch, options):
-    monkeypatch.setattr(alignment, "has_eflomal", lambda: False)
-    assert alignment.NO_EFLOMAL in refuse(capsys, *ADEQUACY, *options)

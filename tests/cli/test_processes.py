@@ -71,8 +71,3 @@ def test_the_death_of_another_process(capsys, error):
     with pytest.raises(SystemExit, match=r"^1$"), report_user_errors():
         raise error
     assert capsys.readouterr().err.startswith("error: Another process of this command died")
-
-
-def test_an_error_of_ours_keeps_its_traceback():
-    with pytest.raises(RuntimeError, match="a mistake of ours"), report_user_errors():
-        raise RuntimeError("a mistake of ours")

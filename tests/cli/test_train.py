@@ -97,19 +97,6 @@ def test_the_model_card(run):
     assert card.data.language is None
 
 
-def test_the_best_model_is_that_of_the_highest_bleu(run):
-    scores = history(run, "eval_bleu")
-    best = run / f"checkpoint-{2 * (1 + scores.index(max(scores)))}"
-    assert same(weights(run), weights(best))
-    assert not same(weights(run / "checkpoint-2"), weights(run / "checkpoint-4"))
-    assert json.loads((run / "run_record.json").read_text())["best_checkpoint"] == str(best)
-
-
-def test_tensorboard(run):
-    events = b"".join(file.read_bytes() for file in run.glob("runs/*/events*"))
-    assert all(name in events for name in (b"train/loss", b"eval/bleu", b"train/learning_rate"))
-
-
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
     """With batches of pairs and evaluations, in the second epoch."""
     options = {"max_tokens_per_batch": 0, "per_device_train_batch_size": 8, **EVALUATED, "eval_steps": 5}

@@ -78,13 +78,6 @@ def test_last_is_the_newest_whole_checkpoint(corpus, run, finished):
     assert is_finished_as(run, finished)
 
 
-def test_from_the_last_update_there_is_none_to_make(corpus, run, finished):
-    shutil.copytree(finished / "checkpoint-6", run / "checkpoint-6")
-    train(corpus, run, resume_from_checkpoint="last")
-    assert json.loads((run / "run_record.json").read_text())["updates"] == 6
-    assert is_finished_as(run, finished)
-
-
 @pytest.mark.parametrize("anew", [True, False])
 def test_one_command_to_start_and_to_start_again(corpus, run, finished, anew):
     if anew:
@@ -115,10 +108,6 @@ def test_a_folder_with_another_run(corpus, run, capsys, options):
     assert contents(run) == before
 
 
-def test_a_checkpoint_of_another_folder_does_not_free_this_one(corpus, run, finished, capsys):
-    assert "holds another run" in error_of(capsys, corpus, run, resume_from_checkpoint=finished / "checkpoint-6")
-
-
 @pytest.mark.parametrize(
     ("options", "environment"),
     [
@@ -132,10 +121,6 @@ def test_what_must_not_be_overwritten(corpus, run, capsys, monkeypatch, options,
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", environment)
     assert "would be deleted" in error_of(capsys, corpus, run, overwrite_output_dir=True, **options)
     assert contents(run) == before
-
-
-def test_a_checkpoint_after_the_end(corpus, run, capsys):
-    assert "ends at update 3" in error_of(capsys, corpus, run, resume_from_checkpoint="last", max_steps=3)
 
 
 def test_workers_that_stay_leave_the_random_numbers_as_they_are(corpus, tmp_path, monkeypatch):
@@ -162,11 +147,6 @@ def test_early_stopping_goes_on_waiting(corpus, tmp_path, monkeypatch):
             train(corpus, tmp_path, max_steps=20, **options)
     train(corpus, tmp_path, max_steps=20, resume_from_checkpoint="last", **options)
     assert json.loads((tmp_path / "run_record.json").read_text())["updates"] == 6
-
-
-def test_a_run_that_goes_on_is_saved_as_often_as_its_command_says(corpus, run):
-    train(corpus, run, save_steps=1, resume_from_checkpoint="last")
-    assert [path.name for path in checkpoints(run)] == [f"checkpoint-{step}" for step in (2, 4, 5, 6)]
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "rng_state.pth"])
@@ -257,15 +237,6 @@ def test_a_checkpoint_of_a_plain_trainer(corpus, run, finished):
     (run / "checkpoint-4" / "trainer_state.json").write_text(json.dumps(state))
     train(corpus, run, resume_from_checkpoint="last")
     assert is_finished_as(run, finished)
-
-
-def test_a_run_is_overwritten_whole(corpus, run):
-    (run / "notes.txt").write_text("mine")
-    train(corpus, run, overwrite_output_dir=True, max_steps=1, save_strategy="no")
-    assert checkpoints(run) == []
-    assert json.loads((run / "run_record.json").read_text())["updates"] == 1
-    assert (run / "notes.txt").read_text() == "mine"
-    assert not (run / "_lock").exists()
 
 
 def test_two_runs_at_once(corpus, run, capsys, monkeypatch):

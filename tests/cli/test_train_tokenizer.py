@@ -86,12 +86,6 @@ def test_mistakes_are_one_line_and_leave_nothing(files, capsys, monkeypatch, arg
     assert not (files / "tokenizer").exists()
 
 
-def test_output_dir_that_is_a_file(files, capsys):
-    arguments = ["--train_file", files / "train.en", files / "train.de", "--vocab_size", 280]
-    assert "train.en" in error_of(capsys, *arguments, "--output_dir", files / "train.en")
-    assert (files / "train.en").read_text().splitlines() == ENGLISH
-
-
 def test_nothing_is_left_of_an_older_tokenizer(files):
     output = files / "tokenizer"
     output.mkdir()

@@ -4,9 +4,8 @@ import pytest
 from transformers import AutoConfig
 
 from hf_capsule_mt import CapsNMTConfig, RNMTConfig, preset_config
-from hf_capsule_mt.configuration import decoding_fields, method_config_class
+from hf_capsule_mt.configuration import method_config_class
 
-CLASSES = {"capsnmt": CapsNMTConfig, "rnmt": RNMTConfig}
 STRATEGIES = ("position_aware_routing", "share_routing_weights", "separable_scoring")
 
 
@@ -50,19 +49,3 @@ def test_methods():
     assert preset_config("rnmt", "tiny").num_sentence_vectors == 0
     assert preset_config("capsnmt-hybrid", "tiny").sentence_aggregation == "capsule"
     assert method_config_class("rnmt") is method_config_class("capsnmt-hybrid") is RNMTConfig
-
-
-def test_decoding():
-    assert decoding_fields("capsnmt") == decoding_fields("capsnmt-pooling") == {"num_beams": 8, "length_penalty": 0.8}
-    assert decoding_fields("capsnmt-hybrid") == decoding_fields("capsnmt")
-    assert decoding_fields("em-routing") == decoding_fields("rnmt") == {"num_beams": 4}
-    with pytest.raises(ValueError, match="method is 'em'; allowed are 'transformer'"):
-        decoding_fields("em")
-
-
-@pytest.mark.parametrize("method", CLASSES)
-def test_fields_by_the_names_of_transformers(method, tmp_path):
-    config = CLASSES[method](hidden_size=64, num_hidden_layers=2)
-    assert (config.d_model, config.encoder_layers, config.hidden_size) == (64, 2, 64)
-    config.save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path, num_hidden_layers=3).encoder_layers == 3

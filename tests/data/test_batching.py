@@ -74,14 +74,6 @@ def test_replicas_get_the_same_number_of_batches(lengths, max_tokens, num_replic
     assert all(len(batch) * max(max(lengths[i]) for i in batch) <= max_tokens for share in shares for batch in share)
 
 
-def test_equally_long_pairs_come_in_any_order():
-    sampler = TokenBudgetBatchSampler([(2, 1)] * 4 + [(1, 3)] * 2, 100)
-    orders = Counter(tuple(batch) for epoch in range(3000) for batch in epoch_of(sampler, epoch))
-    assert {order[:2] for order in orders} == {(4, 5), (5, 4)}
-    assert len(orders) == 2 * 24
-    assert max(orders.values()) < 2 * min(orders.values())
-
-
 def test_the_largest_batches_are_split():
     lengths = [(20, 1)] * 3 + [(2, 1)] * 30
     sampler = TokenBudgetBatchSampler(lengths, 60, num_replicas=4, shuffle=False)
@@ -116,26 +108,6 @@ def test_without_shuffling_the_longest_come_first_in_every_epoch():
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_set_epoch_reaches_the_sampler_through_accelerate(num_processes):
-    lengths = random_lengths(200)
-    sampler = TokenBudgetBatchSampler(lengths, 100, num_replicas=num_processes)
-    loader = prepared(sampler, num_processes)
-    loader.set_epoch(3)
-    expected = epoch_of(TokenBudgetBatchSampler(lengths, 100, num_replicas=num_processes), 3)
-    assert list(loader) == expected[::num_processes]
-
-
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_accelerates_own_count_of_epochs_reshuffles(num_processes):
-    """A plain loop over a prepared dataloader, which never calls set_epoch itself."""
-    sampler = TokenBudgetBatchSampler(random_lengths(200), 100, num_replicas=num_processes)
-    loader = prepared(sampler, num_processes)
-    epochs = [list(loader) for _ in range(2)]
-    assert epochs == [epoch_of(sampler, epoch)[::num_processes] for epoch in range(2)]
-    assert epochs[0] != epochs[1]
-
-
-@pytest.mark.parametrize("num_processes", [1, 2])
 @pytest.mark.parametrize("done", [0, 1, 5])
 def test_resuming_in_the_middle_of_an_epoch(num_processes, done):
     lengths = random_lengths(200)
@@ -152,18 +124,6 @@ def test_resuming_in_the_middle_of_an_epoch(num_processes, done):
         assert list(skip_first_batches(resumed, done)) == epochs[2][done:]
         resumed.set_epoch(3)
         assert list(resumed) == epochs[3]
-
-
-def test_set_epoch_after_skipping_reaches_the_sampler_in_one_process():
-    """Trainer's own order of the two calls."""
-    sampler = TokenBudgetBatchSampler(random_lengths(200), 100)
-    skipping = skip_first_batches(prepared(sampler), 5)
-    skipping.set_epoch(2)
-    assert list(skipping) == epoch_of(sampler, 2)[5:]
-
-
-def test_empty_sides_take_a_place():
-    assert list(TokenBudgetBatchSampler([(0, 0)] * 3, 2, shuffle=False)) == [[0, 1], [2]]
 
 
 @pytest.mark.parametrize(("lengths", "num_replicas"), [([(1, 1)], 2), ([(9, 9)] * 3, 2), ([(3, 4), (2, 11)], 1)])

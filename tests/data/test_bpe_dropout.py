@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from datasets import Dataset
 from reference.bpe_dropout import segmentations
-from tiny_marian import tiny_tokenizer
 from torch.utils.data import DataLoader
 
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
@@ -95,12 +94,3 @@ def test_epochs_of_other_segmentations_in_the_same_batches_within_the_budget(tok
     for batch in first:
         assert len(batch) * max(max(len(row["input_ids"]), len(row["labels"])) for row in batch) <= 64
         assert all(len(row[side]) <= 16 for row in batch for side in row)
-
-
-def test_other_tokenizers_and_probabilities(tokenizer, marian):
-    for other in (tiny_tokenizer(), marian):
-        with pytest.raises(ValueError, match="byte-level BPE"):
-            BPEDropout(other, 0.1, (9, 9))
-    for probability in (0, 1, -0.1):
-        with pytest.raises(ValueError, match="bpe_dropout"):
-            BPEDropout(tokenizer, probability, (9, 9))

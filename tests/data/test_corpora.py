@@ -4,13 +4,11 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import datasets
-import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq
 
 from hf_capsule_mt.data import arrow_cache as corpus_module
-from hf_capsule_mt.data import batching
 from hf_capsule_mt.data.arrow_cache import Sentences, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.parallel_text import Columns, find_corpora
@@ -184,15 +182,6 @@ def test_sentences(tmp_path, file):
     assert some != list(Sentences(texts, 7, seed=1))
 
 
-def test_any_data_set_has_lengths():
-    rows = {"input_ids": [[1, 2], [3], [4, 5, 6]], "labels": [[1], [2, 3], []], "text": ["a", "b", "c"]}
-    dataset = datasets.Dataset.from_dict(rows)
-    assert longest_sides(dataset).tolist() == [2, 2, 3]
-    assert longest_sides(dataset.select([2, 0])).tolist() == [3, 2]
-    assert longest_sides(dataset.with_format("torch")).dtype == np.uint16
-    assert longest_sides(dataset.select([])).tolist() == []
-
-
 def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
     pairs = tokenize_corpus(read(file), tokenizer).dataset
     lengths = longest_sides(pairs)
@@ -204,19 +193,6 @@ def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
         assert max(batch["input_ids"].numel(), batch["labels"].numel()) <= budget
         assert batch["input_ids"].eq(tokenizer.pad_token_id).equal(batch["attention_mask"].eq(0))
         assert batch["labels"].ne(tokenizer.pad_token_id).all()
-
-
-@pytest.mark.parametrize("make", [list, datasets.Dataset.from_list])
-def test_lengths_beyond_two_bytes(monkeypatch, make):
-    monkeypatch.setattr(batching, "_CHUNK", 1)
-    pairs = [{"input_ids": [1] * length, "labels": [2]} for length in (3, 2**16, 5)]
-    assert longest_sides(make(pairs)).tolist() == [3, 2**16, 5]
-
-
-def test_lengths_on_a_full_disk(tokenizer, file):
-    """A mapped file that does not fit ends the process by SIGBUS."""
-    pairs = tokenize_corpus(read(file), tokenizer).dataset
-    assert not isinstance(longest_sides(pairs), np.memmap)
 
 
 def test_a_very_long_line_is_left_out_without_being_read_in_full(tokenizer, tmp_path, monkeypatch):

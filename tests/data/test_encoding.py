@@ -10,14 +10,12 @@ from tiny_checkpoints import tiny_checkpoint
 from tiny_marian import tiny_tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from hf_capsule_mt import RNMTConfig
 from hf_capsule_mt.cli import translate
 from hf_capsule_mt.data import encoding
 from hf_capsule_mt.data.encoding import (
     TOKENIZING,
     batch_by_tokens,
     encode_lines,
-    source_limit,
     tokenize_lines,
 )
 
@@ -50,15 +48,6 @@ def test_long_lines_are_cut_and_counted(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "2 lines have more than 5 tokens, the model's limit, and were cut (the first is line 2)"
     ]
-
-
-@pytest.mark.parametrize("side", ["text", "text_target"])
-def test_a_tokenizer_without_a_limit(side):
-    tokenizer = tiny_tokenizer(model_max_length=None)
-    limit = source_limit(RNMTConfig(), tokenizer)
-    assert limit == tokenizer.model_max_length > 1e29
-    assert [len(ids) for ids in encode_lines(tokenizer, ["a b", ""], limit, side=side)] == [3, 0]
-    assert tokenizer.batch_decode(encode_lines(tokenizer, ["a b c d", "a"], 3, side=side)) == ["a b </s>", "a </s>"]
 
 
 def test_lines_are_tokenized_in_parts(monkeypatch):
@@ -109,11 +98,6 @@ def test_translate_reads_only_the_beginning_of_a_very_long_line(tmp_path, monkey
     model = ["--model", str(CHECKPOINT), "--device", "cpu", "--num_beams", "1"]
     translate.main([*model, "--input_file", str(tmp_path / "in"), "--output_file", str(tmp_path / "out")])
     assert max(map(len, read)) < 100_000
-
-
-def test_a_long_line_of_few_tokens_is_read_in_full():
-    tokenizer = tiny_tokenizer()
-    assert encode_lines(tokenizer, [" " * 10_000 + "a b"], 10) == [tokenizer("a b")["input_ids"]]
 
 
 def test_a_process_that_is_forked_while_a_tokenizer_works():

@@ -16,7 +16,6 @@ from transformers import (
 )
 
 from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, tokenizer_hash, train_joint_bpe
-from hf_capsule_mt.translation.loading import load_tokenizer
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
     "house Haus"
@@ -66,14 +65,6 @@ def test_any_text_comes_back(tokenizer, text):
     assert tokenizer.unk_token_id not in ids
 
 
-def test_both_sides_end_in_eos(reloaded):
-    batch = reloaded(["the house", ""], text_target=["das Haus", ""])
-    assert set(batch) == {"input_ids", "attention_mask", "labels"}
-    for ids in batch["input_ids"] + batch["labels"]:
-        assert ids.index(reloaded.eos_token_id) == len(ids) - 1
-    assert batch["input_ids"][1] == [reloaded.eos_token_id]
-
-
 def test_autotokenizer_loads_what_was_trained(tokenizer, reloaded):
     assert isinstance(reloaded, PreTrainedTokenizerFast)
     assert reloaded.get_vocab() == tokenizer.get_vocab()
@@ -83,13 +74,6 @@ def test_autotokenizer_loads_what_was_trained(tokenizer, reloaded):
     text = " zwei </s>  Hünde 🐕 ."
     assert reloaded(text)["input_ids"] == tokenizer(text)["input_ids"]
     assert reloaded.decode(reloaded(text)["input_ids"], skip_special_tokens=True) == text
-
-
-def test_autotokenizer_loads_it_beside_a_marian_config(tokenizer, tmp_path):
-    """Its folder may be a checkpoint's, whose model type has a tokenizer class of its own."""
-    tiny_config().save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    assert load_tokenizer(tmp_path)("das Haus")["input_ids"] == tokenizer("das Haus")["input_ids"]
 
 
 def test_first_word_is_like_any_other(tokenizer):
@@ -103,11 +87,6 @@ def test_vocabulary_is_joint_and_of_the_size_asked_for(tokenizer):
         assert len(tokenizer(word)["input_ids"]) == 2
 
 
-def test_training_is_deterministic(tokenizer):
-    again = train_joint_bpe(iter(TEXTS), VOCAB_SIZE)
-    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
-
-
 def test_language_codes_are_one_token():
     texts = [f">>pt<< {text}" for text in TEXTS] + [">>cmn_Hans<< two", ">>hello<< two"]
     tokenizer = train_joint_bpe(texts, 300)
@@ -118,32 +97,6 @@ def test_language_codes_are_one_token():
         assert ids[1:] == tokenizer("the house")["input_ids"]
         assert tokenizer.decode(ids, skip_special_tokens=True) == f"{code} the house"
     assert ">>hello<<" not in tokenizer.get_vocab()
-
-
-def test_unknown_language_code_is_unharmed(tokenizer):
-    ids = tokenizer(">>fr<< the house")["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == ">>fr<< the house"
-
-
-def test_smallest_vocabulary():
-    tokenizer = train_joint_bpe(TEXTS, 259)
-    assert len(tokenizer) == 259
-    assert tokenizer.decode(tokenizer("grün 🐕")["input_ids"], skip_special_tokens=True) == "grün 🐕"
-
-
-def test_bad_training_arguments():
-    with pytest.raises(ValueError, match="at least 259"):
-        train_joint_bpe(TEXTS, 258)
-    with pytest.raises(ValueError, match="at least 260"):
-        train_joint_bpe([">>pt<< house"], 259)
-    with pytest.raises(ValueError, match="no texts"):
-        train_joint_bpe([], 300)
-
-
-def test_check_accepts_what_fits(tokenizer, marian):
-    check_tokenizer(tokenizer, tiny_config())
-    sizes = {"vocab_size": 200, "decoder_vocab_size": 200}
-    check_tokenizer(marian, tiny_config(**sizes, pad_token_id=2, eos_token_id=0))
 
 
 def test_marian_keeps_language_codes_whole(marian):
@@ -195,8 +148,3 @@ def test_the_hash_is_of_all_that_decides_token_ids(tokenizer, reloaded):
     other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(settings)))
     assert other.get_vocab() == tokenizer.get_vocab()
     assert tokenizer_hash(other) != expected
-
-
-def test_the_hash_of_two_vocabularies(marian, two_vocabularies):
-    assert tokenizer_hash(marian) == tokenizer_hash(copy.deepcopy(marian))
-    assert (tokenizer_hash(marian) == tokenizer_hash(two_vocabularies)) == marian.separate_vocabs

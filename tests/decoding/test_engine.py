@@ -171,28 +171,6 @@ def test_changed_weights_are_noticed(name, change, engine_calls):
     assert not engine.is_of(model)
 
 
-@pytest.mark.parametrize("name", ["marian", "recurrent/capsule"])
-def test_an_engine_made_in_inference_mode(name):
-    model = ending(name)
-    with torch.inference_mode():
-        expected, found = _both(model)
-        assert torch.equal(expected, found)
-    assert torch.equal(_both(model)[1], expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_default_dtype_changes_nothing(dtype, engine_calls):
-    model, options = ending("marian"), {"num_beams": 4, "max_new_tokens": 16, "early_stopping": True}
-    expected = model.generate(**sources(24, seed=3), **options)
-    torch.set_default_dtype(dtype)
-    try:
-        found = model.generate(**sources(24, seed=3), **options, custom_generate=generate)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert torch.equal(expected, found)
-    assert engine_calls
-
-
 def test_an_attention_of_another_scale(engine_calls):
     model = ending("marian")
     for layer in model.model.decoder.layers:
@@ -245,11 +223,6 @@ def test_a_model_is_freed_with_its_engine():
     del model
     gc.collect()
     assert gone() is None
-
-
-def test_other_modes_are_refused():
-    with pytest.raises(ValueError, match="assisted"):
-        ending("marian").generate(**sources(1), max_new_tokens=5, prompt_lookup_num_tokens=2, custom_generate=generate)
 
 
 @pytest.mark.parametrize("parameterization", ["factored", "joint"])

@@ -74,16 +74,3 @@ def _run_step(monkeypatch, words, *others):
         words = ["torchrun", *words[1:]]
     run_command(words, monkeypatch)
     return 0
-
-
-def test_a_block_has_its_comment_its_title_and_its_line():
-    text = 'a\n<!-- needs the Hub -->\n```bash\nx \\\n  --y 1\n# z\n```\n\n```yaml title="study.yaml"\nb: 1\n```\n'
-    first, second = blocks("page.md", text)
-    assert (first.needs, first.language, first.line) == ("needs the Hub", "bash", 2)
-    assert commands(first.text) == [["x", "--y", "1"]]
-    assert (second.needs, second.title, second.text) == (None, "study.yaml", "b: 1\n")
-
-
-def test_a_command_that_is_not_ours_is_refused(monkeypatch):
-    with pytest.raises(AssertionError, match="pip install x is not a command of ours"):
-        run_command(["pip", "install", "x"], monkeypatch)

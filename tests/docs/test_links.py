@@ -14,25 +14,6 @@ PAGES = sorted(
 REPOSITORY = "hf-capsule-mt/hf-capsule-mt"
 
 
-def _paragraphs(text):
-    """Paragraphs and items of prose: no code, table, heading or picture, and no addresses of links."""
-    text = re.sub(r"^```.*?^```$|<!--.*?-->|^(\||#|!?\[!).*?$", "\n", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)|`[^`]*`", r"\1", text)
-    return [" ".join(each.split()) for each in re.split(r"\n\s*\n|\n\* ", text) if each.strip()]
-
-
-def test_the_readme_is_easy_to_read():
-    paragraphs = _paragraphs(README)
-    sentences = [each.split() for text in paragraphs for each in re.split(r"(?<=[.!?:*]) +(?=[A-Z*])", text)]
-    assert len(README.split()) <= 1100
-    assert max(map(len, sentences)) <= 30
-    assert sum(map(len, sentences)) <= 15 * len(sentences)
-    for text in paragraphs:
-        assert len(text.split()) <= 90, text
-        assert len(re.findall(r"(?<![\w.])\d[\d.,]*", text)) <= 6, text
-        assert ";" not in text
-
-
 def test_links_of_the_readme_are_absolute_and_lead_somewhere():
     links = re.findall(r"\]\(([^)]+)\)", README)
     assert all(link.startswith("https://") for link in links)

@@ -98,25 +98,6 @@ def test_files_of_an_earlier_model_are_deleted_and_others_stay(hub, checkpoint):
     assert set(repository.commits[before]) == {*stale, *others, "config.json"}
 
 
-def test_private_repositories(hub, checkpoint, tmp_path):
-    push(hub, checkpoint, private=True)
-    assert hub.repositories["user/name"].private
-    for token in (False, OTHER_TOKEN):
-        with pytest.raises(OSError, match=r"40[14] Client Error"):
-            client(token).model_info("user/name")
-    # It stays private, whatever is asked for later.
-    push(hub, checkpoint)
-    assert hub.repositories["user/name"].private
-
-
-def test_a_public_repository_does_not_become_private(hub, checkpoint):
-    client().create_repo("user/name")
-    before = dict(hub.repositories["user/name"].files)
-    with pytest.raises(ValueError, match="is public"):
-        push(hub, checkpoint, private=True)
-    assert hub.repositories["user/name"].files == before
-
-
 @pytest.mark.parametrize(
     ("token", "repo_id"), [(False, "user/name"), (OTHER_TOKEN, "user/name"), (TOKEN, "somebody/a")]
 )

@@ -29,7 +29,6 @@ RECURRENT = {
 }
 MARIANS, RECURRENTS = names("marian", MARIAN), names("recurrent", RECURRENT)
 every_kind = pytest.mark.parametrize("name", MARIANS + RECURRENTS)
-every_marian = pytest.mark.parametrize("name", MARIANS)
 every_recurrent = pytest.mark.parametrize("name", RECURRENTS)
 every_cache = pytest.mark.parametrize(
     ("name", "cache_kind"),
@@ -115,15 +114,6 @@ def test_beam_search_is_a_hand_written_one(model, num_beams, length_penalty):
     torch.testing.assert_close(outputs.sequences_scores, torch.tensor([score for score, _ in expected]))
 
 
-@every_kind
-def test_sentences_end_and_beams_differ(model):
-    """The tests of this file compare something."""
-    greedy, beam = (trimmed(model.generate(**source_batch(), num_beams=n, max_new_tokens=6)) for n in (1, 4))
-    assert len({len(words) for words in greedy + beam}) > 1
-    assert greedy != beam
-    assert len({tuple(words) for words in beam}) > 1
-
-
 @few_or_many_beams
 @every_cache
 def test_batch_and_padding_change_nothing(model, num_beams, cache_kind):
@@ -160,16 +150,6 @@ def test_a_prompt_with_padding(model, num_beams):
         words = prompts[row : row + 1, mask[row].bool()]
         single = model.generate(**alone(source, row), decoder_input_ids=words, **arguments)
         assert trimmed(together[row : row + 1, 3 - words.shape[1] :]) == trimmed(single)
-
-
-@few_or_many_beams
-@every_kind
-def test_encoder_outputs_of_the_user(model, num_beams):
-    source = source_batch()
-    arguments = {"num_beams": num_beams, "max_new_tokens": 6, "attention_mask": source["attention_mask"]}
-    encoded = model.get_encoder()(**source)
-    expected = model.generate(input_ids=source["input_ids"], **arguments)
-    assert torch.equal(model.generate(encoder_outputs=encoded, **arguments), expected)
 
 
 @every_recurrent
@@ -210,17 +190,6 @@ def test_routing_is_carried_through_generate(model, name, num_beams):
         assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
         assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
         assert (encoded.guided_votes is None) == (model.config.guided_routing is None)
-
-
-@pytest.mark.parametrize("help_from", [{"assistant_model": True}, {"prompt_lookup_num_tokens": 2}], ids=str)
-@every_marian
-def test_assisted_decoding(model, name, help_from):
-    if "assistant_model" in help_from:
-        assistant = aggregated(name.removeprefix("marian-"), seed=9, forced_eos_token_id=None).double()
-        help_from = {"assistant_model": assistant}
-    source = alone(source_batch(), 0)
-    expected = model.generate(**source, max_new_tokens=8)
-    assert torch.equal(model.generate(**source, **help_from, max_new_tokens=8), expected)
 
 
 @every_kind

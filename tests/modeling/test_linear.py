@@ -70,20 +70,6 @@ def test_other_dtypes_are_torchs(dtype, calls):
     assert not calls
 
 
-def test_an_intel_cpu_multiplies_by_mkl(calls, monkeypatch):
-    monkeypatch.setattr(products, "_is_intel", lambda: True)
-    ours, plain, inputs = both(True)
-    assert torch.equal(ours(inputs), plain(inputs))
-    assert not calls
-
-
-def test_a_part_of_a_matrix(calls):
-    """Columns of a larger matrix, as they are and transposed."""
-    whole, weight = torch.randn(5, 9), torch.randn(4, 3)
-    for part in (whole[:, 2:5], whole.t()[2:5].t(), whole[::2, ::3]):
-        torch.testing.assert_close(products.product(part, weight), part @ weight.t())
-
-
 @pytest.mark.parametrize("total", [torch.float32, torch.float64])
 def test_sums_of_products(total, monkeypatch):
     torch.manual_seed(0)

@@ -18,8 +18,6 @@ from recurrent_models import (
 from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
 from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import LSTM, ConditionalGRU
@@ -203,22 +201,6 @@ def test_a_source_without_words(kind):
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@every_kind
-def test_tuples(kind):
-    model, batch = recurrent(kind), training_batch()
-    named, plain = (model(**batch, output_routing=True, return_dict=flag) for flag in (True, False))
-    assert isinstance(plain, tuple)
-    assert len(plain) == len(named)
-    assert torch.equal(plain[0], named.loss)
-    assert torch.equal(plain[1], named.logits)
-    source = source_batch()
-    for options in ({}, {"output_hidden_states": True, "output_routing": True}):
-        encoded = model.get_encoder()(**source, **options, return_dict=False)
-        assert isinstance(encoded, tuple)
-        with_tuple = model(**source, encoder_outputs=encoded, labels=batch["labels"])
-        assert torch.equal(with_tuple.logits, named.logits)
-
-
 @each_family
 def test_inputs_embeds(kind):
     model, batch = recurrent(kind), training_batch()
@@ -228,30 +210,6 @@ def test_inputs_embeds(kind):
     decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
     for options in ({}, {"decoder_inputs_embeds": embed(decoder_ids)}):
         torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
-
-
-class Shapes(TorchDispatchMode):
-    """Takes down the shapes of all tensors that are computed."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = set()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        outputs = function(*args, **(kwargs or {}))
-        self.seen |= {each.shape for each in tree_leaves(outputs) if isinstance(each, torch.Tensor)}
-        return outputs
-
-
-@pytest.mark.parametrize("kind", CAPSNMT_KINDS)
-def test_no_work_grows_with_source_times_target(kind):
-    """Wang et al. 2019: linear time, in the backward pass too."""
-    source, target = 37, 53
-    batch = {"input_ids": torch.full((2, source), 5), "labels": torch.full((2, target), 7)}
-    with Shapes() as shapes:
-        recurrent(kind).train()(**batch).loss.backward()
-    assert {size for shape in shapes.seen for size in shape} >= {source, target}
-    assert not [shape for shape in shapes.seen if {source, target} <= {*shape} or source * target in shape]
 
 
 @every_kind

@@ -28,18 +28,6 @@ def test_every_kind_of_data_set(family):
         assert [result for [result] in results] == expected
 
 
-def test_a_stream_is_read_as_it_is_translated():
-    read = []
-
-    def texts():
-        for text in TEXTS:
-            read.append(text)
-            yield text
-
-    next(iter(translator("CapsNMT")(texts())))
-    assert read == TEXTS[:1]
-
-
 @pytest.mark.parametrize("rows", [DATA, STREAM])
 def test_rows_are_refused(rows):
     with pytest.raises(ValueError, match="is not a text"):

@@ -98,13 +98,3 @@ def test_the_engine_encodes_with_adapters():
         for layer in adapted:
             change(layer)
         assert_encodes()
-
-
-def test_an_adapter_is_loaded_by_the_class_of_its_base(tmp_path):
-    model = FAMILIES["guided"]()
-    model.save_pretrained(tmp_path / "base")
-    base = type(model).from_pretrained(tmp_path / "base")
-    adapted = with_adapter(base, target_modules="all-linear")
-    output = logits(adapted)
-    adapted.save_pretrained(tmp_path / "adapter")
-    assert torch.equal(logits(type(model).from_pretrained(tmp_path / "adapter")), output)

@@ -51,11 +51,6 @@ def assert_runs_from_disk(family, share, folder):
     assert torch.equal(generated(loaded, custom_generate=generate), generated(model))
 
 
-@promised("Offload to disk, in part")
-def test_part_on_disk(family, tmp_path):
-    assert_runs_from_disk(family, 0.8, tmp_path)
-
-
 @promised("Offload to disk, most of it")
 def test_most_on_disk(family, tmp_path):
     # Earlier versions of accelerate want room for the embeddings, which of RNMT are half of it.

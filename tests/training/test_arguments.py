@@ -1,7 +1,5 @@
 """Defaults of the command line, and what contradicts what."""
 
-import os
-
 import pytest
 
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
@@ -43,23 +41,6 @@ def test_batches_of_tokens_or_of_pairs(options, tokens, pairs):
 def test_the_best_model_is_best_in(options, metric, greater_is_better):
     args = training(**options)
     assert (args.metric_for_best_model, args.greater_is_better) == (metric, greater_is_better)
-
-
-@pytest.mark.parametrize(("warmup_steps", "updates", "expected"), [(-1, 100, 10), (-1, 90_000, 500), (0.5, 100, 50)])
-def test_warm_up(warmup_steps, updates, expected):
-    assert training(warmup_steps=warmup_steps).get_warmup_steps(updates) == expected
-
-
-@pytest.mark.parametrize("options", [{"early_stopping_patience": 3}, {"push_to_hub": True, "bf16_full_eval": True}])
-def test_contradictions(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        training(**options)
-
-
-def test_a_token_is_not_written_to_files(monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "")
-    assert training(hub_token="hf_secret").hub_token is None
-    assert os.environ["HF_TOKEN"] == "hf_secret"
 
 
 def test_a_stream_has_no_epochs():

@@ -178,19 +178,3 @@ def test_checkpoints_that_cannot_become_the_method(marian, own, tmp_path):
     ):
         with pytest.raises(ValueError, match=r"become|method already|Start from"):
             build(method=method, model=str(path))
-
-
-@pytest.mark.parametrize("override", ["d_modle=8", "layer_aggregation=linear", "d_model=32", "guided_routing=gdr"])
-def test_fields_that_do_not_fit(marian, own, override):
-    """Unknown ones would be ignored, and others leave weights out or add random ones."""
-    place = {"d_modle=8": marian, "d_model=32": marian}.get(override, own)
-    with pytest.raises((ValueError, OSError, RuntimeError)):
-        build(model=place, overrides=[override])
-    if override == "d_modle=8":
-        with pytest.raises(ValueError, match="d_modle"):
-            from_scratch(override)
-
-
-def test_an_adapter_beside_random_weights(marian):
-    with pytest.raises(ValueError, match="--lora_rank"):
-        build(model=marian, overrides=["layer_aggregation=linear"], lora_rank=2)

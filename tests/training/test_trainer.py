@@ -135,20 +135,6 @@ def evaluated(tmp_path):
     return make
 
 
-def test_metrics_of_the_callers_need_no_bleu(evaluated):
-    trainer = evaluated(compute_metrics=lambda _: {"chrf": 1.0}, eval_strategy="steps", eval_steps=1)
-    trainer.train()
-    assert [entry["eval_chrf"] for entry in trainer.state.log_history if "eval_chrf" in entry] == [1.0]
-
-
-def test_sources_without_references_are_translated(evaluated):
-    trainer = evaluated(generation_max_length=4)
-    sources = trainer.eval_dataset.remove_columns("labels")
-    with_references, without = (trainer.predict(data) for data in (trainer.eval_dataset, sources))
-    assert np.array_equal(with_references.predictions, without.predictions)
-    assert without.label_ids is None
-
-
 def test_rows_may_have_other_columns_and_must_be_counted(evaluated):
     rows = [{"input_ids": [3, 4, 2], "labels": [4, 3, 2], "translation": {"en": "a b"}}] * 5
     evaluated(train_dataset=rows).train()
@@ -357,13 +343,6 @@ def test_gradient_checkpointing_gives_the_same_gradients(pairs, tmp_path):
     checkpointed = make_trainer(pairs, tmp_path, gradient_checkpointing=True)
     assert_same(loss_and_gradients(plain), loss_and_gradients(checkpointed))
     assert checkpointed.model.is_gradient_checkpointing
-
-
-@pytest.mark.parametrize(("warmup_steps", "warned"), [(4000, True), (0.5, False), (-1, False)])
-def test_a_run_shorter_than_its_warm_up(pairs, tmp_path, caplog, warmup_steps, warned):
-    options = {"lr_scheduler_type": "inverse_sqrt", "warmup_steps": warmup_steps}
-    make_trainer(pairs, tmp_path, **options).create_scheduler(20, torch.optim.SGD([torch.zeros(1)]))
-    assert ("ends before the learning rate" in caplog.text) == warned
 
 
 class Averaging(torch.optim.SGD):

@@ -185,18 +185,3 @@ def test_a_killed_stream_ends_with_the_weights_of_an_uninterrupted_one(folder, t
     with pytest.raises(SystemExit):
         train("without_its_place", resume_from_checkpoint=checkpoint)
     assert "stream_state_0.json" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"streaming": True, "max_steps": -1},
-        {"streaming": True, "max_tokens_per_batch": 0},
-        {"bpe_dropout": 0.1, "max_tokens_per_batch": 0},
-    ],
-)
-def test_contradictions(folder, tmp_path, capsys, options):
-    with pytest.raises(SystemExit):
-        main(arguments(folder, tmp_path / "output", **options))
-    assert "max_" in capsys.readouterr().err
-    assert not (tmp_path / "output").exists()

@@ -48,22 +48,8 @@ def test_nothing_is_lost_or_added(document, limit):
     assert "".join(segment.around(segment.text) for segment in segments).split() == document.split()
 
 
-@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\x85", "\u2028", "\u202f"])
-def test_white_space_beyond_ascii(space):
-    """In front of a full stop behind a letter sentencex itself fails on it."""
-    text = f"Take plan{space}A .  It is plan B{space}. A dog runs{space}."
-    found = cut_document(text, "en", fits(99))
-    assert found[0].text == "Take plan A ."
-    assert "".join(segment.around(segment.text) for segment in found).split() == text.split()
-
-
 def test_languages():
     assert [language_code(code) for code in ("en", "de_DE", "pt-BR", "zh_CN")] == ["en", "de", "pt", "zh"]
     for code in (None, "", "eng_Latn"):
         with pytest.raises(ValueError, match="two letters"):
             language_code(code)
-
-
-def test_what_can_never_fit():
-    with pytest.raises(ValueError, match="the model cannot read 'a'"):
-        cut_document("a", "en", fits(0))

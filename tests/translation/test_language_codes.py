@@ -186,11 +186,6 @@ def test_codes_further_down(translator, read):
     assert "<unk>" not in {piece for ids in read for piece in translator.tokenizer.convert_ids_to_tokens(ids)}
 
 
-def test_a_code_in_front_of_a_page(translator):
-    found = translator(f">>de<<\n{PAGE}", tags=True)[0]["translation_text"]
-    assert found == "\n" + translator(PAGE, tags=True, tgt_lang="de")[0]["translation_text"]
-
-
 def translate(checkpoint, folder, text, *options):
     (folder / "in").write_text(text)
     files = ["--input_file", f"{folder}/in", "--output_file", f"{folder}/out"]
@@ -282,14 +277,3 @@ def test_alignment_by_attention(checkpoint, tmp_path, monkeypatch):
         evaluate.main([*model, *judged, *options])
     one, two = (json.loads((tmp_path / f"{name}.json").read_text())["adequacy"]["systems"] for name in ("in", "coded"))
     assert one == two
-
-
-def test_answers(checkpoint, translator, monkeypatch, capfdbinary, tmp_path):
-    (tmp_path / "in").write_text("The house\n\n>>pt_BR<< A dog\n")
-    monkeypatch.setattr("hf_capsule_mt.cli.translate._STANDARD_INPUT", tmp_path / "in")
-    with (tmp_path / "in").open() as file:
-        monkeypatch.setattr("os.lseek", lambda *args: file.tell())
-        main(["--model", str(checkpoint), *LIMIT, "--interactive", "--target_lang", "de"])
-    texts = [">>de<< The house", "", ">>pt_BR<< A dog"]
-    by_pipeline = [translator(text, **ONE_MORE)[0]["translation_text"] for text in texts]
-    assert capfdbinary.readouterr().out.decode() == "".join(f"{text}\n" for text in by_pipeline)

@@ -252,10 +252,3 @@ def test_no_weights_of_another_configuration(tmp_path, capsys):
     fields = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**fields, "layer_aggregation": None}))
     assert all("aggregation" in message for message in refusals(folder, tmp_path, capsys))
-
-
-def test_an_adapter_may_lie_beside_a_model(checkpoint):
-    peft = pytest.importorskip("peft")
-    model = MarianMTModel.from_pretrained(checkpoint)
-    peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"])).save_pretrained(checkpoint)
-    assert load_model(checkpoint)

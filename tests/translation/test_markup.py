@@ -190,11 +190,6 @@ def test_what_is_kept_takes_the_place_of_its_words():
     assert translated("a & {b}", backward_words, backwards, keep=r"\{b\}|&") == "{b} &amp; a"
 
 
-def test_what_is_kept_and_longer_than_a_segment_is_not_translated():
-    found = translated("ab xxxx cd", lambda text: text.upper(), keep="x+", tags=False, cut=lambda text: [*text])
-    assert found == "AB xxxx CD"
-
-
 def test_what_has_nothing_to_translate_is_left_as_it_is():
     source = "<td>&mdash; </td><td><b>4</b>, <i>5</i>.</td><td>a</td>"
     assert translated(source, str.upper, align_at_random(0), keep=r"\d") == source.replace("&mdash;", "—").replace(
@@ -234,17 +229,6 @@ def test_many_tags_take_no_time(opened):
     with contextlib.suppress(ValueError):
         marked_segments(f"<source>a</source> {opened * 20_000} x", True, None, None)
     assert time.perf_counter() - started < 5
-
-
-def test_what_is_kept_takes_no_comma():
-    def align(source, target):
-        # "that" belongs to the comma and to "dass", the rest to words in the order of the source.
-        owners = [0, 1, 2, 2, 3]
-        return [[float(owner == word) for word in range(len(source))] for owner in owners]
-
-    for source, keep in (("Peter knows that it", "that"), ("Peter knows <code>that</code> it", None)):
-        found = translated(source, lambda text: "Peter weiß, dass es", align, keep=keep)
-        assert found == source.replace("knows", "weiß,").replace("it", "es")
 
 
 @pytest.mark.parametrize(

@@ -104,19 +104,6 @@ def test_truncation(translator):
     assert translator(long, truncation=True) == translator(cut)
 
 
-@pytest.mark.parametrize("task", ["translation", "translation_en_to_de", "translation_pt-BR_to_zh"])
-def test_task_names(marian, translator, task):
-    named = pipeline(task, model=str(marian), device="cpu")
-    assert type(named) is TranslationPipeline
-    assert named(SENTENCES) == translator(SENTENCES)
-
-
-@pytest.mark.parametrize("task", ["translation_en", "summarization"])
-def test_other_tasks_are_as_unknown_as_before(marian, task):
-    with pytest.raises(KeyError):
-        pipeline(task, model=str(marian))
-
-
 def test_our_models(tmp_path):
     fields = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 29, "init_std": 0.7}
     config = preset_config("em-routing", "tiny", head_aggregation="em_routing", **fields)
@@ -267,10 +254,6 @@ def test_a_sentence_of_a_document_that_is_too_long(translator):
 def test_a_text_without_letters_is_copied(translator, text):
     """A model would invent a translation."""
     assert translator([text, "a b"], batch_size=2)[0] == {"translation_text": text.strip()}
-
-
-def test_a_byte_order_mark_is_no_word(translator):
-    assert translator("\ufeffa b c") == translator("a b c")
 
 
 @pytest.mark.parametrize("engine", ["fast", "transformers"])

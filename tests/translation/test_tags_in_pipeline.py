@@ -75,14 +75,6 @@ def test_alignment_leaves_the_passes_of_others_alone(kind):
     torch.testing.assert_close(cross_attention(model, words, **source), found)
 
 
-def test_attention_of_a_translation_that_fills_all_positions():
-    model = tiny_model(max_position_embeddings=8).eval()
-    source = {"input_ids": torch.tensor([[5, 6, 2]]), "attention_mask": torch.ones(1, 3).long()}
-    words = model.generate(**source, min_new_tokens=8, max_new_tokens=8)
-    assert words.shape == (1, 9)
-    assert cross_attention(model, words, **source).shape == (1, 8, 3)
-
-
 def test_a_page_as_a_document(translator):
     pytest.importorskip("sentencex")
     for options in ({}, {"documents": "en", "batch_size": 4}):

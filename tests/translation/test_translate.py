@@ -17,7 +17,6 @@ from hf_capsule_mt.data.parallel_text import read_lines
 from hf_capsule_mt.files import locked
 from hf_capsule_mt.translation.translator import translate_lines
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "translate.py"
 LINES = ["a b c d e f", "", "g h", "i j k l m n o p", "q", "  ", "r s t", "u v w x y z a b c"]
 OPTIONS = ["--num_beams", "3", "--max_tokens_per_batch", "12"]
 
@@ -114,14 +113,6 @@ def count_read_lines(monkeypatch):
         command, "byte_lines", lambda *a, **o: (read.append(line) or line for line in original(*a, **o))
     )
     return read
-
-
-def test_windows_are_printed_when_they_are_done(checkpoint, source, expected, capfdbinary, monkeypatch):
-    undo = interrupt_after(monkeypatch, batches=1)
-    with pytest.raises(KeyboardInterrupt):
-        main(["--model", checkpoint, "--input_file", str(source), *OPTIONS, "--chunk_size", "1"])
-    undo()
-    assert capfdbinary.readouterr().out.decode() == f"{expected[0]}\n\n"
 
 
 @contextmanager

@@ -159,14 +159,6 @@ def test_a_model_in_training_translates_without_dropout_and_goes_on_training(tok
     assert model.training
 
 
-def test_autocast_is_left_to_transformers(model, tokenizer, monkeypatch):
-    lines = make_lines(5)
-    monkeypatch.setattr(translator, "engine_of", lambda *_: pytest.fail("the engine reads the source"))
-    with torch.autocast("cpu", torch.bfloat16):
-        expected = translate_lines(model, tokenizer, lines, engine="transformers", num_beams=2)
-        assert translate_lines(model, tokenizer, lines, num_beams=2) == expected
-
-
 def test_saved_settings_that_the_engine_cannot_do(tokenizer):
     model, lines = tiny_model(), make_lines(5)
     expected = translate_lines(model, tokenizer, lines)
