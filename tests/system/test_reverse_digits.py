@@ -7,11 +7,11 @@ import torch
 from digits import learned_bleu, write_digits
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-SMALL = ["d_model=64", "dropout=0"]
-TRANSFORMER = [*SMALL, "encoder_ffn_dim=128", "decoder_ffn_dim=128", "encoder_layers=2", "decoder_layers=2"]
-# With routed layers and heads, all of Marian's family.
-MODEL = [*TRANSFORMER, "guided_capsule_dim=32", "layer_aggregation=em_routing", "head_aggregation=simple_routing"]
-SCHEDULE = ["--max_tokens_per_batch", "512", "--max_steps", "240", "--learning_rate", "4e-3", "--warmup_steps", "80"]
+MODEL = [
+    *("d_model=64", "dropout=0", "guided_capsule_dim=32", "encoder_ffn_dim=128", "decoder_ffn_dim=128"),
+    *("encoder_layers=1", "decoder_layers=1"),
+]
+SCHEDULE = ["--max_tokens_per_batch", "512", "--max_steps", "250", "--learning_rate", "4e-3", "--warmup_steps", "80"]
 
 
 def past_assignments(model, tokenizer):
@@ -34,7 +34,7 @@ def past_assignments(model, tokenizer):
 @pytest.mark.slow
 def test_reversing_digits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_digits(tmp_path, (2, 5), lambda line: line[::-1])
+    write_digits(tmp_path, (2, 4), lambda line: line[::-1])
     assert learned_bleu("gdr", MODEL, SCHEDULE) > 90
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("run"), AutoTokenizer.from_pretrained("run")
     written, unwritten = past_assignments(model, tokenizer)
