@@ -5,7 +5,7 @@ import torch
 from routed_models import TOKENIZER, routed
 
 from hf_capsule_mt.analysis.figures import save_figure
-from hf_capsule_mt.analysis.routing_figures import MOST_WORDS, draw_iterations, sentence_pictures
+from hf_capsule_mt.analysis.routing_figures import MOST_WORDS, sentence_pictures
 from hf_capsule_mt.analysis.sentence import SentenceRouting, read_sentence
 
 CROSS, OWN = "Heads: cross.0", "Heads: encoder_self.0"
@@ -49,13 +49,6 @@ def assert_images(figure, expected):
     assert len(found) == len(expected)
     for one, other in zip(found, expected):
         torch.testing.assert_close(one, other.double())
-
-
-def test_every_routing_has_a_figure(figures, figures_at_step):
-    places = [f"Heads: {site}.{layer}" for layer in (0, 1) for site in ("encoder_self", "decoder_self", "cross")]
-    expected = {"Encoder layers", "Decoder layers", "PAST and FUTURE", *places}
-    assert set(figures) == expected
-    assert set(figures_at_step) == {*expected, "PAST and FUTURE by iteration"}
 
 
 def test_layers_and_heads_by_iteration(routing, figures):
@@ -118,39 +111,6 @@ def test_long_sentences_are_cut_with_a_note():
     assert figures["PAST and FUTURE"].get_suptitle().endswith("(the first 40 of 100 and 100 pieces)")
     for title in ("PAST and FUTURE by iteration", "Sentence capsules"):
         assert figures[title].get_suptitle().endswith("(the first 40 of 100 pieces)")
-
-
-def test_a_capsule_that_gets_much_leaves_colours_to_the_others():
-    assignment = torch.full((2, 3, 512), 0.002)
-    assignment[1, :, 7] = 0.9
-    figure = draw_iterations(assignment, "layer", "layers")
-    assert_images(figure, assignment)
-    assert [axes.get_images()[0].get_clim() for axes in panels(figure)] == [pytest.approx((0, 0.002))] * 2
-    few = draw_iterations(assignment[..., :32], "layer", "layers")
-    assert [axes.get_images()[0].get_clim() for axes in panels(few)] == [pytest.approx((0, 0.9))] * 2
-
-
-def overlapping(boxes):
-    return any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
-
-
-@pytest.mark.parametrize("words", [3, 40])
-def test_names_do_not_overlap(words):
-    for figure in draw_sentence(long_routing(words), step=0).values():
-        figure.draw_without_rendering()
-        for axes in figure.axes:
-            for ticks in (axes.get_xticklabels(), axes.get_yticklabels(), axes.texts):
-                shown = [text for text in ticks if text.get_text() and text.get_visible()]
-                assert not overlapping([text.get_window_extent() for text in shown])
-
-
-def test_the_label_of_a_colour_bar_touches_no_other_panel(figures):
-    figure = figures["PAST and FUTURE"]
-    figure.draw_without_rendering()
-    for axes in figure.axes:
-        others = [other.get_window_extent() for other in figure.axes if other is not axes]
-        assert not any(axes.yaxis.label.get_window_extent().overlaps(other) for other in others)
-    assert [axes.get_ylabel() for axes in figure.axes if axes not in panels(figure)] == ["", "assignment"]
 
 
 @pytest.mark.parametrize("kind", ["guided_classifier", "capsule"])

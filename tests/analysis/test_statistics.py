@@ -7,7 +7,7 @@ from routed_models import KINDS, TOKENIZER, WITH_BOTH_SIDES, corpus_for, routed
 from hf_capsule_mt.analysis.corpus import Corpus, encode_references, translate_corpus
 from hf_capsule_mt.analysis.routing_report import record_routing, routing_tables
 from hf_capsule_mt.analysis.sentence import read_encoded, read_sentence
-from hf_capsule_mt.analysis.statistics import AssignmentSums, WordShares, entropies, measure_routing
+from hf_capsule_mt.analysis.statistics import AssignmentSums, entropies, measure_routing
 
 
 def readings(model, corpus):
@@ -84,14 +84,6 @@ def test_words_of_capsules():
         assert [one.count for one in words] == [len(found[one.word]) for one in words]
 
 
-def test_words_that_get_all_capsules_alike_are_not_ranked():
-    shares = WordShares(5, capsules=2)
-    shares.add(torch.tensor([[1, 2, 2]]), torch.tensor([0.5, 0.3]).expand(1, 3, 2), torch.ones(1, 3).bool())
-    assert shares.largest(least_count=1) == [[], []]
-    shares.add(torch.tensor([[3]]), torch.tensor([[[0.5, 0.4]]]), torch.ones(1, 1).bool())
-    assert [[one.word for one in words] for words in shares.largest(least_count=1)] == [[], [3, 1, 2]]
-
-
 def test_words_of_guided_capsules():
     model = routed("everything")
     corpus = corpus_for(model)
@@ -153,12 +145,6 @@ def test_bags_without_words():
     # The module tells which losses there are.
     model.config.bow_loss_weight = 0.0
     assert record_routing(measure_routing(model, Corpus([[4, 5, 2]], [[5, 2]])), None)["top_5_overlap"] is not None
-
-
-def test_files_that_do_not_fit():
-    for sources, references in ((["a", "b"], ["a"]), (["a", ""], ["", "b"])):
-        with pytest.raises(ValueError, match=r"shorter|No line has both"):
-            encode_references(routed("capsule"), TOKENIZER, sources, references)
 
 
 def test_long_sides_are_cut_to_the_models_positions(caplog):

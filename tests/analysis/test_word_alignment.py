@@ -41,23 +41,6 @@ def test_pieces_of_linked_words():
     assert aligned.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("end", ["@@", "##s"])
-def test_marks_of_other_tokenizers_may_be_text(end):
-    aligned = align_subwords(frozenset({(0, 0), (1, 1)}), ("▁un", end, "▁happy", "</s>"), ("▁un", "▁froh", "</s>"))
-    assert aligned.int().tolist() == [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-
-
-def test_spare_spaces_are_no_words():
-    source, target = ("▁", "▁a", "▁", "▁b", "▁", "</s>"), ("▁x", "▁", "…", "</s>")
-    aligned = align_subwords(frozenset({(0, 0), (1, 1)}), source, target)
-    assert aligned.int().tolist() == [[0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
-
-
-def test_pieces_of_a_tokenizer_of_whole_words():
-    aligned = align_subwords(frozenset({(1, 0)}), ("a", "b", "</s>"), ("x", "</s>"))
-    assert aligned.int().tolist() == [[0, 1, 0], [0, 0, 0]]
-
-
 def test_a_word_that_there_is_not():
     with pytest.raises(ValueError, match="0-2 links word 2"):
         align_subwords(frozenset({(0, 2)}), ("▁a", "</s>"), ("▁b", "▁c", "</s>"))
@@ -66,10 +49,3 @@ def test_a_word_that_there_is_not():
 def test_a_file(tmp_path):
     (tmp_path / "links").write_text("0-0 1-2\n\n3-1\n")
     assert read_alignments(tmp_path / "links") == [{(0, 0), (1, 2)}, set(), {(3, 1)}]
-
-
-@pytest.mark.parametrize("line", ["0", "a-b"])
-def test_a_file_of_something_else(line, tmp_path):
-    (tmp_path / "links").write_text(f"0-0\n{line}\n")
-    with pytest.raises(ValueError, match="line 2"):
-        read_alignments(tmp_path / "links")

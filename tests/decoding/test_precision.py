@@ -7,7 +7,7 @@ import pytest
 import torch
 from ending_models import EVERY_KIND, ending, sources
 
-from hf_capsule_mt.decoding import Engine, engine_of, generate, products
+from hf_capsule_mt.decoding import engine_of, generate, products
 from hf_capsule_mt.decoding.products import PRECISIONS, Product, bfloat16_map, int8_map, quantized
 from hf_capsule_mt.decoding.vocabulary import Vocabulary
 
@@ -43,16 +43,6 @@ def test_int8_products(shape, with_bias, engine, monkeypatch):
         largest = scale * weight.abs().amax(0).double()
         assert ((product(inputs) - expected).abs() <= 2 * largest + 1e-4).all()
         assert (product(inputs) - expected).abs().mean() < 0.1 * largest.mean()
-
-
-@needs_int8
-def test_the_default_dtype_says_nothing_of_the_machine():
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        assert products._int8_backends.__wrapped__() == products._int8_backends()
-        assert products._fastest_backend.__wrapped__(wide=False, many=False)
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_without_int8_products_are_float32(monkeypatch, caplog):
@@ -119,8 +109,3 @@ def test_precisions_have_engines_of_their_own():
     with torch.no_grad():
         model.lm_head.weight.mul_(2)
     assert all(engine_of(model, dtype) is not engine for dtype, engine in engines.items())
-
-
-def test_other_precisions_are_refused():
-    with pytest.raises(ValueError, match="float16"):
-        Engine(ending("marian"), "float16")

@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from transformers.generation import logits_process as hf
 
 from hf_capsule_mt.decoding import products
-from hf_capsule_mt.decoding.constraints import Constraints
 from hf_capsule_mt.decoding.products import Product
 from hf_capsule_mt.decoding.vocabulary import Vocabulary, best_of
 
@@ -44,18 +42,6 @@ def test_candidates(size, with_bias, at_a_time, monkeypatch):
     assert torch.equal(vocabulary.best_token(hidden, None), logits.argmax(-1))
     logits[:, 3] = -torch.inf
     assert torch.equal(vocabulary.best_token(hidden, torch.tensor([3])), logits.argmax(-1))
-
-
-def test_probabilities_of_a_sum_of_one_need_no_other_way():
-    """The last thing that is done to scores, unless others act: OPUS-MT's models ask for it."""
-    suppress = hf.SuppressTokensLogitsProcessor([3], device="cpu")
-    found = Constraints([suppress, hf.LogitNormalization()], 9, torch.device("cpu"))
-    assert found.renormalizes
-    assert not found.need_all_scores(1)
-    assert found.suppressed(1).tolist() == [3]
-    penalty = hf.RepetitionPenaltyLogitsProcessor(1.2)
-    assert Constraints([penalty, hf.LogitNormalization()], 9, torch.device("cpu")).need_all_scores(1)
-    assert Constraints([hf.LogitNormalization(), suppress], 9, torch.device("cpu")).need_all_scores(1)
 
 
 @pytest.mark.parametrize("has_onednn", [True, False])
