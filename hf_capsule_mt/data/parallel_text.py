@@ -16,10 +16,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from hf_capsule_mt.files import replaced_files
 
@@ -92,9 +92,9 @@ def byte_lines(path: Path, begin: int = 0, *, keep_returns: bool = False) -> Ite
             yield line.removesuffix(b"\n").removesuffix(b"" if keep_returns else b"\r")
 
 
-def each_line(path: str | Path, begin: int = 0) -> Iterator[str]:
-    """Yield the segments of a file of lines as they are read, from the byte `begin` on."""
-    for number, line in enumerate(byte_lines(Path(path), begin), start=1):
+def each_line(path: str | Path) -> Iterator[str]:
+    """Yield the segments of a file of lines as they are read."""
+    for number, line in enumerate(byte_lines(Path(path)), start=1):
         text = _decode(line)
         if text is None:
             raise ValueError(f"{path}:{number} is not UTF-8. Convert the file, for example with iconv.")
@@ -236,7 +236,8 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
             other = next(words, "nothing")
             others = expand(other, name)
             # Two files with one ending are sources, as a shell writes them for a pattern without quotes.
-            if other == "nothing" or file_format(others[0]) != "text" or (len(files) > 2 and _alike(paths, others)):
+            endings = {without_compression(side[0]).suffix for side in (paths, others)}
+            if other == "nothing" or file_format(others[0]) != "text" or (len(files) > 2 and len(endings) == 1):
                 raise ValueError(
                     f"{name}: {word} is followed by {other}. Name the file of its translations behind it, and put "
                     "patterns in quotes."
@@ -249,10 +250,6 @@ def find_corpora(files: Sequence[str | Path], columns: Columns, name: str = "tra
     if not corpora:
         raise ValueError(f"{name}: there are no files.")
     return corpora
-
-
-def _alike(paths: Sequence[Path], others: Sequence[Path]) -> bool:
-    return without_compression(paths[0]).suffix == without_compression(others[0]).suffix
 
 
 def expand(file: str | Path, name: str = "training data") -> tuple[Path, ...]:
@@ -418,13 +415,12 @@ def check_corpus(files: Sequence[str] | None, dataset_name: str | None) -> None:
 # Text in memory, and written
 
 
-@dataclass
-class ParallelText:
+class ParallelText(NamedTuple):
     """Segment i of `sources` is translated by segment i of `targets`."""
 
-    sources: list[str] = field(default_factory=list)
-    targets: list[str] = field(default_factory=list)
-    report: ReadReport = field(default_factory=ReadReport)
+    sources: list[str]
+    targets: list[str]
+    report: ReadReport
 
 
 def read_parallel_text(
@@ -439,13 +435,11 @@ def read_parallel_text(
     Raises:
         ValueError: see there and [`read_shard`]; or no pair is left.
     """
-    text = ParallelText()
-    for source, target in useful_pairs(_pairs_of_files(files, Columns(source_lang, target_lang), name), text.report):
-        text.sources.append(source)
-        text.targets.append(target)
-    if not text.report.kept:
-        raise ValueError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {text.report}.")
-    return text
+    report = ReadReport()
+    pairs = list(useful_pairs(_pairs_of_files(files, Columns(source_lang, target_lang), name), report))
+    if not pairs:
+        raise ValueError(f"{name} ({', '.join(map(str, files))}) holds no usable pair: {report}.")
+    return ParallelText(*map(list, zip(*pairs)), report)
 
 
 def each_source(
