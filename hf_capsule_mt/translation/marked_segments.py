@@ -16,9 +16,8 @@ from .documents import Segment, whole_segment
 from .markup import Item, Run, read_markup
 from .putting_back import Node, SentenceWriter, Span, Weights
 
-Align = Callable[[Sequence[Span], Sequence[Span]], Weights]
-"""From the places of source words and target words, how much each target word belongs to each source word."""
-Cut = Callable[[str], list[str]]
+Align = Callable[[Sequence[Span], Sequence[Span]], Weights]  # Of the words of a source and of its translation.
+Cut, Escape = Callable[[str], list[str]], Callable[[str], str]
 
 # Scripts that put no spaces between words.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -33,7 +32,7 @@ class MarkedSegment(Segment):
     words: tuple[Span, ...] = ()  # Their places in the text. A kept part is one word.
     root: Node = field(default_factory=Node)
     kept: dict[int, str] = field(default_factory=dict)  # The kept parts by their words.
-    is_markup: bool = False  # Characters are written as references, such as &amp;.
+    escape: Escape = str  # Writes characters as references, such as &amp;.
 
     @property
     def has_parts(self) -> bool:
@@ -51,8 +50,7 @@ class MarkedSegment(Segment):
         words = _words(translation, sorted({copy for places in copies.values() for copy in places}))
         weights = align(self.words, words) if align is not None else [[0.0] * len(self.words) for _ in words]
         found = {word: [words.index(place) for place in places] for word, places in copies.items()}
-        escape = _escaped if self.is_markup else str
-        return SentenceWriter(translation, words, weights, found, escape).write(self.root)
+        return SentenceWriter(translation, words, weights, found, self.escape).write(self.root)
 
     def _copies(self, translation: str) -> dict[int, list[Span]]:
         """Return the places of copies of kept parts in a translation, by the word of the source.
@@ -87,41 +85,36 @@ def keep_pattern(keep: str) -> regex.Pattern:
 def marked_segments(source: str, tags: bool, keep: regex.Pattern | None, cut: Cut | None) -> list[Segment]:
     """Return the segments of a source, at least one. A segment without words has everything as white space.
 
-    Args:
-        source: any text.
-        tags: whether tags of XML or HTML are read; otherwise they are text.
-        keep: finds kept parts in the text between two tags.
-        cut: returns the parts of a text that are translated one by one.
+    Without `tags`, tags are text. `keep` finds kept parts between two tags. `cut` returns the parts of a text that are
+    translated one by one.
 
     Raises:
         ValueError: if a tag is wrong.
     """
-    segments: list[Segment] = []
-    waiting = ""
+    segments, waiting, escape = [], "", _escaped if tags else str
     for part in read_markup(source) if tags else [Run(source, [], source)]:
-        for segment in [Segment(part, "", "")] if isinstance(part, str) else _run_segments(part, tags, keep, cut):
+        for segment in [Segment(part, "", "")] if isinstance(part, str) else _run_segments(part, keep, cut, escape):
             if segment.text:
                 segments.append(replace(segment, before=waiting + segment.before))
                 waiting = ""
             else:
                 waiting += segment.before
-    if not segments:
-        return [Segment(waiting, "", "")]
-    segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
-    return segments
+    if segments:
+        segments[-1] = replace(segments[-1], after=segments[-1].after + waiting)
+    return segments or [Segment(waiting, "", "")]
 
 
-def _run_segments(run: Run, tags: bool, keep: regex.Pattern | None, cut: Cut | None) -> Iterator[Segment]:
-    items = run.items if keep is None else list(_with_kept(run, keep, _escaped if tags else str))
+def _run_segments(run: Run, keep: regex.Pattern | None, cut: Cut | None, escape: Escape) -> Iterator[Segment]:
+    items = run.items if keep is None else list(_with_kept(run, keep, escape))
     start, first, line = 0, 0, run.line
     for end in _ends(run.text, items, cut):
         last = len(items) if end == len(run.text) else _divide(items, first, end)
-        yield _segment(run.text, start, end, items[first:last], tags, line)
+        yield _segment(run.text, start, end, items[first:last], line, escape)
         line += run.text.count("\n", start, end)
         start, first = end, last
 
 
-def _with_kept(run: Run, keep: regex.Pattern, escape: Callable[[str], str]) -> Iterator[Item]:
+def _with_kept(run: Run, keep: regex.Pattern, escape: Escape) -> Iterator[Item]:
     """Yield the items of a run, and what an expression finds between two of them."""
     place = 0
     for item in [*run.items, None]:
@@ -158,8 +151,8 @@ def _divide(items: Sequence[Item], first: int, end: int) -> int:
     return last
 
 
-def _segment(text: str, start: int, end: int, items: list[Item], tags: bool, line: int) -> Segment:
-    part, escape = text[start:end], _escaped if tags else str
+def _segment(text: str, start: int, end: int, items: list[Item], line: int, escape: Escape) -> Segment:
+    part = text[start:end]
     plain = whole_segment(part, line)
     begin = start + len(plain.before)
     if not any(map(str.isalpha, _written(text, start, end, [item._replace(raw="") for item in items]))):
@@ -167,8 +160,7 @@ def _segment(text: str, start: int, end: int, items: list[Item], tags: bool, lin
     # Points in the white space in front stay there.
     ahead = list(takewhile(lambda item: item.kind == "point" and item.at < begin, items))
     items = items[len(ahead) :]
-    places = _places(part)
-    nodes = [(item, *_span(part, places, item.at - start, item.end - start)) for item in items]
+    nodes = [(item, *_span(part, item.at - start, item.end - start)) for item in items]
     kept = [(first, last) for item, first, last in nodes if item.kind == "kept"]
     words = _words(plain.text, kept)
     return MarkedSegment(
@@ -179,11 +171,11 @@ def _segment(text: str, start: int, end: int, items: list[Item], tags: bool, lin
         words=tuple(words),
         root=_tree(text, nodes, words),
         kept={words.index(span): plain.text[slice(*span)] for span in kept},
-        is_markup=tags,
+        escape=escape,
     )
 
 
-def _written(text: str, start: int, end: int, items: Sequence[Item], escape: Callable[[str], str] = str) -> str:
+def _written(text: str, start: int, end: int, items: Sequence[Item], escape: Escape = str) -> str:
     """Return a part of a text with its items."""
     written, place = "", start
     for item in items:
@@ -192,25 +184,14 @@ def _written(text: str, start: int, end: int, items: Sequence[Item], escape: Cal
     return written + escape(text[place:end])
 
 
-def _places(part: str) -> list[int]:
-    """Return the new places of all characters, and of the end, after white space has become single spaces."""
-    places, length, gap = [], 0, False
-    for character in part:
-        space = character.isspace()
-        if not space:
-            length += 1 + (gap and length > 0)
-        gap = space
-        places.append(length if space else length - 1)
-    return [*places, length]
-
-
-def _span(part: str, places: Sequence[int], first: int, last: int) -> Span:
-    """Return the new place of an item, without white space at its ends."""
-    inner = part[first:last]
-    if inner.strip():
-        last = first + len(inner.rstrip())
-        return places[first + len(inner) - len(inner.lstrip())], places[last - 1] + 1
-    return places[first], places[first]
+def _span(part: str, first: int, last: int) -> Span:
+    """Return the place of an item, without white space at its ends, after white space has become single spaces."""
+    inner = part[first:last].strip()
+    first = part.index(inner, first)
+    place = len(" ".join(part[:first].split()))
+    if place and part[first - 1].isspace() and part[first : first + 1].strip():
+        place += 1
+    return place, place + len(" ".join(inner.split()))
 
 
 def _words(text: str, whole: Sequence[Span]) -> list[Span]:
@@ -226,8 +207,7 @@ def _words(text: str, whole: Sequence[Span]) -> list[Span]:
 
 def _tree(text: str, items: Sequence[tuple[Item, int, int]], words: Sequence[Span]) -> Node:
     """Return the tree of the items of a sentence, which come with their places in it; the `text` is that of the run."""
-    root = Node(last=len(words))
-    stack = [root]
+    stack = [root := Node(last=len(words))]
     starts, ends = [start for start, _ in words], [end for _, end in words]
     for item, place, _ in items:
         # The words that end up to here, and those that start before.

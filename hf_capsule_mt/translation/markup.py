@@ -61,13 +61,8 @@ class Run(NamedTuple):
     line: int = 0
 
 
-_Token = tuple[str, str, int, int]
-
-
 class _Piece(NamedTuple):
-    """A part of the source: its kind is that of an item, "text" or "block"."""
-
-    kind: str
+    kind: str  # That of an item, "text" or "block".
     raw: str
     text: str = ""
 
@@ -151,7 +146,7 @@ def _is_number(pieces: list[_Piece], first: int) -> bool:
     return found
 
 
-def _tokens(source: str) -> Iterator[_Token]:
+def _tokens(source: str) -> Iterator[tuple[str, str, int, int]]:
     """Yield the kind, name, start and end of each part: "text", "open", "close", "point", or "bad", half a tag."""
     place = 0
     while place < len(source):
@@ -183,7 +178,7 @@ def _tokens(source: str) -> Iterator[_Token]:
             yield "open", name, start, place
 
 
-def _untouched(source: str, rest: Iterator[_Token], name: str, start: int) -> tuple[str, int]:
+def _untouched(source: str, rest: Iterator[tuple[str, str, int, int]], name: str, start: int) -> tuple[str, int]:
     """Return the text and the end of an element whose contents stay as they are, and pass its tokens."""
     depth, texts = 1, []
     for kind, other, first, end in rest:

@@ -27,6 +27,11 @@ class Node:
     spaced: bool = False  # An empty tag between spaces.
     children: "list[Node]" = field(default_factory=list)
 
+    @property
+    def words(self) -> range:
+        """The source words in it."""
+        return range(self.first, self.last)
+
     def is_around(self, words: int) -> bool:
         """Return whether all nodes in it stand around all `words` of the sentence, or before or behind them."""
         return all(
@@ -65,14 +70,10 @@ def _owners(
 
 
 class SentenceWriter:
-    """Writes a translation with its tags and kept parts.
+    """Writes the translation of a sentence with its tags and kept parts.
 
-    Args:
-        translation: of a sentence.
-        words: the places of its words.
-        weights: at least 0.
-        copies: for the source word of each kept part, the words of the translation that are copies of it.
-        escape: writes characters as references, where they would look like tags.
+    For the source word of each kept part, `copies` has the words of the translation that are copies of it. `escape`
+    writes characters as references, where they would look like tags.
     """
 
     def __init__(
@@ -163,21 +164,17 @@ class _Places:
         first = [(child, *self._take_side(child)) for child in children if child.opened_before]
         last = [(child, *self._take_side(child)) for child in children if child.closed_after]
         inner = [child for child in children if not (child.opened_before or child.closed_after)]
-
-        def rank(number: int) -> tuple[bool, bool, int]:
-            """Kept parts first, then short elements, and at last those without words."""
-            child = inner[number]
-            return child.first == child.last, not child.is_kept, child.last - child.first
-
-        spans = {number: self._take(inner[number]) for number in sorted(range(len(inner)), key=rank)}
+        # Kept parts first, then short elements, and at last those without words.
+        ranks = [(not child.words, not child.is_kept, len(child.words), number) for number, child in enumerate(inner)]
+        spans = {number: self._take(inner[number]) for *_, number in sorted(ranks)}
         order = sorted(spans, key=lambda number: (spans[number][0], spans[number][0] < spans[number][1], number))
         return [*first, *((inner[number], *spans[number]) for number in order), *last]
 
     def _take_side(self, child: Node) -> Span:
         """Return the words of a child that is opened before the sentence or closed after it."""
         low, high = self._low, self._high
-        sums = [0, *accumulate(1 if self._has(child, number) else -1 for number in range(low, high))]
-        if self._is_all(child):
+        sums = [0, *accumulate(1 if self._owners[number] in child.words else -1 for number in range(low, high))]
+        if child.words == self._node.words:
             span = low, high
         elif child.opened_before:
             span = low, low + max(reversed(range(len(sums))), key=sums.__getitem__)
@@ -190,7 +187,7 @@ class _Places:
         """Return the words of a child: the free range in which most words belong to it."""
         span = None
         if child.first < child.last:
-            span = (self._low, self._high) if self._is_all(child) and not self._taken else self._best(child)
+            span = (self._low, self._high) if child.words == self._node.words and not self._taken else self._best(child)
             nearest = None if span or child.is_kept else self._nearest(child)
             if nearest is not None and not self._is_taken(nearest):
                 span = nearest, nearest + 1
@@ -212,7 +209,7 @@ class _Places:
                 continue
             if gain < 0 or (gain == 0 and not longest):
                 start, gain = number, 0
-            gain += 1 if self._has(child, number) else -1
+            gain += 1 if self._owners[number] in child.words else -1
             if gain > best_gain or (best is not None and gain == best_gain and longest and start == best[0]):
                 best, best_gain = (start, number + 1), gain
         return best
@@ -229,7 +226,7 @@ class _Places:
             return high
         behind, before = Node(first=child.first - 1, last=child.first), Node(first=child.last, last=child.last + 1)
         for other in (behind, before) if child.follows else (before, behind):
-            if own := [number for number in range(low, high) if self._has(other, number)]:
+            if own := [number for number in range(low, high) if self._owners[number] in other.words]:
                 return own[-1] + 1 if other is behind else own[0]
         return low + round((child.first - node.first) / (node.last - node.first) * (high - low))
 
@@ -237,11 +234,5 @@ class _Places:
         mass = {number: sum(self._weights[number][child.first : child.last]) for number in range(self._low, self._high)}
         return max(mass, key=mass.__getitem__) if any(mass.values()) else None
 
-    def _has(self, node: Node, number: int) -> bool:
-        return self._owners[number] in range(node.first, node.last)
-
     def _is_taken(self, number: int) -> bool:
         return any(start <= number < end for start, end in self._taken)
-
-    def _is_all(self, child: Node) -> bool:
-        return (child.first, child.last) == (self._node.first, self._node.last)
