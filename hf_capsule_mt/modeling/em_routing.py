@@ -200,6 +200,8 @@ def _implementation(votes: Tensor) -> tuple[Callable, Callable]:
         kernels = _kernels(votes.device)
         if kernels is not None and kernels.fit(votes):
             return kernels.route, kernels.route_backward
+        if kernels is not None and len(votes):
+            logger.warning_once(f"EM routing is slower here: its Triton kernels do not fit votes {[*votes.shape[1:]]}.")
     return _route, _route_backward
 
 

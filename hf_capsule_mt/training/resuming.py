@@ -127,14 +127,16 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
     if args.needs_best:
         # Other values would not compare.
         names = ("metric_for_best_model", "bleu_tokenize", "generation_max_length", "generation_num_beams")
-        fixed |= {name: getattr(args, name) for name in names}
-    return fixed | ({} if trainer.recorder is None else trainer.recorder.data_of_run(args.needs_best))
+        fixed["scores"] = {name: getattr(args, name) for name in names}
+        fixed["scores"] |= {} if trainer.recorder is None else trainer.recorder.facts.validation_sha256
+    return fixed | ({} if trainer.recorder is None else trainer.recorder.decides_batches())
 
 
 def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], begins_data: bool) -> None:
     """Raise a ValueError if a run is to continue with other batches, another text, tokenizer or optimizer."""
     for name in _ALWAYS if begins_data else (*here, "data_began"):
-        if there and there.get(name) != here.get(name):
+        is_known = there and (name != "scores" or name in there)
+        if is_known and there.get(name) != here.get(name):
             remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
             raise ValueError(
                 f"The run of {checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}."

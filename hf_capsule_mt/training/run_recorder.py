@@ -46,13 +46,9 @@ class RunRecorder:
     environment: Mapping[str, Any]
     """The environment at the start."""
 
-    def data_of_run(self, with_validation: bool) -> dict[str, Any]:
-        """Return what of the data may not change when the run is resumed."""
+    def decides_batches(self) -> dict[str, Any]:
+        """Return what of the data decides which pairs are in which batch."""
         text = {f"SHA-256 of the {side}": digest for side, digest in self.facts.sha256.items()}
-        if with_validation:
-            text |= {
-                f"SHA-256 of the validation {side}": digest for side, digest in self.facts.validation_sha256.items()
-            }
         return {name: getattr(self.data_args, name) for name in ("bpe_dropout", "train_file_weights")} | text
 
     def record(

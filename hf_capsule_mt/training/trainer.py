@@ -157,7 +157,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         args, own = self.args, (self.args.ignore_data_skip, self.args.eval_on_start)
         with locked(Path(args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = args.resume_from_checkpoint = find_checkpoint(resume_from_checkpoint, args.output_dir)
-            self._resume(checkpoint)
+            log = self._resume(checkpoint)
             check_same_everywhere(self.identity, checkpoint)
             if self.is_world_process_zero() and not self.state.global_step:
                 claim_folder(args, checkpoint, getattr(self.model, "name_or_path", None))
@@ -165,7 +165,8 @@ class TranslationTrainer(Seq2SeqTrainer):
                 # A stream finds its place by itself.
                 args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
                 # Later scores are compared with those of the model at the start.
-                args.eval_on_start |= self.general_dataset is not None and checkpoint is None
+                knows_start = any("eval_general_bleu" in entry for entry in log)
+                args.eval_on_start |= self.general_dataset is not None and not knows_start
                 return super().train(checkpoint, **kwargs)
             except RuntimeError as error:
                 if "inline_container" not in str(error):
@@ -175,8 +176,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             finally:
                 args.ignore_data_skip, args.eval_on_start = own
 
-    def _resume(self, checkpoint: str | None) -> None:
-        """Continue with the run of a checkpoint, after a check that it is this one; or begin one."""
+    def _resume(self, checkpoint: str | None) -> list[dict[str, float]]:
+        """Continue with the run of a checkpoint, after a check that it is this one, or begin one. Return its log."""
         state = {} if checkpoint is None else read_trainer_state(checkpoint)
         there, here, skip = identity_in(state), self.identity, self.args.ignore_data_skip
         self.resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
@@ -193,6 +194,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         here.dealt_to = self.args.world_size if skip else there.get("dealt_to") or self.args.world_size
         if self._average is not None:
             self._average.checkpoint = checkpoint
+        return state.get("log_history", [])
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the Trainer's plan of a run."""

@@ -23,7 +23,8 @@ ROWS = [
 
 def trainer_of(method, folder, **options):
     torch.manual_seed(0)
-    few = {"routing_iterations": 2, "guided_capsule_dim": 4, "guided_routing_iterations": 2, "encoder_layers": 2}
+    few = {"routing_iterations": 2, "guided_capsule_dim": 4, "guided_routing_iterations": 2}
+    few |= {"encoder_layers": 2, "decoder_layers": 2}
     config = preset_config(method, "tiny", vocab_size=29, d_model=16, dropout=0.0, pad_token_id=0, eos_token_id=2)
     for name, value in few.items():
         if hasattr(config, name):
@@ -80,19 +81,22 @@ def test_adam_is_fused(tmp_path):
 
 
 @pytest.mark.slow
-def test_layers_are_compiled_by_themselves_once_for_every_shape(tmp_path):
+def test_layers_are_compiled_by_themselves_for_every_shape(tmp_path, monkeypatch):
+    # Otherwise some batches have no masks.
+    monkeypatch.setattr("hf_capsule_mt.modeling.modeling_capsule_aggregated_marian.waits_for", lambda _: True)
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     options = {"max_steps": 4, "learning_rate": 0.01, "seed": 1}
-    plain = trainer_of("head-em-routing", tmp_path, **options)
-    compiled = trainer_of("head-em-routing", tmp_path, **options, torch_compile=True, torch_compile_backend="aot_eager")
+    plain = trainer_of("dynamic-combination", tmp_path, **options)
+    compiled = trainer_of("dynamic-combination", tmp_path, **options, torch_compile=True, torch_compile_backend="eager")
     losses = []
     for trainer in (plain, compiled):
         trainer.train()
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
-    # One of all encoder layers and one of all decoder layers. Heads may differ between layers.
-    assert 2 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 6
+    # One for all encoder layers, and two for all decoder layers: the first batch may have sides of equal length.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+    assert not torch._dynamo.utils.counters["graph_break"]
 
 
 def test_recurrent_networks_are_not_compiled(tmp_path):

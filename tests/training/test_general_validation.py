@@ -76,9 +76,18 @@ def test_a_resumed_run_compares_with_the_start(corpus, general, tmp_path, script
         with pytest.raises(KeyboardInterrupt):
             train(corpus, general, tmp_path / "run")
     record = train(corpus, general, tmp_path / "run", resume_from_checkpoint="last", early_stopping_patience=2)
+    assert [each["updates"] for each in record["evaluations"]] == [0, 2, 4, 6]
     # It stopped after the second evaluation that was not better or not allowed.
     assert (record["updates"], record["best_metric"]) == (6, 12)
     assert is_model_of(tmp_path / "run", "checkpoint-2")
+
+
+def test_a_resumed_run_may_not_choose_by_other_scores(corpus, general, tmp_path, capsys):
+    train(corpus, general, tmp_path / "run", max_steps=2)
+    general[0].write_text("a b c e\n" * 5)
+    with pytest.raises(SystemExit):
+        train(corpus, general, tmp_path / "run", resume_from_checkpoint="last")
+    assert "had scores" in capsys.readouterr().err
 
 
 def test_without_such_a_checkpoint_the_model_is_the_last(corpus, general, tmp_path, scripted, caplog):
