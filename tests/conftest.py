@@ -1,4 +1,4 @@
-"""Settings every test runs under. Pytest puts this folder on sys.path, hence `from reference import ...`."""
+"""Settings every test runs under. pyproject.toml puts this folder and those of helpers on sys.path."""
 
 import atexit
 import gc
@@ -96,3 +96,18 @@ def hub(monkeypatch):
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", running.url + "".join(template[1:]))
         yield running
+
+
+@pytest.fixture
+def engine_calls(monkeypatch):
+    """The translations of every call of an engine: none if Transformers did the work."""
+    from hf_capsule_mt.decoding import Engine
+
+    calls, translate = [], Engine.translate
+
+    def recorded(*args):
+        calls.append(translate(*args))
+        return calls[-1]
+
+    monkeypatch.setattr(Engine, "translate", recorded)
+    return calls

@@ -1,6 +1,7 @@
 """Who is timed when, on what, and what follows from the seconds."""
 
 import json
+import runpy
 from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_marian import tiny_model, tiny_tokenizer
+from tiny_run import files, write_corpus
 
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed import decode, growth, train, workload
@@ -201,3 +203,23 @@ def test_the_page_of_decoders_is_made_from_the_records():
     """If not: python -m benchmarks.speed page benchmarks/decoding.md"""
     page = ROOT / "benchmarks" / "decoding.md"
     assert render_page(page) == page.read_text(encoding="utf-8")
+
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "data.py"), run_name="data")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    text = files(write_corpus(folder), "train")
+    SCRIPT["make_corpus"](Namespace(text=text, pairs=3000, folder=folder))
+    return folder
+
+
+@pytest.mark.parametrize("measure", ["start", "stream"])
+def test_what_a_corpus_costs(measure, corpus):
+    costs = SCRIPT["stream_costs" if measure == "stream" else "corpus_costs"](Namespace(folder=corpus, measure=measure))
+    assert costs["tokens a CPU second"] > 0
+    assert costs["peak MB"] >= costs["own MB at the end"] > 0
+    if measure == "start":
+        assert costs["pairs"] == 3000

@@ -2,25 +2,11 @@
 
 import sys
 
-import pytest
 import torch
 
-from hf_capsule_mt.decoding import Engine, generate
+from hf_capsule_mt.decoding import generate
 
 TOLERANCE = 1e-4
-
-
-@pytest.fixture
-def engine_calls(monkeypatch):
-    """The translations of every call of an engine: none if Transformers did the work."""
-    calls, translate = [], Engine.translate
-
-    def recorded(*args):
-        calls.append(translate(*args))
-        return calls[-1]
-
-    monkeypatch.setattr(Engine, "translate", recorded)
-    return calls
 
 
 def replace_everywhere(monkeypatch, name, value):

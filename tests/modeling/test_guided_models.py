@@ -119,3 +119,13 @@ def test_forced_decoding_is_what_was_generated(kind, num_beams):
     assert model.force_decode(sequences[:1], **without_mask).logits.shape[0] == 1
     with pytest.raises(ValueError, match="takes no mask"):
         model.force_decode(sequences, input_ids=source["input_ids"], mask=source["attention_mask"])
+
+
+def test_the_losses_read_the_states_of_the_conditional_gru():
+    model, batch = recurrent("guided"), training_batch()
+    seen = []
+    model.guided_losses.register_forward_pre_hook(lambda module, args: seen.extend(args))
+    _, states = model(**batch, output_hidden_states=True).decoder_hidden_states
+    assert torch.equal(seen[0], states)
+    assert seen[1].shape == (3, 6, 4, 4)
+    assert seen[3] is model.get_input_embeddings().weight

@@ -1,9 +1,12 @@
 """Linear maps by oneDNN are those of torch."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
+from hf_capsule_mt.cli.common import report_user_errors
 from hf_capsule_mt.modeling import linear
 from hf_capsule_mt.modeling import linear as products
 
@@ -89,3 +92,15 @@ def test_maps_of_a_module_are_replaced():
     linear.use_products(parts)
     assert [type(part) for part in (parts[0], parts[2][0])] == [linear.Linear, linear.GateLinear]
     assert all(weight is before[name] for name, weight in parts.named_parameters())
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_commands_limit_the_number_of_programs(given, monkeypatch):
+    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    for name in names:
+        # Put back afterwards.
+        monkeypatch.setenv(name, given or "")
+        if given is None:
+            monkeypatch.delenv(name)
+    with report_user_errors():
+        assert [os.environ[name] for name in names] == [given or "128"] * 2

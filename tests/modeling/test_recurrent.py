@@ -1,10 +1,12 @@
 """The recurrent families next to their loops, and all that a Transformers user asks of forward and backward pass."""
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
 from aggregated_models import VOCABULARY, WIDTH, source_batch, training_batch
+from families import translator
 from recurrent_models import (
     CAPSNMT_KINDS,
     CAPSULES,
@@ -18,6 +20,7 @@ from recurrent_models import (
 from reference.caps_nmt import caps_nmt as caps_nmt_in_loops
 from reference.rnmt import rnmt as rnmt_in_loops
 from torch.nn import functional as F
+from transformers.utils.output_capturing import OutputRecorder
 
 from hf_capsule_mt.modeling.outputs import CACHE
 from hf_capsule_mt.modeling.recurrent import LSTM, ConditionalGRU
@@ -267,3 +270,23 @@ def test_a_conditional_gru_that_keeps_nearly_all_under_autocast():
         states = gru(*(torch.zeros(1, 60, 8) if place != 1 else torch.zeros(1, 8) for place in range(4)))[0]
     kept = torch.tensor(6.5).sigmoid() ** 60
     torch.testing.assert_close(states[:, -1], ((1 - kept) * math.tanh(1)).expand(1, 8), rtol=1e-4, atol=0)
+
+
+@pytest.mark.skipif(
+    "num_hidden_layers_key" not in {field.name for field in fields(OutputRecorder)},
+    reason="before Transformers 5.24 all hidden states are returned",
+)
+@pytest.mark.parametrize("name", ["marian-none", "marian-em_routing_joint", "recurrent-capsule", "recurrent-rnmt"])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_from_behind(name, layers):
+    # RNMT's decoder has one layer.
+    layers = {"encoder_layers": layers + 1} if name == "recurrent-rnmt" else {"decoder_layers": layers}
+    model = translator(name, **layers)
+    assert model.config.encoder_layers != model.config.decoder_layers
+    with torch.no_grad():
+        every = model(**training_batch(), output_hidden_states=True)
+        some = model(**training_batch(), output_hidden_states=[0, -1])
+    for side in ("encoder_hidden_states", "decoder_hidden_states"):
+        chosen = {number: state for number, state in enumerate(some[side]) if state is not None}
+        assert chosen.keys() == {0, len(every[side]) - 1}
+        assert all(torch.equal(state, every[side][number]) for number, state in chosen.items())

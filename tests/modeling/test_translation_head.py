@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from aggregated_models import aggregated, training_batch
+from families import names, translator
 from recurrent_models import recurrent
 
 FAMILIES = {
@@ -107,3 +108,24 @@ def test_rdrop_is_that_of_the_logits(name):
     (plain.loss + 3 * apart.mean() / 2).backward()
     expected = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+RECURRENT = names("recurrent", ["capsule", "rnmt", "guided_hybrid"])
+
+
+def forward(name, **masks):
+    with torch.no_grad():
+        translator(name)(**{**training_batch(), **masks})
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (3, 9), (1, 7), (2, 7), (3, 1, 1, 7), (7,)])
+@pytest.mark.parametrize("name", RECURRENT)
+def test_of_the_source(name, shape):
+    with pytest.raises(ValueError, match="attention mask"):
+        forward(name, attention_mask=torch.ones(shape))
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_of_the_target(name):
+    with pytest.raises(ValueError, match="attention mask"):
+        forward(name, decoder_attention_mask=torch.ones(1, 6))

@@ -1,5 +1,6 @@
 import pytest
 
+from hf_capsule_mt.cli.quickstart import main
 from hf_capsule_mt.quickstart import SIZE, read_corpus, write_corpus
 
 
@@ -46,3 +47,12 @@ def test_an_empty_part_is_refused(tmp_path):
     with pytest.raises(ValueError, match="num_test is 0"):
         write_corpus(tmp_path / "corpus", num_test=0)
     assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize("option", [["--method", "nope"], ["--max_steps", "0"]])
+def test_mistakes_leave_nothing(tmp_path, capsys, option):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--output_dir", str(tmp_path / "quickstart"), *option])
+    assert exit_.value.code == 2
+    assert f"argument {option[0]}: " in capsys.readouterr().err
+    assert not (tmp_path / "quickstart").exists()

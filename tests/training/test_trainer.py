@@ -10,11 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from accelerate import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from datasets import IterableDataset
 from filelock import FileLock
 from tiny_marian import marian_tokenizer, tiny_tokenizer
-from tiny_run import SMALL, files, write_corpus
+from tiny_run import SMALL, files, small, write_corpus
 from transformers import (
+    AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     EvalPrediction,
     MarianConfig,
@@ -25,13 +28,14 @@ from transformers import (
 )
 
 from hf_capsule_mt import decoding
+from hf_capsule_mt.configuration import METHODS, preset_config
 from hf_capsule_mt.data.arrow_cache import read_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.parallel_text import Columns, find_corpora
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.decoding import Engine
 from hf_capsule_mt.evaluation.scores import score_translations
-from hf_capsule_mt.files import LOCK
+from hf_capsule_mt.files import LOCK, parse_override
 from hf_capsule_mt.training import resuming
 from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, TranslationTrainingArguments
 from hf_capsule_mt.training.build import build_model
@@ -428,3 +432,38 @@ def test_positions_of_transformers_marian(marian, pairs, tmp_path, scale):
     trainer.train()
     trainer.save_model()
     assert torch.equal(MarianMTModel.from_pretrained(tmp_path).state_dict()[name], model.state_dict()[name])
+
+
+# The words that each of their modules reads pass through these.
+LAYERS = {
+    "CapsuleAggregatedMarianEncoderLayer",
+    "CapsuleAggregatedMarianDecoderLayer",
+    "BidirectionalLayer",
+    "RecurrentLayer",
+    "BidirectionalGRULayer",
+    "ConditionalGRU",
+}
+
+
+def tiny_model(method):
+    overrides = dict(parse_override(text) for text in small(method))
+    return AutoModelForSeq2SeqLM.from_config(preset_config(method, "tiny", vocab_size=30, **overrides))
+
+
+def plugin(version):
+    return FullyShardedDataParallelPlugin(fsdp_version=version, auto_wrap_policy="transformer_based_wrap")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_layer_is_wrapped(method):
+    with torch.device("meta"):
+        model = tiny_model(method)
+    layers = [module for module in model.modules() if type(module).__name__ in LAYERS]
+    assert layers
+    older = plugin(1)
+    older.set_auto_wrap_policy(model)
+    wraps = fsdp2_prepare_auto_wrap_policy(plugin(2), model)
+    for module in layers:
+        assert wraps(module)
+        assert older.auto_wrap_policy(module, recurse=False, nonwrapped_numel=1)
+    assert not wraps(model)

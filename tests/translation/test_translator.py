@@ -11,7 +11,14 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel
 from hf_capsule_mt.data.encoding import encode_lines, tokenize_lines
 from hf_capsule_mt.data.tokenizer import train_joint_bpe
 from hf_capsule_mt.translation import translator
-from hf_capsule_mt.translation.translator import Written, generate_batches, translate_lines, words_before_end
+from hf_capsule_mt.translation.attention import attending
+from hf_capsule_mt.translation.translator import (
+    Written,
+    evaluating,
+    generate_batches,
+    translate_lines,
+    words_before_end,
+)
 
 BEAM = {"num_beams": 3, "length_penalty": 0.6}
 
@@ -189,3 +196,38 @@ def test_who_gets_another_precision_than_asked_for_is_warned(model, tokenizer, c
     assert (
         len([message for message in caplog.messages if "Transformers decodes, in that of the weights" in message]) == 1
     )
+
+
+def test_dropout_stays_off_while_anybody_translates():
+    model = tiny_model().train()
+    first, second = evaluating(model), evaluating(model)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(module.training for module in model.modules())
+    second.__exit__(None, None, None)
+    assert all(module.training for module in model.modules())
+
+
+def test_frozen_parts_stay_frozen():
+    model = tiny_model().train()
+    model.get_encoder().eval()
+    before = [module.training for module in model.modules()]
+    with evaluating(model), evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == before
+
+
+def test_the_copy_that_tells_its_attention_is_made_once():
+    model = tiny_model().eval()
+    model.set_attn_implementation("sdpa")
+    found = attending(model)
+    assert attending(model) is found
+    source = torch.tensor([[5, 6, 2]])
+    with torch.no_grad():
+        model.lm_head.weight += 1
+        outputs = attending(model)(input_ids=source, decoder_input_ids=source, output_attentions=True)
+        torch.testing.assert_close(outputs.logits, model(input_ids=source, decoder_input_ids=source).logits)
+    assert outputs.cross_attentions
+    model.train()
+    assert attending(model).training

@@ -1,6 +1,0 @@
-"""Tests here use the tiny models of those of modeling."""
-
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1] / "modeling"))

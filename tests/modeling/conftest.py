@@ -1,1 +1,0 @@
-"""Pytest puts this folder on sys.path, hence `from aggregated_models import ...` in the folders below."""
