@@ -39,8 +39,8 @@ def add_options(parser: argparse._ActionsContainer, *, required: bool = True) ->
     parser.add_argument(
         "--max_tokens_per_batch",
         type=at_least(1),
-        default=4096,
-        help="Batch size, in source tokens with padding. Lower it if you run out of memory (default: %(default)s).",
+        help="Batch size, in source tokens with padding (default: 4096, on a GPU 16384). A batch that does not fit in "
+        "memory is halved.",
     )
     parser.add_argument(
         "--dtype",
@@ -68,6 +68,8 @@ def check_options(args: argparse.Namespace) -> None:
     """Check the options in every process, before anything is loaded or connected."""
     check_precision(args.engine, args.dtype)
     check_model(args.model, args.revision)
+    if args.max_tokens_per_batch is None:
+        args.max_tokens_per_batch = 4096 if _is_cpu(args.device) else 16384
 
 
 def check_model(model: str, revision: str | None) -> None:
@@ -117,10 +119,13 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
 def process_state(device: str | None) -> PartialState:
     """Return the state of this process among those launched together; raise a ValueError for an unusable device."""
     # By itself PartialState sees neither `accelerate launch --cpu` nor that there are only CPUs.
-    cpu = device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    state = meet(cpu=cpu)
+    state = meet(cpu=_is_cpu(device))
     warn_if_busy(usable_device(device or state.device))
     return state
+
+
+def _is_cpu(device: str | None) -> bool:
+    return device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
 
 
 def load(

@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 from accelerate import PartialState
@@ -262,7 +264,7 @@ def translate_windows(args: argparse.Namespace) -> Iterator[list[str]]:
             given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name)}
             given |= {"report_file": str(report_file.resolve())} if report_file else {}
             kept = PartialOutput(output, decoding.settings(args) | given, report_file) if output else None
-            jobs = _jobs(args, tokenizer, source_limit(config, tokenizer), kept, progress)
+            jobs = _ahead(_jobs(args, tokenizer, source_limit(config, tokenizer), kept, progress))
         worker = Worker(args, state, progress)
         while (job := broadcast_object_list([next(jobs, None)])[0]) is not None:
             translations = dict(chain.from_iterable(found.items() for found in gather_object([worker.translate(job)])))
@@ -351,6 +353,26 @@ def _segments(args: argparse.Namespace, lines: Sequence[str], fits: Fits, first:
             raise ValueError(f"line {first + number} of the input: {error}") from error
         texts.append([segment.on_line(number) for segment in segments])
     return texts
+
+
+def _ahead(jobs: Iterator[Job]) -> Iterator[Job]:
+    """Yield jobs. Meanwhile a thread makes the next two. Its error is raised after the jobs before it."""
+    waiting: Queue[Job | Exception | None] = Queue(1)
+
+    def make() -> None:
+        try:
+            for job in jobs:
+                waiting.put(job)
+        except Exception as error:
+            waiting.put(error)
+        else:
+            waiting.put(None)
+
+    Thread(target=make, daemon=True).start()
+    while isinstance(job := waiting.get(), Job):
+        yield job
+    if job is not None:
+        raise job
 
 
 def _jobs(

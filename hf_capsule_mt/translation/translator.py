@@ -165,6 +165,8 @@ def generate_batches(
 ) -> Iterator[tuple[Sequence[int], Tensor, list[Written]]]:
     """Decode encoded lines, yielding each batch with its token ids `[batch, length]`, and their words and ends.
 
+    If memory runs out, a batch is decoded in halves.
+
     Args:
         model: any encoder-decoder that has `generate()`; put into evaluation mode while this runs.
         encoded: source tokens of every line.
@@ -191,29 +193,45 @@ def generate_batches(
         logger.warning_once(
             f"dtype {dtype} is only for engine fast; with these options Transformers decodes, in that of the weights"
         )
+
+    def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
+        sources = [encoded[index] for index in batch]
+        check_words(max(map(max, sources)), model, "put the right one beside the weights")
+        limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
+        input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
+        source = {"input_ids": input_ids, "attention_mask": mask.long()}
+        if is_fast and not torch.is_autocast_enabled(model.device.type):
+            with suppress(UnsupportedModelError):
+                source["encoder_outputs"] = engine_of(model, dtype).encode(**source)
+        # The engine looks at the scores by itself.
+        checks = LogitsProcessorList([] if "custom_generate" in options else [FiniteScores(model)])
+        generated = model.generate(
+            **source,
+            stopping_criteria=StoppingCriteriaList([NewTokenLimits(torch.tensor(limits, device=model.device))]),
+            # Start token and one to spare, or `forced_eos_token_id` would act on the longest sentences only.
+            max_length=max(limits) + 2,
+            max_new_tokens=None,
+            **{"logits_processor": checks, **options},
+        )
+        for check in checks:
+            check.check()
+        return batch, generated, words_before_end(generated, settings, limits)
+
     with evaluating(model):
         for batch in batches:
-            sources = [encoded[index] for index in batch]
-            check_words(max(map(max, sources)), model, "put the right one beside the weights")
-            limits = [max_new_tokens or min(2 * len(source) + 20, limit) for source in sources]
-            input_ids, mask = pad_rows(sources, model.config.pad_token_id, model.device)
-            source = {"input_ids": input_ids, "attention_mask": mask.long()}
-            if is_fast and not torch.is_autocast_enabled(model.device.type):
-                with suppress(UnsupportedModelError):
-                    source["encoder_outputs"] = engine_of(model, dtype).encode(**source)
-            # The engine looks at the scores by itself.
-            checks = LogitsProcessorList([] if "custom_generate" in options else [FiniteScores(model)])
-            generated = model.generate(
-                **source,
-                stopping_criteria=StoppingCriteriaList([NewTokenLimits(torch.tensor(limits, device=model.device))]),
-                # Start token and one to spare, or `forced_eos_token_id` would act on the longest sentences only.
-                max_length=max(limits) + 2,
-                max_new_tokens=None,
-                **{"logits_processor": checks, **options},
-            )
-            for check in checks:
-                check.check()
-            yield batch, generated, words_before_end(generated, settings, limits)
+            parts = [batch]
+            while parts:
+                try:
+                    found = decode(parts[0])
+                except torch.OutOfMemoryError:
+                    batch = parts[0]
+                    if len(batch) == 1:
+                        raise
+                    logger.warning_once("The memory is full. Batches are halved; fewer tokens in a batch are faster.")
+                    parts[:1] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+                else:
+                    del parts[0]
+                    yield found
 
 
 @contextmanager

@@ -99,10 +99,11 @@ def test_windows_change_nothing(checkpoint, source, tmp_path, expected, monkeypa
     read, batches = count_read_lines(monkeypatch), []
     original = command.translate_batches
     monkeypatch.setattr(command, "translate_batches", lambda *a, **o: batches.append(len(read)) or original(*a, **o))
-    translate(checkpoint, source, tmp_path / name, "--chunk_size", "3")
+    translate(checkpoint, source, tmp_path / name, "--chunk_size", "1")
     assert read_lines(tmp_path / name) == expected
-    # After those that are counted beforehand.
-    assert [number - len(LINES) for number in batches] == [3, 6, 8]
+    # After those that are counted beforehand. A thread makes the next two windows meanwhile.
+    assert len(batches) == len(LINES)
+    assert all(window <= number - len(LINES) <= window + 2 for window, number in enumerate(batches, start=1))
     assert {file.name for file in tmp_path.iterdir()} == {"in.en", name}
 
 

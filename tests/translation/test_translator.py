@@ -60,6 +60,26 @@ def test_a_batch_translates_as_its_lines_alone(model, tokenizer, options):
         assert translate_lines(model, tokenizer, lines, max_tokens_per_batch=budget, **options) == expected
 
 
+def test_a_batch_that_does_not_fit_in_memory_is_halved(model, tokenizer, monkeypatch):
+    lines, generated = make_lines(), model.generate
+    expected = translate_lines(model, tokenizer, lines, **BEAM)
+    sizes = []
+
+    def small(input_ids, **options):
+        sizes.append(len(input_ids))
+        if len(input_ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return generated(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(model, "generate", small)
+    most = 3
+    assert translate_lines(model, tokenizer, lines, **BEAM) == expected
+    assert sizes == [12, 6, 3, 3, 6, 3, 3]
+    most = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        translate_lines(model, tokenizer, lines, **BEAM)
+
+
 def test_lines_that_nobody_sees_are_not_translated(tmp_path):
     """SentencePiece leaves nothing of them, and of nothing a model makes something."""
     tokenizer = marian_tokenizer(tmp_path, separate_vocabs=False)
