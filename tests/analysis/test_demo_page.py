@@ -2,10 +2,13 @@
 
 import ipaddress
 import socket
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 
 import httpx
 import pytest
-from served import CAPS_NMT, MARIAN, needs_gradio, served
+from loopback import free_port
 
 from hf_capsule_mt.cli.demo import build_demo
 from hf_capsule_mt.translation.translator import translate_lines
@@ -78,3 +81,24 @@ def test_fixed_models_are_the_only_ones():
 def test_uploads_are_refused():
     with served(MARIAN) as url:
         assert httpx.post(f"{url}gradio_api/upload", files={"files": b"some bytes"}).status_code == 413
+
+
+# To import it takes five seconds, and every process that runs tests collects them all.
+needs_gradio = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
+CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+MARIAN, CAPS_NMT = (
+    str(CHECKPOINTS / name) for name in ("multi30k-en-de-head-em-routing", "multi30k-en-de-capsnmt-hybrid")
+)
+
+
+@contextmanager
+def served(*models, **options):
+    """Its address, while it is served."""
+    from hf_capsule_mt.analysis.demo_page import launch_page
+
+    page = build_demo(models, device="cpu", **options)
+    launch_page(page, "127.0.0.1", free_port(), prevent_thread_lock=True, quiet=True)
+    try:
+        yield page.local_url
+    finally:
+        page.close(verbose=False)

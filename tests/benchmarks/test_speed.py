@@ -12,7 +12,7 @@ from tiny_marian import tiny_model, tiny_tokenizer
 from tiny_run import files, write_corpus
 
 from benchmarks.speed import __main__ as speed
-from benchmarks.speed import decode, growth, train, workload
+from benchmarks.speed import decode, growth, workload
 from benchmarks.speed.decoding_tables import GENERATE, file_report, render_page
 from hf_capsule_mt import preset_config
 from hf_capsule_mt.decoding.products import PRECISIONS
@@ -55,23 +55,6 @@ def test_a_plain_model_is_the_same_model_without_ours():
     assert {name for name in theirs if theirs[name] != ours.get(name)} <= {"model_type", "architectures"}
     config = preset_config("rnmt-gdr", "tiny", vocab_size=40, d_model=16, sentence_aggregation="capsule")
     assert workload.plain_config(config).to_dict() == preset_config("rnmt", "tiny", vocab_size=40, d_model=16).to_dict()
-
-
-def test_models_take_turns_and_the_warm_up_does_not_count(monkeypatch):
-    clock, log = [0.0], []
-    for name in ("perf_counter", "process_time"):
-        monkeypatch.setattr(workload.time, name, lambda: clock[0])
-
-    def spend(name, seconds):
-        def run(batch):
-            log.append((name, batch))
-            clock[0] += seconds * batch
-
-        return run
-
-    pairs = workload.take_turns([spend("plain", 1.0), spend("method", 2.0)], [5, 1, 3], "cpu")
-    assert log == [("plain", 5), ("method", 5), ("plain", 1), ("method", 1), ("plain", 3), ("method", 3)]
-    assert train._rates(pairs, [5, 6, 12], 1) == {"plain": [6.0, 4.0], "method": [3.0, 2.0]}
 
 
 def test_batches():

@@ -75,20 +75,6 @@ def commands_of(study, tmp_path, name):
     return {step.command: step.words(study.launcher) for step in plan.steps((name, 1))}, plan
 
 
-def test_a_row_that_starts_from_another(tmp_path):
-    rows = [{"name": "plain", "method": "transformer"}, {"name": "gdr", "method": "gdr", "start": "plain"}]
-    rows[1] |= {"mixed_precision": "bf16", "train": {"bf16_full_eval": False}}
-    study = read_study(write_study(tmp_path / "s.yaml", {**study_of_two(tmp_path), "rows": rows[::-1]}))
-    words, plan = commands_of(study, tmp_path, "gdr")
-    train = " ".join(words["train"])
-    assert f"--method gdr --model {tmp_path}/plain/seed1/average" in train
-    assert "--size" not in train
-    assert "--bf16_full_eval false" in train
-    assert "--mixed_precision bf16 -m hf_capsule_mt.cli.train" in train
-    assert "--mixed_precision no" not in train
-    assert plan.jobs() == [("plain", 1), ("gdr", 1)]
-
-
 def test_a_data_set_of_the_hub_and_adequacy(tmp_path):
     found = study_of_two(tmp_path)
     found["data"] = {

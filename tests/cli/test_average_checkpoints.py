@@ -44,16 +44,3 @@ def test_of_folders(run_dir, tmp_path, capsys):
     main(["--checkpoints", *folders, "--output_dir", str(tmp_path / "average")])
     assert load_file(tmp_path / "average" / "model.safetensors")["w"].item() == 10
     assert folders[2] in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "options",
-    [["--run_dir", "RUN"], ["--checkpoints", "RUN", "--last", "2"], ["--run_dir", "RUN", "--last", "4"]],
-)
-def test_mistakes(run_dir, tmp_path, capsys, options):
-    options = [str(run_dir) if option == "RUN" else option for option in options]
-    with pytest.raises(SystemExit) as exit_:
-        main([*options, "--output_dir", str(tmp_path / "average")])
-    assert exit_.value.code == 2
-    assert "error: " in capsys.readouterr().err
-    assert not (tmp_path / "average").exists()

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from opus_mt import save_opus_mt
-from tiny_marian import tiny_tokenizer
-from transformers import BertConfig
 
 from hf_capsule_mt.cli import demo
 from hf_capsule_mt.cli.demo import build_demo, main
@@ -16,30 +14,6 @@ from hf_capsule_mt.cli.demo import build_demo, main
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "multi30k-en-de-capsnmt-hybrid"
 NEEDS_GRADIO = 'the page needs Gradio; pip install -e ".[demo]"'
-
-
-def error_of(arguments, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(arguments)
-    assert exit_.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_mistakes(tmp_path, capsys):
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
-    shutil.copytree(CHECKPOINT, tmp_path / "encoder")
-    BertConfig().save_pretrained(tmp_path / "encoder")
-    tiny_tokenizer().save_pretrained(tmp_path / "tokenizer")
-    for arguments, message in (
-        (["--fixed_models"], "--fixed_models leaves nothing to choose"),
-        (["--host", "0.0.0.0"], "Others can open a page at 0.0.0.0"),
-        (["--models", str(CHECKPOINT), str(tmp_path / "absent")], "absent is not a folder"),
-        (["--models", "runs/absent"], "error: "),
-        (["--models", str(tmp_path / "tokenizer")], "tokenizer"),
-        (["--models", str(tmp_path / "encoder")], "bert"),
-        (["--models", str(CHECKPOINT), "--device", "cuda:99"], "--device cuda:99 cannot be used"),
-    ):
-        assert message in error_of(arguments, capsys)
 
 
 def test_who_can_choose_other_checkpoints(monkeypatch):

@@ -7,11 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from tiny_marian import save_tiny_marian, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM
+from tiny_marian import save_tiny_marian
 
-from hf_capsule_mt import preset_config
-from hf_capsule_mt.cli import evaluate, translate
+from hf_capsule_mt.cli import translate
 from hf_capsule_mt.cli.evaluate import main
 from hf_capsule_mt.evaluation.scores import score_translations
 
@@ -71,16 +69,6 @@ def test_what_comes_through_a_pipe_is_read_once(files, tmp_path):
     assert record["scores"]["bleu"]["score"] == score_translations(HYPOTHESES, REFERENCES[:1])["bleu"]["score"]
 
 
-def test_references_of_what_a_model_translates_come_through_a_pipe(model, tmp_path, capsys):
-    reader, writer = os.pipe()
-    os.write(writer, (tmp_path / "ref.de").read_bytes())
-    os.close(writer)
-    files = ["--input_file", str(tmp_path / "in.en"), "--references", f"/dev/fd/{reader}"]
-    main(["--model", model, *files, "--metrics", "bleu", "--max_new_tokens", "2", "--device", "cpu"])
-    os.close(reader)
-    assert "bleu " in capsys.readouterr().out
-
-
 @pytest.fixture
 def model(tmp_path):
     """A model, sources and their references."""
@@ -125,36 +113,6 @@ def test_a_model_that_translates_aligns_as_well(model, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--model", model, "--hypotheses", files[3], *files[2:], "--input_file", files[1], *ATTENTION, *TWO])
     assert "max_tokens_per_batch is 2, but line 3 has 10 tokens" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--input_file", "in.en"], "--model"),
-        (["--input_file", "in.en", "--model", "./gone"], "./gone"),
-        (["--input_file", "gone.en", "--model", "model"], "gone.en"),
-        (["--input_file", "in.tsv", "--model", "model"], "in.tsv"),
-        (["--input_file", "ref.de", "--model", "model"], "ref.de and ref.de are the same file"),
-        (["--input_file", "in.en", "--model", "model", "--translations_file", "ref.de"], "would be lost"),
-        (["--input_file", "out.de", "--model", "model"], "out.de has 4 lines, and --references ref.de has 3"),
-        (["--input_file", "one.en", "--model", "model", "--length_buckets", "2"], "most sources have 1 words"),
-        (["--input_file", "in.en", "--model", "caps", *ATTENTION], "CapsNMT has no attention"),
-    ],
-)
-def test_mistakes_in_what_is_to_be_translated(model, tmp_path, monkeypatch, capsys, options, message):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evaluate, "translate_windows", None)
-    (tmp_path / "out.de").write_text("a\nb\nc\nd\n")
-    (tmp_path / "one.en").write_text("a\nb\nc\n")
-    (tmp_path / "in.tsv").touch()
-    config = preset_config("capsnmt", "tiny", d_model=16, vocab_size=29)
-    AutoModelForSeq2SeqLM.from_config(config).save_pretrained("caps")
-    tiny_tokenizer().save_pretrained("caps")
-    with pytest.raises(SystemExit) as exit_:
-        main([*options, "--references", "ref.de"])
-    assert exit_.value.code == 2
-    assert message in capsys.readouterr().err
-    assert (tmp_path / "ref.de").read_text() == "c b a\n\ng f e d\n"
 
 
 @pytest.mark.parametrize("lost", ["out.de", "ref1.de", "in.en"])

@@ -265,13 +265,3 @@ def test_dropout_leaves_the_batches_as_they_are(tmp_path):
 
     whole, state = texts(None, 20)
     assert texts(state, 17)[0] == whole[3:]
-
-
-def test_mistakes(tmp_path):
-    with pytest.raises(ValueError, match="at most one worker"):
-        stream_loader(stream("one"), None, None, num_workers=2)
-    for content in ("\t\n", "a\tb\nc\n"):
-        (tmp_path / "bad.tsv").write_text(content)
-        rows = file_rows(find_corpora([tmp_path / "bad.tsv"], Columns()), Columns())
-        with pytest.raises(ValueError, match=r"no usable pair|bad\.tsv:2"):
-            next(iter(TokenBudgetStream(rows, tiny_tokenizer(), MAX_TOKENS, limits=LIMITS)))

@@ -58,17 +58,3 @@ def test_every_metric_has_its_score_and_signature():
     assert "nw:2" in scores["chrf++"]["signature"]
     assert scores["chrf++"]["score"] != scores["chrf"]["score"]
     assert json.loads(json.dumps(scores)) == scores
-
-
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "options"),
-    [
-        (["a", "b"], [["a", "b"], ["a"]], {}),
-        ([], [[]], {}),
-        (["a"], [["a"]], {"metrics": ["blue"]}),
-        (["a"], [["a"]], {"tokenize": "14a"}),
-    ],
-)
-def test_mistakes(hypotheses, references, options):
-    with pytest.raises(ValueError, match=r"segments|score|unknown"):
-        score_translations(hypotheses, references, **options)

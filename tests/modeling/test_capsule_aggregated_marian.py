@@ -27,7 +27,6 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from hf_capsule_mt import (
     CapsuleAggregatedMarianConfig,
     CapsuleAggregatedMarianForConditionalGeneration,
-    CapsuleAggregatedMarianForSequenceClassification,
     CapsuleAggregatedMarianModel,
     dynamic_routing,
     preset_config,
@@ -57,22 +56,6 @@ def test_positions_are_those_of_marian():
         for stack in (model.encoder, model.decoder):
             expected = MarianSinusoidalPositionalEmbedding(*stack.embed_positions.weight.shape).create_weight()
             assert torch.equal(stack.embed_positions.weight, expected)
-
-
-@pytest.mark.parametrize(
-    "model_class",
-    [
-        CapsuleAggregatedMarianModel,
-        CapsuleAggregatedMarianForConditionalGeneration,
-        CapsuleAggregatedMarianForSequenceClassification,
-    ],
-)
-def test_positions_stay_when_a_loaded_model_is_trained(model_class, tmp_path):
-    model_class(CapsuleAggregatedMarianConfig(**SHAPE)).save_pretrained(tmp_path)
-    informed, _ = model_class.from_pretrained(tmp_path, output_loading_info=True)
-    for model in (informed, model_class.from_pretrained(tmp_path)):
-        positions = {name for name, _ in model.named_parameters() if "embed_positions" in name}
-        assert positions == {name for name, weight in model.named_parameters() if not weight.requires_grad}
 
 
 def run(model, **arguments):
@@ -175,19 +158,6 @@ def test_warm_start_from_a_shared_embedding_beside_an_output_of_its_own(tmp_path
     assert "model.encoder.embed_tokens.weight" not in load_file(tmp_path / "model.safetensors")
     model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(tmp_path, layer_aggregation="em_routing")
     assert_equal_outputs(run(model), run(parent))
-
-
-def test_warm_start_leaves_its_parent_alone():
-    parent = marian().train()
-    before = {name: value.clone() for name, value in parent.state_dict().items()}
-    model = CapsuleAggregatedMarianForConditionalGeneration.from_marian(parent, layer_aggregation="em_routing")
-    assert model.training
-    model.generation_config.num_beams = 9
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(1)
-    assert parent.generation_config.num_beams != 9
-    assert all(torch.equal(value, before[name]) for name, value in parent.state_dict().items())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -370,20 +340,6 @@ def test_head_routing_is_that_of_its_place(kind, option):
         votes = routed.votes(routed.inputs(heads[place]).tanh().unflatten(-1, (HEADS, WIDTH)))
         layers = CapsuleRouting.forward(routed.routing, votes, every_iteration=option == "all")
         assert torch.equal(assignment, layers[1]), place
-
-
-@every_kind
-def test_tuples(kind):
-    model = aggregated(kind)
-    named, plain = run(model, output_routing=True), run(model, output_routing=True, return_dict=False)
-    assert isinstance(plain, tuple)
-    assert torch.equal(plain[0], named.loss)
-    assert torch.equal(plain[1], named.logits)
-    assert len(plain) == len(named)
-    source = source_batch()
-    encoded = model.get_encoder()(**source, return_dict=False)
-    with_tuple = model(**source, encoder_outputs=encoded, labels=training_batch()["labels"])
-    torch.testing.assert_close(with_tuple.logits, named.logits)
 
 
 @pytest.mark.parametrize("kind", ["linear", "em_routing"])

@@ -1,6 +1,5 @@
 """Decoding of every family: cached steps are one pass, beam search is a hand-written one, batches change nothing."""
 
-import copy
 from contextlib import nullcontext
 
 import pytest
@@ -175,21 +174,6 @@ def test_going_on_with_returned_states(kind):
     rest = model.generate(**options, **words, **{CACHE: half[CACHE]}, max_new_tokens=4)
     assert torch.equal(rest.sequences, whole.sequences)
     torch.testing.assert_close(rest.logits, whole.logits[4:])
-
-
-@few_or_many_beams
-@every_kind
-def test_routing_is_carried_through_generate(model, name, num_beams):
-    """That of the encoder, where its output is given; it changes no word."""
-    arguments = {**source_batch(), "num_beams": num_beams, "max_new_tokens": 6}
-    with torch.no_grad():
-        encoded = model.get_encoder()(**source_batch(), output_routing="all")
-    routed = model.generate(**arguments, encoder_outputs=copy.copy(encoded))
-    assert torch.equal(routed, model.generate(**arguments))
-    if name in MARIANS:
-        assert (encoded.layer_routing is None) == (model.config.layer_aggregation is None)
-        assert (encoded.head_routing is None) == (model.config.head_aggregation is None)
-        assert (encoded.guided_votes is None) == (model.config.guided_routing is None)
 
 
 @every_kind

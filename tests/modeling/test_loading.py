@@ -178,24 +178,6 @@ def test_resize_token_embeddings(name, tied, size, checkpoint):
 
 
 @each_family
-def test_resize_token_embeddings_to_a_multiple(name):
-    model = translator(name)
-    before = logits(model)
-    model.resize_token_embeddings(VOCABULARY + 1, pad_to_multiple_of=8, mean_resizing=False)
-    torch.testing.assert_close(logits(model)[..., :VOCABULARY], before)
-    assert logits(model).shape[-1] % 8 == 0
-
-
-def test_resize_separate_vocabularies():
-    model = aggregated("em_routing", share_encoder_decoder_embeddings=False, decoder_vocab_size=23)
-    before = logits(model)
-    model.resize_decoder_token_embeddings(26)
-    assert model.config.decoder_vocab_size == 26
-    assert model.config.vocab_size == VOCABULARY
-    torch.testing.assert_close(logits(model)[..., :23], before)
-
-
-@each_family
 def test_encoder_alone(name, tmp_path):
     encoder = translator(name).get_encoder()
     encoder.save_pretrained(tmp_path)

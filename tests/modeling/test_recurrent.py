@@ -12,7 +12,6 @@ from recurrent_models import (
     CAPSULES,
     GUIDED_KINDS,
     KINDS,
-    LAYERS,
     ONE_OF_EACH_FAMILY,
     ROUTED_KINDS,
     recurrent,
@@ -167,16 +166,6 @@ def test_routing_on_request(kind):
     torch.testing.assert_close(last.sentence_routing.sum(-1), real)
 
 
-@each_family
-def test_hidden_states(kind):
-    model, batch = recurrent(kind), training_batch()
-    outputs = model(**batch, output_hidden_states=True)
-    assert len(outputs.encoder_hidden_states) == LAYERS + 1
-    assert torch.equal(outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state)
-    words = model.get_input_embeddings()(batch["input_ids"]) * WIDTH**0.5
-    torch.testing.assert_close(outputs.encoder_hidden_states[0], words)
-
-
 @pytest.mark.parametrize("kind", ["rnmt", "hybrid"])
 def test_hidden_states_of_a_conditional_gru(kind):
     """What is read, and the states that predict words; the readout of both and of what is attended to predicts them."""
@@ -202,29 +191,6 @@ def test_a_source_without_words(kind):
     assert torch.equal(model(**other, decoder_input_ids=TARGETS).logits, outputs.logits)
     outputs.logits.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-@each_family
-def test_inputs_embeds(kind):
-    model, batch = recurrent(kind), training_batch()
-    expected = model(**batch).logits
-    embed = model.get_input_embeddings()
-    embeds = embed(batch.pop("input_ids"))
-    decoder_ids = model.prepare_decoder_input_ids_from_labels(batch["labels"])
-    for options in ({}, {"decoder_inputs_embeds": embed(decoder_ids)}):
-        torch.testing.assert_close(model(inputs_embeds=embeds, **batch, **options).logits, expected)
-
-
-@every_kind
-def test_bfloat16(kind):
-    model, batch = recurrent(kind), training_batch()
-    expected = model(**batch).logits
-    lower = recurrent(kind).to(torch.bfloat16)
-    outputs = lower(**batch, output_routing=True)
-    assert outputs.logits.dtype == torch.bfloat16
-    assert (outputs.logits.float() - expected).norm() < 0.1 * expected.norm()
-    outputs.loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in lower.parameters())
 
 
 @every_kind

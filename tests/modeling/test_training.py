@@ -137,22 +137,6 @@ def test_compiled_in_one_graph(name):
     assert_same(differentiate(model, compiled, **batch), differentiate(model, model, **batch))
 
 
-@pytest.mark.slow
-def test_compiled_routing_is_recorded_when_asked():
-    torch.compiler.reset()
-    # Each option is a graph of its own: one place of each kind will do.
-    least = dict.fromkeys(("encoder_layers", "decoder_layers", "routing_iterations"), 1)
-    few = {"head_aggregation_decoder_layers": [], "head_aggregation_cross_layers": [], **least}
-    model = aggregated("heads_and_layers_em", **few)
-    compiled = torch.compile(model, fullgraph=True, backend="eager")
-    for option in (False, "all"):
-        with torch.no_grad():
-            expected, actual = (one(**training_batch(), output_routing=option) for one in (model, compiled))
-        assert set(actual) == set(expected), option
-    torch.testing.assert_close(actual.head_routing, expected.head_routing)
-    torch.testing.assert_close(actual.encoder_layer_routing, expected.encoder_layer_routing)
-
-
 @pytest.mark.parametrize("kind", ["capsule", "hybrid"])
 def test_accumulation_changes_nothing(kind, tmp_path):
     """Sentences of different lengths, one at a time or four together."""

@@ -190,18 +190,6 @@ def test_validation_bleu_is_that_of_the_texts(tmp_path, texts, tokenizer):
     assert validation_bleu(tokenizer(tmp_path), translations, references) == pytest.approx(expected)
 
 
-def test_bleu_tokenize(evaluated):
-    with pytest.raises(ValueError, match="han"):
-        evaluated(bleu_tokenize="han")
-    tokenizer = tiny_tokenizer()
-    texts = ["das alte Haus ist", "das alte Haus"]
-    tokenizer.batch_decode = lambda ids, **_: [texts[len(row) - 3] for row in ids]
-    prediction = EvalPrediction(np.array([[3, 4, 2]]), np.array([[3, 4, 5, 2]]))
-    for name in ("13a", "char"):
-        expected = score_translations(texts[:1], [texts[1:]], metrics=("bleu",), tokenize=name)["bleu"]["score"]
-        assert bleu_metric(tokenizer, name)(prediction)["bleu"] == expected
-
-
 def test_a_folder_is_of_one_run(pairs, tmp_path, monkeypatch):
     """As it is for the command."""
     monkeypatch.setattr("hf_capsule_mt.files.GRACE", 0)

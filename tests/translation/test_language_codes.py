@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from tiny_marian import marian_tokenizer, tiny_model, tiny_tokenizer
-from transformers import AutoTokenizer, MarianConfig, MarianMTModel, pipeline
+from transformers import MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
 from hf_capsule_mt.analysis.demo_answer import answer
@@ -176,16 +176,6 @@ def test_a_sentence_fits_together_with_its_code(translator, read, monkeypatch):
     assert max(map(len, read)) <= tokenizer.model_max_length
 
 
-def test_codes_further_down(translator, read):
-    pytest.importorskip("sentencex")
-    translator(">>de<< the old house\n\n>>pt_BR<< two dogs see\n\nthe house\n", documents="en")
-    translator(">>de<< the house<br>&gt;&gt;pt_BR&lt;&lt; two <b>dogs</b> see<br>the house", tags=True)
-    heads = [translator.tokenizer.convert_ids_to_tokens(ids[:2]) for ids in read]
-    assert [head for head, _ in heads] == [">>de<<", ">>pt_BR<<", ">>pt_BR<<"] * 2
-    # None is there twice, in pieces.
-    assert "<unk>" not in {piece for ids in read for piece in translator.tokenizer.convert_ids_to_tokens(ids)}
-
-
 def translate(checkpoint, folder, text, *options):
     (folder / "in").write_text(text)
     files = ["--input_file", f"{folder}/in", "--output_file", f"{folder}/out"]
@@ -226,16 +216,6 @@ def test_the_command_and_languages_that_it_is_not_told(checkpoint, tmp_path, cap
     with pytest.raises(SystemExit):
         translate(checkpoint, tmp_path, "The house\n", "--target_lang", "fr")
     assert "target_lang is 'fr'" in capsys.readouterr().err
-
-
-def test_what_is_evaluated(checkpoint, read, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("in", "ref"):
-        (tmp_path / name).write_text("The house\n\nA dog\n")
-    options = ["--engine", "transformers", "--references", "ref", "--output_file", "scores.json"]
-    evaluate.main(["--model", str(checkpoint), "--input_file", "in", "--target_lang", "pt_BR", *options])
-    assert first_words(AutoTokenizer.from_pretrained(checkpoint), read) == {">>pt_BR<<"}
-    assert json.loads((tmp_path / "scores.json").read_text())["translation"]["target_lang"] == "pt_BR"
 
 
 def test_a_kept_window_leaves_its_code_to_the_next(checkpoint, tmp_path, monkeypatch):

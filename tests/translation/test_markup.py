@@ -197,21 +197,6 @@ def test_what_has_nothing_to_translate_is_left_as_it_is():
     )
 
 
-def test_references_to_line_breaks_make_no_lines():
-    for source in (
-        "a b.&#10;",
-        "&#x0A;<b>a b</b>",
-        "<i>&#10;--&#8232;</i>",
-        "a&NewLine;b",
-        "a&#133;<br>b",
-        "&#10a b",
-        "&#xAg",
-    ):
-        assert "\n".join(translated(source).splitlines()) == translated(source)
-        assert len(translated(source).splitlines()) == 1
-    assert translated("a&#32;b &amp; c") == "a b &amp; c"
-
-
 def test_elements_end_where_their_sentences_do():
     """As many sentences as there are, in time that grows with them."""
     source = "".join(f"<s>a <b>b{number}</b>.</s> " for number in range(300))

@@ -1,6 +1,5 @@
 """`pipeline("translation")`: its results are generate()'s, for our models and for those Transformers has."""
 
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
@@ -9,7 +8,7 @@ import pytest
 import tiny_multilingual
 import torch
 from tiny_marian import marian_tokenizer, save_tiny_marian, tiny_model, tiny_tokenizer
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, MarianConfig, MarianMTModel, pipeline
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, pipeline
 from transformers.utils import logging
 
 from hf_capsule_mt import CapsuleAggregatedMarianForConditionalGeneration, TranslationPipeline, preset_config
@@ -121,13 +120,6 @@ def test_our_models(tmp_path):
     assert sources
     assert all(source.startswith("# Copyright 2026 The hf-capsule-mt authors") for source in sources)
     assert pipeline("translation", model=str(tmp_path / "saved"), device="cpu")(SENTENCES) == results
-
-
-def test_a_saved_pipeline_of_another_model_opens(translator, tmp_path):
-    translator.save_pretrained(tmp_path)
-    assert not [*tmp_path.glob("*.py")]
-    assert "custom_pipelines" not in json.loads((tmp_path / "config.json").read_text())
-    assert pipeline("translation", model=str(tmp_path), device="cpu")(SENTENCES) == translator(SENTENCES)
 
 
 @pytest.mark.parametrize("separate_vocabs", [False, True])
@@ -272,14 +264,6 @@ def test_one_rule_of_length(engine):
     model.generation_config.max_length = 9
     assert len(translator("a b")[0]["translation_text"].split()) <= 8
     assert len(translator("a b", max_new_tokens=40)[0]["translation_text"].split()) == 39
-
-
-def test_weights_of_16_bits_on_a_cpu(tmp_path):
-    save_tiny_marian(tmp_path)
-    AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float16).save_pretrained(tmp_path)
-    assert pipeline("translation", model=str(tmp_path), device="cpu").model.dtype == torch.float32
-    asked = pipeline("translation", model=str(tmp_path), device="cpu", dtype=torch.bfloat16)
-    assert asked.model.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(
