@@ -13,7 +13,10 @@ from loopback import free_port
 from hf_capsule_mt.cli.demo import build_demo
 from hf_capsule_mt.translation.translator import translate_lines
 
-pytestmark = [pytest.mark.slow, needs_gradio]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"'),
+]
 
 
 @pytest.fixture
@@ -84,7 +87,6 @@ def test_uploads_are_refused():
 
 
 # To import it takes five seconds, and every process that runs tests collects them all.
-needs_gradio = pytest.mark.skipif(find_spec("gradio") is None, reason='the page needs Gradio; pip install -e ".[demo]"')
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 MARIAN, CAPS_NMT = (
     str(CHECKPOINTS / name) for name in ("multi30k-en-de-head-em-routing", "multi30k-en-de-capsnmt-hybrid")
