@@ -86,7 +86,6 @@ def test_uploads_are_refused():
         assert httpx.post(f"{url}gradio_api/upload", files={"files": b"some bytes"}).status_code == 413
 
 
-# To import it takes five seconds, and every process that runs tests collects them all.
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 MARIAN, CAPS_NMT = (
     str(CHECKPOINTS / name) for name in ("multi30k-en-de-head-em-routing", "multi30k-en-de-capsnmt-hybrid")
