@@ -1,16 +1,18 @@
 """Every block of code of the README and of the documentation runs, or says why it cannot."""
 
+import json
 import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
-from code_blocks import NEEDS, PAGES, blocks, commands, run_command
+from code_blocks import NEEDS, PAGES, ROOT, blocks, commands, run_command
 from elsewhere import run_elsewhere
 from huggingface_hub import constants
 from loopback_hub import TOKEN
 
 from hf_capsule_mt.configuration import presets
+from hf_capsule_mt.modeling.routing import ROUTINGS
 
 RUN = {"bash", "python", "yaml"}
 # Of the models of size "tiny" that pages make: what takes seconds, and has all that the pages look at.
@@ -42,6 +44,8 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
     for sizes in presets._SIZES.values():
         smaller = {name: value for name, value in LEAST.items() if name in sizes["tiny"]}
         monkeypatch.setitem(sizes, "tiny", sizes["tiny"] | smaller)
+    # A tutorial adds an algorithm, which other tests do not know.
+    monkeypatch.setitem(ROUTINGS, "cosine_routing", None)
     # A study runs its commands in processes of their own, of which each would import everything anew.
     monkeypatch.setattr("benchmarks.studies.run.run_command", partial(_run_step, monkeypatch))
     names = {"__name__": "__main__"}
@@ -51,6 +55,17 @@ def test_blocks_run_in_order(page, prepared, tmp_path, hub, monkeypatch, capsys)
     if "user/name" in hub.repositories:
         assert "license: apache-2.0" in hub.repositories["user/name"].files["README.md"].decode()
     assert TOKEN not in "".join(capsys.readouterr())
+
+
+def test_the_notebook_has_the_code_of_its_page():
+    cells = json.loads((ROOT / "docs" / "tutorials" / "translate.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [
+        "".join(cell["source"]).replace("!hf-capsule-mt", "hf-capsule-mt")
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+    page = blocks("docs/tutorials/translate.md")
+    assert [block.text.rstrip("\n") for block in page] == [text for text in code if "pip install" not in text]
 
 
 def _run(block, names, folder, hub, monkeypatch):
