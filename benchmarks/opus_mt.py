@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/opus_mt.py opus-mt-en-mg sentences.txt --output_dir stand_ins
 
 OPUS-MT folders on the Hub hold `pytorch_model.bin`. The script gives a folder's settings and tokenizer random weights,
-in both precisions, so that every translation has --new_tokens tokens. Commands take turns, each in a process of its
-own. Their whole CPU time counts, loading too.
+in both precisions, so that every translation has --max_new_tokens tokens. Commands take turns, each in a process of its
+own. The CPU time of a run on the first sentence only, which is that of loading, is subtracted.
 """
 
 import argparse
@@ -35,31 +35,38 @@ def main() -> None:
     """Make the stand-ins, measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="an OPUS-MT folder; only settings and tokenizer are read")
-    parser.add_argument("text", help="a text file, one sentence a line")
+    parser.add_argument("text", type=Path, help="a text file, one sentence a line")
     parser.add_argument("--output_dir", type=Path, required=True, help="folder for the two stand-ins")
-    parser.add_argument("--new_tokens", default="24", help="default: %(default)s")
+    parser.add_argument("--max_new_tokens", default="24", help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     args = parser.parse_args()
-    output = args.output_dir / "translations"
-    runs = {
-        "generate(), float32": [sys.executable, "-c", GENERATE, stand_in(args, "float32"), args.text, args.new_tokens]
-    }
-    for dtype in ("float32", "float16"):
-        words = ["--model", stand_in(args, dtype), "--input_file", args.text, "--output_file", str(output)]
-        limits = ["--num_beams", "4", "--max_new_tokens", args.new_tokens, "--device", "cpu"]
-        runs[f"translate, {dtype}"] = [sys.executable, "-m", "hf_capsule_mt", "translate", *words, *limits]
+    folders = {dtype: stand_in(args, dtype) for dtype in ("float32", "float16")}
+    first = args.output_dir / "first"
+    first.write_text(args.text.read_text(encoding="utf-8").partition("\n")[0] + "\n", encoding="utf-8")
     times = defaultdict(list)
     for _ in range(args.rounds):
-        for name, command in runs.items():
-            output.unlink(missing_ok=True)
-            before = os.times()
-            subprocess.run(command, check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            times[name].append(os.times().children_user - before.children_user)
-    first = statistics.median(times["generate(), float32"])
+        for name, dtype in (("generate()", "float32"), ("translate", "float32"), ("translate", "float16")):
+            loading, whole = (cpu_seconds(args, name, folders[dtype], text) for text in (first, args.text))
+            times[f"{name}, {dtype}"].append(whole - loading)
+    plain = statistics.median(times["generate(), float32"])
     print("| | CPU seconds | times faster |\n| --- | ---: | ---: |")
     for name, each in times.items():
         middle, spread = statistics.median(each), f"{min(each):.1f}–{max(each):.1f}"
-        print(f"| {name} | {middle:.1f} ({spread}) | {first / middle:.2f} |")
+        print(f"| {name} | {middle:.1f} ({spread}) | {plain / middle:.2f} |")
+
+
+def cpu_seconds(args: argparse.Namespace, name: str, folder: str, text: Path) -> float:
+    """Return the CPU time of a process that translates a file."""
+    output = args.output_dir / "translations"
+    output.unlink(missing_ok=True)
+    command = ["-c", GENERATE, folder, text, args.max_new_tokens]
+    if name == "translate":
+        limits = ["--num_beams", "4", "--max_new_tokens", args.max_new_tokens, "--device", "cpu"]
+        files = ["--model", folder, "--input_file", text, "--output_file", output]
+        command = ["-m", "hf_capsule_mt", "translate", *files, *limits]
+    before = os.times().children_user
+    subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True)
+    return os.times().children_user - before
 
 
 def stand_in(args: argparse.Namespace, dtype: str) -> str:

@@ -1,5 +1,6 @@
 """The page of the demo, in Gradio: a sentence, and a panel for each of two checkpoints."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gradio as gr
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 
 from .demo_answer import LONGEST_INPUT, Load, answer, draw_picture, picture_titles
 from .routing_figures import follows_step, look_for
@@ -21,6 +24,12 @@ _KEPT = 3600
 # Answers that are remembered at a time: the routing of a long sentence takes tens of megabytes.
 _VISITORS = 20
 _MOST_WAITING = 20
+_LONGEST_REQUEST = 100_000  # bytes
+# What the page asks for. Gradio has more: some routes take files, and run ffmpeg on them outside the queue.
+_ROUTES = re.compile(
+    r"/(config|theme\.css|manifest\.json|favicon\.ico|robots\.txt|(assets|static|svelte)/.*"
+    r"|gradio_api/(info|app_id|startup-events|reset|cancel|heartbeat/.*|queue/(join|data|status)|file=.*))?/?"
+)
 
 
 class _Panel(NamedTuple):
@@ -77,6 +86,24 @@ def build_page(models: Sequence[str], load: Load, examples: Sequence[str], *, fi
     return page.queue(max_size=_MOST_WAITING, api_open=False, default_concurrency_limit=1)
 
 
+class Door:
+    """ASGI middleware that answers only what the page asks for, and no long requests."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request that is refused, and pass on all others."""
+        answering = self._app
+        if scope["type"] == "http":
+            length = dict(scope["headers"]).get(b"content-length", b"" if scope["method"] == "POST" else b"0")
+            if not _ROUTES.fullmatch(scope["path"]):
+                answering = PlainTextResponse("The page has no such address.", 403)
+            elif not length.isdigit() or int(length) > _LONGEST_REQUEST:
+                answering = PlainTextResponse(f"A request has at most {_LONGEST_REQUEST} bytes.", 413)
+        await answering(scope, receive, send)
+
+
 def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = None, **options: Any) -> None:
     """Serve the page, only to this address and with nothing from elsewhere, until interrupted.
 
@@ -89,7 +116,8 @@ def launch_page(page: gr.Blocks, host: str | None = None, port: int | None = Non
     theme = gr.themes.Default(primary_hue="blue").set(block_info_text_color="*neutral_600")
     fixed = {"share": False, "ssr_mode": False, "run_history": False, "footer_links": [], "show_error": True}
     fixed |= {"theme": theme, "css_paths": Path(__file__).with_name("demo_page.css"), "max_file_size": 1}
-    page.launch(server_name=host, server_port=port, state_session_capacity=_VISITORS, **fixed, **options)
+    fixed |= {"app_kwargs": {"middleware": [Middleware(Door)]}, "state_session_capacity": _VISITORS}
+    page.launch(server_name=host, server_port=port, **fixed, **options)
 
 
 def _panel(number: int) -> _Panel:

@@ -110,7 +110,7 @@ class Constraints:
         elif kind is hf.NoBadWordsLogitsProcessor and all(
             len(tokens) == 1 and tokens[0] < self._vocabulary for tokens in processor.sequence_bias
         ):
-            tokens = torch.tensor([token for (token,) in processor.sequence_bias], dtype=torch.long)
+            tokens = torch.tensor([token for (token,) in processor.sequence_bias])
             self._suppressing.append((tokens, lambda length: True))
         elif (
             kind not in _ALWAYS_ACTING

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from accelerate.utils import gather_object
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -24,6 +25,7 @@ LAST, AUTO = "last", "auto"
 _RESULTS = ("model*.safetensors*", "adapter", TRAINER_STATE, "run_record.json")
 # These must be the same even if the data begins again.
 _ALWAYS = ("weights", "tokenizer", "optim", "averages", "adapter")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 
 
 def step_of(checkpoint: Path) -> int | None:
@@ -151,6 +153,19 @@ def check_same_everywhere(identity: RunIdentity, checkpoint: str | None) -> None
         for name in first:
             if there.get(name) != first[name]:
                 raise ValueError(f"Process {process} has {name} {there.get(name)}, and process 0 has {first[name]}.")
+
+
+def check_optimizer(trainer: Trainer) -> None:
+    """Raise a ValueError if the optimizer and the schedule that were loaded belong to another model or update."""
+    done, last = trainer.state.global_step, getattr(trainer.lr_scheduler, "last_epoch", None)
+    # A scaler of gradients skips updates.
+    if isinstance(trainer.lr_scheduler, LambdaLR) and trainer.accelerator.scaler is None and last != done:
+        raise ValueError(f"scheduler.pt is of update {last}, and the checkpoint of update {done}.")
+    for weight, state in trainer.optimizer.state.items():
+        if any(name in state and state[name].shape != weight.shape for name in _MOMENTS):
+            raise ValueError("optimizer.pt belongs to a model with other shapes.")
+        if trainer.accelerator.scaler is None and int(state.get("step", 0)) > done:
+            raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
 
 
 def claim_folder(args: Any, checkpoint: str | None, start: str | None = None) -> None:

@@ -42,6 +42,7 @@ from .callbacks import DivergenceError, RunEvents, SourceCallback
 from .resuming import (
     TRAINER_STATE,
     RunIdentity,
+    check_optimizer,
     check_same_everywhere,
     check_same_run,
     claim_folder,
@@ -421,6 +422,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         # DeepSpeed makes the optimizer itself.
         if self.resumed_from is None or self.is_deepspeed_enabled:
             return
+        check_optimizer(self)
         schedule, groups = self.lr_scheduler, self.optimizer.param_groups
         for group, own in zip(groups, self._options):
             group.update(own)

@@ -81,9 +81,12 @@ def test_fixed_models_are_the_only_ones():
         client_of(url).predict(CAPS_NMT, "a b c d", None, api_name="/respond")
 
 
-def test_uploads_are_refused():
+def test_other_routes_and_long_requests_are_refused():
     with served(MARIAN) as url:
-        assert httpx.post(f"{url}gradio_api/upload", files={"files": b"some bytes"}).status_code == 413
+        for path in ("upload", "process_recording", "run/predict", "call/respond", "component_server"):
+            assert httpx.post(f"{url}gradio_api/{path}", files={"files": b"some bytes"}).status_code == 403
+        assert httpx.get(f"{url}gradio_api/proxy=http://example.org").status_code == 403
+        assert httpx.post(f"{url}gradio_api/queue/join", content=b"x" * 200_000).status_code == 413
 
 
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"

@@ -161,6 +161,21 @@ def test_damaged_weights(corpus, run, capsys):
     assert error_of(capsys, corpus, run, resume_from_checkpoint="last")
 
 
+@pytest.mark.parametrize("change", ["smaller moments", "another update", "another schedule"])
+def test_the_optimizer_of_another_run(corpus, run, capsys, change):
+    """Moments of another shape would end in a segmentation fault."""
+    file = run / "checkpoint-4" / ("scheduler.pt" if change == "another schedule" else "optimizer.pt")
+    state = torch.load(file)
+    if change == "smaller moments":
+        state["state"][0]["exp_avg"] = state["state"][0]["exp_avg"][:1]
+    elif change == "another update":
+        state["state"][0]["step"] += 100
+    else:
+        state["last_epoch"] += 100
+    torch.save(state, file)
+    assert f"{file.name} " in error_of(capsys, corpus, run, resume_from_checkpoint="last")
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [

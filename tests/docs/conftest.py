@@ -38,10 +38,16 @@ def prepared(tmp_path_factory):
 
 def _write_texts(folder):
     generator = random.Random(0)
-    for name, size in (("train", 30), ("val", 4), ("test", 6)):
+    for name, size in (("train", 30), ("val", 4), ("test", 6), ("general", 4)):
         lines = [generator.choices(WORDS, k=generator.randint(2, 8)) for _ in range(size)]
         _write(folder / f"{name}.en", lines)
         _write(folder / f"{name}.de", [line[::-1] for line in lines])
+    units = [
+        "".join(f'<tuv xml:lang="{side}"><seg>{line}</seg></tuv>' for side, line in zip(("en", "de"), both))
+        for both in zip(*(_lines(folder / f"train.{side}") for side in ("en", "de")))
+    ]
+    body = "".join(f"<tu>{unit}</tu>" for unit in units)
+    (folder / "memory.tmx").write_text(f'<tmx version="1.4"><header srclang="en"/><body>{body}</body></tmx>')
     for name in ("baseline.de", "system.de"):
         shutil.copy(folder / "test.de", folder / name)
     _write(folder / "books.tok.en", [generator.choices(WORDS, k=5 + i % 24) for i in range(500)])

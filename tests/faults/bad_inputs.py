@@ -130,8 +130,8 @@ def checkpoint(rng: random.Random, folder: Path) -> Finding:
 
 def _lay_index(rng: random.Random, folder: Path) -> None:
     tensors = list(load_file(folder / WEIGHTS))
-    elsewhere = rng.choice(["../stolen.safetensors", "/etc/passwd", "..", "", "a/b.safetensors", 5, None, ["a"]])
-    shutil.move(folder / WEIGHTS, folder.parent / "stolen.safetensors")
+    elsewhere = rng.choice(["/etc/passwd", "..", "", "a/b.safetensors", 5, None, ["a"]])
+    (folder / WEIGHTS).unlink()
     index = {"metadata": {}, "weight_map": {**dict.fromkeys(tensors, elsewhere)}}
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
 
@@ -242,6 +242,8 @@ def _written_by_hand(
     most = min(2 * len(source) + 20, longest - 1, settings.max_new_tokens or NO_LIMIT)
     # Two more than there will be, for a forced end is for those that do not end by themselves alone.
     options = {"max_length": most + 2, "max_new_tokens": None, "num_return_sequences": 1}
+    # A cache changes only the speed, and Transformers reads {} as no cache here and as a cache there.
+    options["use_cache"] = True
     options["stopping_criteria"] = [lambda ids, scores: torch.full((len(ids),), ids.shape[1] > most)]
     if rounding is not None:
         eps = 10 * torch.finfo(model.dtype).eps
