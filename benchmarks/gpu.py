@@ -1,267 +1,292 @@
-"""The pieces of benchmarks/gpu.sh, on a GPU: tests, speed and memory, decoders, and whether routing pays.
+"""What a GPU is asked, in pieces of at most four minutes: tests, train, decode, profile, study.
 
-Each piece is one command of less than ten minutes. It and what it prints are NAME.md in --output_dir, which marks it as
-done; what it measured is a record in its folder `records`; the studies leave translations, which their commands in
---list score without --without_scores, in the root of any clone with `multi30k` in it. The same command goes on after a
-kill.
+Each piece appends its measurements to records.jsonl in --output_dir, skips those that are there, and prints its table.
+The same command continues after a kill. --quick goes through a piece with tiny sizes, also with --device cpu.
 """
 
 import argparse
-import math
+import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-_LIMIT = 560  # seconds
-_LEAST = 60  # seconds without which no piece is begun
-_GRACE = 25  # seconds in which a training that is told to end saves a checkpoint
-_WARMUP_ROUNDS = 3  # each has shapes of its own, for which a device loads kernels and finds room
-_AT_ONCE = 12  # rows of the study: `tiny` keeps a core busy, and a large device idle
-_MARIAN = (
-    *("transformer", "linear-combination", "dynamic-combination", "dynamic-routing", "em-routing"),
-    *("head-simple-routing", "head-em-routing", "head-em-effective", "gdr", "gdr-classifier", "gdr-attention"),
-)
-_FAMILIES = {
-    "layers": _MARIAN[:5],
-    "heads": _MARIAN[5:8],
-    "guided": _MARIAN[8:],
-    "rnmt": ("rnmt", "rnmt-gdr", "capsnmt-hybrid"),
-}
-_TESTS = (
+PIECES = ("tests", "train", "decode", "profile", "study")
+METHODS = ("transformer", "em-routing", "head-em-routing", "gdr")
+TESTS = (
     "benchmarks/test_speed.py",
     "decoding/test_on_gpu.py",
     "decoding/test_seldom_looks.py",
     "modeling/test_em_routing_kernels.py",
 )
 """The files with tests marked `cuda`: others import what a machine with a GPU may lack."""
-_STUDIES = {"does_routing_pay": "train.lc.norm.tok.de.gz", "does_routing_pay_french": "train.fr.gz"}
-"""With one of the files of Multi30k that each reads."""
-_CAPSNMT = ("transformer", "capsnmt", "capsnmt-pooling")
+_MARIAN = "Marian of Transformers"
+_ROUNDS = 5
+_GRACE = 20  # seconds in which a training that is told to end saves a checkpoint
+_STUDY_AT_ONCE = 12  # rows of the study: `tiny` keeps a core busy, and a large device idle
 _LAUNCHER = "accelerate launch --num_processes 1 --num_machines 1 --mixed_precision {} --dynamo_backend no"
 
-
-@dataclass(frozen=True)
-class Piece:
-    """One command.
-
-    Attributes:
-        name: of the piece and of its files.
-        needs: what must be there, in words.
-        words: of the command, after `python -m`.
-        data: a file without which it cannot run, if there is one.
-    """
-
-    name: str
-    needs: str
-    words: tuple[str, ...]
-    data: Path | None = None
+Measured = Iterator[tuple[str, dict[str, Any]]]
+"""Names and values of measurements."""
 
 
-Run = Callable[[Piece, Path, Path, float], str]
-"""Runs a piece, with a file for what it prints, in a folder, for so many seconds; returns what became of it."""
+def measure_tests(args: argparse.Namespace, done: set[str]) -> Measured:
+    """Run the tests marked `cuda`."""
+    if "cuda" not in done:
+        files = [str(ROOT / "tests" / name) for name in TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *files]
+        status, output = _run(command, args.seconds)
+        print(output[-3000:])
+        if status == 0:
+            yield "cuda", {"result": output.strip().splitlines()[-1]}
 
 
-def pieces(args: argparse.Namespace) -> list[Piece]:
-    """Return the pieces in their order."""
-    paths = (str(ROOT / "tests" / name) for name in _TESTS)
-    tests = ("pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *paths)
-    sizes = ("tiny",) if args.quick else ("tiny", "base", "big")
-    tables = [_table(args, family, size) for size in sizes for family in _FAMILIES]
-    growth = [_growth(args, size) for size in sizes]
-    sentences = (1,) if args.quick else (1, 32, 256)
-    decoders = [_decoders(args, size, count) for size in sizes[:2] for count in sentences]
-    studies = [_study(args, name, file) for name, file in _STUDIES.items()]
-    return [Piece("tests", "pytest, hypothesis, sacrebleu", tests), *tables, *growth, *decoders, *studies]
+def measure_train(args: argparse.Namespace, done: set[str]) -> Measured:
+    """Time updates in bfloat16, 10 seconds a system, all systems in turns."""
+    if done:
+        return
+    import torch
 
+    from benchmarks.speed.workload import make_trainer, new_model, peak_memory, training_batches
 
-def _table(args: argparse.Namespace, family: str, size: str) -> Piece:
-    """Training, decoding and memory of the methods of a family, next to its plain model."""
-    tokens, rounds, batch, new_tokens = (96, 1, 1, 1) if args.quick else (16384, 7, 64, 24)
-    methods = _FAMILIES[family][:1] if args.quick else _FAMILIES[family]
-    workload = {"max_tokens_per_batch": tokens, "rounds": rounds, "batch_size": batch, "max_new_tokens": new_tokens}
-    workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
-    return _measure(args, "train", f"speed_{size}_{family}", size, methods, ["--dtype", "bfloat16"], workload)
-
-
-def _growth(args: argparse.Namespace, size: str) -> Piece:
-    """Training and decoding of CapsNMT, which has no plain model, by the length of sentences."""
-    lengths = ("4", "8") if args.quick else ("32", "64", "128", "256", "512")
-    options = ["--lengths", *lengths, "--fit_from", lengths[0]]
-    workload = {"rounds": 1 if args.quick else 3, "batch_size": 1 if args.quick else 32}
-    return _measure(args, "growth", f"growth_{size}", size, _CAPSNMT, options, workload)
-
-
-def _decoders(args: argparse.Namespace, size: str, sentences: int) -> Piece:
-    """Decoding by `generate()` and by the engine in its precisions, so many sentences at a time, and its memory."""
-    tokens, rounds = (1, 1) if args.quick else (24, 7)
-    methods = ("transformer",) if args.quick else ("transformer", "em-routing")
-    workload = {"rounds": rounds, "batch_size": sentences, "max_new_tokens": tokens, "memory_length": 4 * tokens}
-    workload["warmup_rounds"] = 0 if args.quick else _WARMUP_ROUNDS
-    return _measure(args, "decode", f"decoders_{size}_{sentences}", size, methods, [], workload)
-
-
-def _measure(
-    args: argparse.Namespace,
-    command: str,
-    name: str,
-    size: str,
-    methods: Sequence[str],
-    options: Sequence[str],
-    workload: dict[str, int],
-) -> Piece:
-    vocabulary = 100 if args.quick else 10000 if size == "tiny" else 32000
-    numbers = {"vocab_size": vocabulary, **workload}
-    words = ["benchmarks.speed", command, "--device", args.device, "--size", size, "--methods", *methods, *options]
-    words += [word for option, number in numbers.items() for word in (f"--{option}", str(number))]
-    record = args.output_dir / "records" / f"gpu_{name}.json"
-    return Piece(name, f"torch and transformers, {args.device}", (*words, "--output_file", str(record)))
-
-
-def _study(args: argparse.Namespace, name: str, file: str) -> Piece:
-    study = ROOT / "benchmarks" / "studies" / f"{name}.yaml"
-    launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
-    folders = (
-        "--output_dir",
-        str(args.output_dir / name),
-        "--records",
-        str(args.output_dir / "studies" / f"{name}.jsonl"),
+    torch.manual_seed(0)
+    numbers = argparse.Namespace(
+        **{"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "max_tokens": 96 if args.quick else 16384},
+        **{"warmup_rounds": 0, "rounds": 8},
     )
-    dry = ("--dry_run",) if args.quick else ()
-    options = ("--launcher", launcher, "--jobs", str(_AT_ONCE), *dry, "--without_scores")
-    words = ("benchmarks.studies", "run", str(study), *folders, *options)
-    data = args.data / file
-    needs = f"{data} and what else it names; datasets, accelerate, sacrebleu; goes on when run again"
-    return Piece(name, needs, words, None if args.quick else data)
+    batches = training_batches(numbers)
+    tokens = sum(int((batch["labels"] >= 0).sum()) for batch in batches) / len(batches)
+    trainers = {}
+    for name, config in _configs(args).items():
+        trainers[name] = make_trainer(new_model(config, args.device), torch.bfloat16)
+    turns, memory = {}, {}
+    for name, update in trainers.items():
+        # Every shape once, then the number of updates for a turn.
+        for batch in batches:
+            update(batch)
+        memory[name] = peak_memory(partial(update, batches[0]), args.device)
+        seconds = _seconds(lambda: [update(batch) for batch in batches], args.device)  # noqa: B023
+        turns[name] = max(1, round(args.turn / seconds))
+    rates = {name: [] for name in trainers}
+    for _ in range(_ROUNDS):
+        for name, update in trainers.items():
+            seconds = _seconds(
+                lambda: [update(batch) for _ in range(turns[name]) for batch in batches],  # noqa: B023
+                args.device,
+            )
+            rates[name].append(turns[name] * len(batches) * tokens / seconds)
+    for name in trainers:
+        yield name, {"tokens_per_second": rates[name], "memory": memory[name]}
 
 
-def run_in_a_process(piece: Piece, output: Path, folder: Path, limit: float) -> str:
-    """Run a piece in `folder`, writing what it prints to a file; return "done" or what became of it.
+def measure_decode(args: argparse.Namespace, done: set[str]) -> Measured:
+    """Time generate() of Marian and the engine with the same weights, in turns, by sentences at a time."""
+    import torch
 
-    After `limit` seconds it is ended.
-    """
-    words = [sys.executable, "-m", *piece.words]
-    with output.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(words, stdout=file, cwd=folder, start_new_session=True)
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return f"not done after {limit:.0f} seconds; run it again"
-        finally:
-            _end(process)
-    return "done" if status == 0 else f"failed with status {status}"
+    from benchmarks.speed.decode import _generate
+    from benchmarks.speed.workload import decoding_batches, new_model
+
+    beams, new_tokens = 4, 2 if args.quick else 24
+    torch.manual_seed(0)
+    model = new_model(_configs(args)[_MARIAN], args.device)
+    half = new_model(model.config, args.device)
+    half.load_state_dict(model.state_dict())
+    systems = {
+        "generate() float32": partial(_generate, model, beams, None),
+        "generate() bfloat16": partial(_generate, half.bfloat16(), beams, None),
+        "engine float32": partial(_generate, model, beams, "float32"),
+        "engine bfloat16": partial(_generate, model, beams, "bfloat16"),
+    }
+    for count in (1, 2) if args.quick else (1, 32, 64, 256, 512, 1024):
+        if str(count) in done:
+            continue
+        numbers = {"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "batch_size": count}
+        batches = decoding_batches(argparse.Namespace(**numbers, warmup_rounds=1, rounds=3))
+        rates: dict[str, list[float]] = {name: [] for name in systems}
+        for batch in batches:
+            for name, system in systems.items():
+                seconds = _seconds(partial(system, batch, new_tokens), args.device)
+                rates[name].append(count * new_tokens / seconds)
+        yield str(count), {"tokens_per_second": {name: own[1:] for name, own in rates.items()}}
 
 
-def _end(process: subprocess.Popen) -> None:
-    """End a command and all that it started, which may take a moment to save what it has."""
-    until = time.monotonic() + _GRACE
+def measure_profile(args: argparse.Namespace, done: set[str]) -> Measured:
+    """Profile an update and a step of the engine: kernel time, host time, and the five largest kernels."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from benchmarks.speed.decode import _generate
+    from benchmarks.speed.workload import decoding_batches, make_trainer, new_model, training_batches
+
+    is_cuda = args.device.startswith("cuda")
+    kind = torch.autograd.DeviceType.CUDA if is_cuda else torch.autograd.DeviceType.CPU
+    count, new_tokens, max_tokens = (2, 2, 96) if args.quick else (64, 24, 16384)
+    numbers = {"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "warmup_rounds": 0, "rounds": 1}
+    numbers = argparse.Namespace(**numbers, max_tokens=max_tokens, batch_size=count)
+    for method, config in _configs(args).items():
+        for what in ("update", "step"):
+            if f"{what} of {method}" in done or (what == "step" and method == _MARIAN):
+                continue
+            model = new_model(config, args.device)
+            if what == "update":
+                run, steps = partial(make_trainer(model, torch.bfloat16), training_batches(numbers)[0]), 1
+            else:
+                batch = decoding_batches(numbers)[0]
+                run, steps = partial(_generate, model, 4, "bfloat16", batch, new_tokens), new_tokens
+            run(), run()
+            wall = _seconds(run, args.device)
+            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
+            with profile(activities=activities) as profiled:
+                _seconds(run, args.device)
+            averages = profiled.key_averages()
+            time_of = (lambda each: each.self_device_time_total) if is_cuda else (lambda each: each.self_cpu_time_total)
+            kernels = sorted((each for each in averages if each.device_type == kind), key=time_of, reverse=True)
+            yield (
+                f"{what} of {method}",
+                {
+                    "wall_ms": 1e3 * wall / steps,
+                    "kernel_ms": sum(map(time_of, kernels)) / 1e3 / steps,
+                    "host_ms": sum(each.self_cpu_time_total for each in averages) / 1e3 / steps,
+                    "largest": [[each.key, each.count / steps, time_of(each) / 1e3 / steps] for each in kernels[:5]],
+                },
+            )
+
+
+def measure_study(args: argparse.Namespace, done: set[str]) -> Measured:
+    """Train and translate rows of a study, several at once. It needs the study's data, `datasets` and accelerate."""
+    if args.study.stem in done:
+        return
+    launcher = _LAUNCHER.format("no" if args.device == "cpu" else "bf16")
+    folders = ["--output_dir", str(args.output_dir / args.study.stem)]
+    folders += ["--records", str(args.output_dir / f"{args.study.stem}.jsonl")]
+    command = [sys.executable, "-m", "benchmarks.studies", "run", str(args.study), *folders, "--launcher", launcher]
+    command += ["--jobs", str(_STUDY_AT_ONCE), "--without_scores", *(["--dry_run"] if args.quick else [])]
+    status, output = _run(command, args.seconds)
+    print(output[-3000:])
+    if status == 0:
+        yield args.study.stem, {"result": "done"}
+
+
+def table(piece: str, records: Sequence[dict[str, Any]]) -> str:
+    """Return the table of a piece in Markdown."""
+    rows: list[list[str]] = []
+    if piece == "train":
+        rows = [["training", "tokens/s", "times Marian", "memory of an update, MiB"]]
+        marian = next(median(each["tokens_per_second"]) for each in records if each["name"] == _MARIAN)
+        for each in records:
+            rate = median(each["tokens_per_second"])
+            rows.append([each["name"], _spread(each["tokens_per_second"]), f"{rate / marian:.2f}"])
+            rows[-1].append(f"{each['memory'] / 2**20:.0f}")
+    elif piece == "decode":
+        rows = [["sentences at a time", *(f"{name}, tokens/s" for name in records[0]["tokens_per_second"])]]
+        rows += [[each["name"], *map(_spread, each["tokens_per_second"].values())] for each in records]
+    elif piece == "profile":
+        rows = [["", "wall, ms", "kernels, ms", "host, ms", "five largest: calls, ms"]]
+        for each in records:
+            largest = "<br>".join(f"`{name[:60]}` {count:.0f}, {ms:.3f}" for name, count, ms in each["largest"])
+            rows.append([each["name"], *(f"{each[name]:.2f}" for name in ("wall_ms", "kernel_ms", "host_ms")), largest])
+    else:
+        rows = [["", "result"], *([each["name"], each["result"]] for each in records)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
+
+
+def _spread(rates: Sequence[float]) -> str:
+    return f"{median(rates):.0f} ({min(rates):.0f}–{max(rates):.0f})"
+
+
+def _configs(args: argparse.Namespace) -> dict[str, Any]:
+    """The configurations of all systems, Marian first."""
+    from benchmarks.speed.workload import plain_config
+    from hf_capsule_mt import preset_config
+
+    size = "tiny" if args.quick else "base"
+    configs = {method: preset_config(method, size, vocab_size=args.vocab_size) for method in METHODS}
+    return {_MARIAN: plain_config(configs["transformer"]), **configs}
+
+
+def _seconds(run: Callable[[], object], device: str) -> float:
+    """Return the seconds of `run()`, with the work that it starts on the device."""
+    import torch
+
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    wait()
+    start = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - start
+
+
+def _run(command: Sequence[str], limit: float) -> tuple[int | None, str]:
+    """Run a command for so many seconds; return its status, None if it was ended, and what it printed."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": ROOT}
+    process = subprocess.Popen(command, start_new_session=True, **options)
     try:
+        output, _ = process.communicate(timeout=limit)
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        # With all that it started, which may take a moment to save what it has.
         os.killpg(process.pid, signal.SIGTERM)
-        while time.monotonic() < until:
-            process.poll()
-            os.killpg(process.pid, 0)
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # all have ended
-    process.wait()
+        try:
+            output, _ = process.communicate(timeout=_GRACE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+        return None, output
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the script."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pieces", nargs="*", metavar="PIECE", help="names of --list (default: all)")
+    parser.add_argument("pieces", nargs="+", choices=PIECES, metavar="PIECE", help=", ".join(PIECES))
     parser.add_argument("--device", default="cuda", help="default: %(default)s")
-    parser.add_argument("--quick", action="store_true", help="the least work that goes through every piece")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to try a piece")
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/gpu"), help="default: %(default)s")
-    parser.add_argument("--data", type=Path, default=Path("multi30k"), help="folder of Multi30k (default: %(default)s)")
-    parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="end the call, and what runs, after so many (default: never)"
-    )
-    parser.add_argument("--list", action="store_true", help="print the pieces, what they need and their commands")
+    parser.add_argument("--minutes", type=float, default=4, help="of a piece (default: %(default)s)")
+    study = ROOT / "benchmarks" / "studies" / "does_routing_pay.yaml"
+    parser.add_argument("--study", type=Path, default=study, help="default: %(default)s")
     return parser
 
 
-def main(argv: Sequence[str] | None = None, run: Run = run_in_a_process) -> int:
-    """Run the pieces that are not done, and print what became of each; return 1 if one is not done yet."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
-    args.output_dir, args.data = args.output_dir.resolve(), args.data.resolve()
-    all_pieces = {piece.name: piece for piece in pieces(args)}
-    unknown = sorted(set(args.pieces) - set(all_pieces))
-    if unknown:
-        parser.error(f"there is no piece {unknown[0]}; there are {', '.join(all_pieces)}")
-    chosen = [all_pieces[name] for name in args.pieces or all_pieces]
-    if args.list:
-        for piece in chosen:
-            print(f"{piece.name}: needs {piece.needs}\n    {_command(piece)}")
-        return 0
-    _check_device(parser, args.device)
-    (args.output_dir / "records").mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + 60 * args.minutes
-    # What has failed, or not ended, is tried again behind the others.
-    chosen.sort(key=lambda piece: _files(piece, args)[1].exists())
-    results = {piece.name: _result(piece, args, run, until) for piece in chosen}
-    return 0 if set(results.values()) == {"done"} else 1
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run pieces and print their tables; return 1 if one is not done."""
+    args = build_parser().parse_args(argv)
+    args.output_dir = args.output_dir.resolve()
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    args.vocab_size, args.turn = (100, 0.05) if args.quick else (32000, 2)
+    args.seconds = 60 * args.minutes - _GRACE
+    path, failed = args.output_dir / "records.jsonl", False
+    for piece in args.pieces:
+        own = {"piece": piece, "device": args.device, "quick": args.quick}
+        records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        records = [each for each in records if own.items() <= each.items()]
+        until, complete = time.monotonic() + args.seconds, True
+        for name, values in globals()[f"measure_{piece}"](args, {each["name"] for each in records}):
+            records.append({**own, "name": name, **values, **_environment(args.device)})
+            with path.open("a") as file:
+                file.write(json.dumps(records[-1]) + "\n")
+            if time.monotonic() > until and piece not in ("train", "tests", "study"):
+                complete = False
+                break
+        failed |= not (records and complete)
+        print(table(piece, records) if records else f"{piece}: no record", flush=True)
+        if not complete:
+            print(f"{piece}: the minutes are over. Run it again.", flush=True)
+    return int(failed)
 
 
-def _command(piece: Piece) -> str:
-    return f"python -m {shlex.join(piece.words)}"
+def _environment(device: str) -> dict[str, Any]:
+    from hf_capsule_mt.files import environment
 
-
-def _check_device(parser: argparse.ArgumentParser, device: str) -> None:
-    """End the script where the device is not: tests that want one would be skipped, and pass for done."""
-    if device.startswith("cuda"):
-        import torch
-
-        if not torch.cuda.is_available():
-            parser.error(f"there is no {device} here; --device cpu goes through all but the tests of a GPU")
-
-
-def _files(piece: Piece, args: argparse.Namespace) -> tuple[Path, Path]:
-    """Return the file of what a piece prints when it is done, and that before."""
-    return args.output_dir / f"{piece.name}.md", args.output_dir / f"{piece.name}.md.part"
-
-
-def _result(piece: Piece, args: argparse.Namespace, run: Run, until: float) -> str:
-    limit = min(_LIMIT, until - time.monotonic() - _GRACE)
-    finished, partial = _files(piece, args)
-    heading = f"    {_command(piece)}\n\n"
-    if finished.exists() and finished.read_text(encoding="utf-8").startswith(heading):
-        result = "done"
-    elif piece.data is not None and not piece.data.is_file():
-        result = f"left out: it needs {piece.needs}"
-    elif limit < _LEAST:
-        result = "left out: the minutes are over; run it again"
-    else:
-        result = run(piece, partial, _folder(args), limit)
-        if result == "done":
-            finished.write_text(heading + partial.read_text(encoding="utf-8"), encoding="utf-8")
-            partial.unlink()
-    print(f"{piece.name}: {result}", flush=True)
-    return result
-
-
-def _folder(args: argparse.Namespace) -> Path:
-    """Return a folder with what the studies name, by links."""
-    folder = args.output_dir / "work"
-    folder.mkdir(exist_ok=True)
-    for name, target in {
-        "multi30k": args.data,
-        **{name: ROOT / name for name in ("benchmarks", "checkpoints")},
-    }.items():
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(target)
-    return folder
+    return {"environment": environment(device)}
 
 
 if __name__ == "__main__":
-    # An exception, so that what runs is ended too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())
