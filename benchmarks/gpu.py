@@ -59,7 +59,7 @@ def measure_train(args: argparse.Namespace, done: set[str]) -> Measured:
     torch.manual_seed(0)
     numbers = argparse.Namespace(
         **{"seed": 0, "device": args.device, "vocab_size": args.vocab_size, "max_tokens": 96 if args.quick else 16384},
-        **{"warmup_rounds": 0, "rounds": 8},
+        **{"warmup_rounds": 0, "rounds": 1 if args.quick else 8},
     )
     batches = training_batches(numbers)
     tokens = sum(int((batch["labels"] >= 0).sum()) for batch in batches) / len(batches)
@@ -75,7 +75,7 @@ def measure_train(args: argparse.Namespace, done: set[str]) -> Measured:
         seconds = _seconds(lambda: [update(batch) for batch in batches], args.device)  # noqa: B023
         turns[name] = max(1, round(args.turn / seconds))
     rates = {name: [] for name in trainers}
-    for _ in range(_ROUNDS):
+    for _ in range(1 if args.quick else _ROUNDS):
         for name, update in trainers.items():
             seconds = _seconds(
                 lambda: [update(batch) for _ in range(turns[name]) for batch in batches],  # noqa: B023
