@@ -108,9 +108,10 @@ class Constraints:
         elif kind in _FORCING:
             self._acting.append(lambda length: _FORCING[kind](processor, length))
         elif kind is hf.NoBadWordsLogitsProcessor and all(
-            len(tokens) == 1 and tokens[0] < self._vocabulary for tokens in processor.sequence_bias
+            len(tokens) == 1 and type(tokens[0]) is int and tokens[0] < self._vocabulary
+            for tokens in processor.sequence_bias
         ):
-            tokens = torch.tensor([token for (token,) in processor.sequence_bias])
+            tokens = torch.tensor([token for (token,) in processor.sequence_bias], dtype=torch.long)
             self._suppressing.append((tokens, lambda length: True))
         elif (
             kind not in _ALWAYS_ACTING
