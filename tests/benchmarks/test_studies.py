@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks.records import read_records
 from benchmarks.studies import __main__ as studies
-from benchmarks.studies import run
+from benchmarks.studies import report, run
 from benchmarks.studies.compare import Comparison, compare_seeds, judge
 from benchmarks.studies.run import Plan, estimate
 from benchmarks.studies.study import Question, read_study
@@ -238,3 +238,11 @@ def write_study(path, study):
     """Write the file; returns its path."""
     path.write_text(yaml.safe_dump(study, sort_keys=False))
     return path
+
+
+def test_a_template_cannot_run_code(tmp_path):
+    template = tmp_path / "page.md.jinja"
+    template.write_text("{{ study.__class__.__mro__ }}")
+    study = read_study(write_study(tmp_path / "two.yaml", {**study_of_two(tmp_path), "page": str(template)}))
+    with pytest.raises(Exception, match="unsafe"):
+        report.render_pages(study, tmp_path / "none.jsonl")

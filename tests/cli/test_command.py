@@ -161,3 +161,10 @@ def test_other_programs_on_the_processors(monkeypatch, caplog, load, threads, wa
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     warn_if_busy(torch.device("cpu"))
     assert ("OMP_NUM_THREADS" in caplog.text) is warns
+
+
+def test_the_beginning_of_an_option_is_not_enough():
+    parser = CommandParser("Does nothing.")
+    parser.add_argument("--input_file")
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--input=a"])

@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, tokenizer_hash, train_joint_bpe
+from hf_capsule_mt.data.tokenizer import check_tokenizer, forbid_pad, save_tokenizer, tokenizer_hash, train_joint_bpe
 
 TEXTS = ["the old house is green", "das alte Haus ist grün", "two dogs see the house", "zwei Hunde"] * 5 + [
     "house Haus"
@@ -148,3 +148,12 @@ def test_the_hash_is_of_all_that_decides_token_ids(tokenizer, reloaded):
     other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(settings)))
     assert other.get_vocab() == tokenizer.get_vocab()
     assert tokenizer_hash(other) != expected
+
+
+def test_a_tokenizer_that_does_not_fit(tokenizer, tmp_path, monkeypatch):
+    def full(folder):
+        raise Exception("No space left on device (os error 28)")
+
+    monkeypatch.setattr(tokenizer, "save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_tokenizer(tokenizer, tmp_path)

@@ -53,3 +53,14 @@ def test_files_that_pages_name_exist(page):
     )
     assert files
     assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_the_readme_is_easy_to_read():
+    text = re.sub(r"^```.*?^```$|^\|.*?$|^<!--.*?$|^#.*?$", "", README, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)|[*`\[\]]", "", text)
+    assert len(README.split()) <= 1100
+    for paragraph in re.split(r"\n\s*\n", text):
+        assert all(len(line.split()) <= 90 for line in paragraph.splitlines()), paragraph
+        assert ";" not in paragraph
+        for sentence in re.split(r"(?<=[.!?:])\s+|\n", paragraph):
+            assert len(sentence.split()) <= 30, sentence

@@ -1,6 +1,8 @@
 """Saved models load where this package is not installed: the same logits, loss and beams from at most four files."""
 
+import ast
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -196,3 +198,33 @@ def test_a_plain_transformer_is_marian(tmp_path):
     ours.save_pretrained(tmp_path / "again")
     assert (tmp_path / "again" / "config.json").read_bytes() == (tmp_path / "config.json").read_bytes()
     assert AutoConfig.from_pretrained(tmp_path / "again").__class__ is MarianConfig
+
+
+@pytest.mark.parametrize("method", FAMILIES)
+def test_no_two_top_level_names_are_equal(tmp_path, method):
+    """What is one module in a checkpoint is several in the package."""
+    save(tmp_path, method)
+    for path in tmp_path.glob("*.py"):
+        found = []
+        for node in ast.parse(path.read_text()).body:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            found += [name for target in targets if (name := getattr(target, "id", None))]
+            found += [alias.asname or alias.name for alias in getattr(node, "names", [])]
+            found += [node.name] if hasattr(node, "name") else []
+        assert len(found) == len(set(found)), [name for name in found if found.count(name) > 1]
+
+
+def test_two_processes_at_once(tmp_path):
+    save(tmp_path / "checkpoint", "rnmt")
+    code = """
+from transformers import AutoModelForSeq2SeqLM
+found["class"] = type(AutoModelForSeq2SeqLM.from_pretrained("checkpoint", trust_remote_code=True)).__name__
+"""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "checkpoint").symlink_to(tmp_path / "checkpoint")
+    shared = {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda folder: run_elsewhere(code, folder, shared), folders))
+    assert found == [{"class": "RNMTForConditionalGeneration"}] * 2

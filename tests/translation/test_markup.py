@@ -234,3 +234,14 @@ def test_elements_without_letters_and_input_stay(source, expected):
         return re.sub(r"\w+", lambda match: words.get(match[0], match[0]), text)
 
     assert translated(source, translate) == expected
+
+
+def test_what_is_kept_takes_no_comma():
+    def align(source, target):
+        # "that" belongs to the comma and to "dass", the rest to words in the order of the source.
+        owners = [0, 1, 2, 2, 3]
+        return [[float(owner == word) for word in range(len(source))] for owner in owners]
+
+    for source, keep in (("Peter knows that it", "that"), ("Peter knows <code>that</code> it", None)):
+        found = translated(source, lambda text: "Peter weiß, dass es", align, keep=keep)
+        assert found == source.replace("knows", "weiß,").replace("it", "es")

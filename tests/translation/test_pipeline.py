@@ -311,3 +311,7 @@ def test_a_process_that_is_forked_while_a_tokenizer_works():
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_byte_order_mark_is_no_word(translator):
+    assert translator("\ufeffa b c") == translator("a b c")
