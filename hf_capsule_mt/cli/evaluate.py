@@ -1,9 +1,8 @@
 """Score translations by sacreBLEU, and compare systems.
 
-    hf-capsule-mt evaluate --hypotheses out.de --references test.de
+    hf-capsule-mt evaluate --hypotheses out.de --references test.de --metrics bleu
     metric    score  signature
-    bleu      38.42  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1
-    ...
+    bleu      40.32  nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 
     hf-capsule-mt evaluate --model run --input_file test.en --references test.de --num_beams 4
     hf-capsule-mt evaluate --hypotheses out.tok.de --references test.tok.de --tokenize none --metrics bleu

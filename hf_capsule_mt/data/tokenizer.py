@@ -142,7 +142,7 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Save a tokenizer into a folder, in place of another."""
+    """Save a tokenizer into a folder. It replaces another."""
     for name in ("special_tokens_map.json", "added_tokens.json"):
         # Transformers 5 does not write them, but reads those of an older tokenizer.
         (folder / name).unlink(missing_ok=True)

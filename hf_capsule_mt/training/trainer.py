@@ -77,7 +77,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     Its training data is any `datasets.Dataset` with columns `input_ids` and `labels`, a list of such rows, or what
     `load_data` makes of a corpus. Every evaluation scores `general_dataset` too, and a checkpoint that loses more than
-    `args.max_general_loss` BLEU on it since the start is never the best one. `recorder` writes the model card; without
+    `args.max_general_loss` BLEU on it since the start is never the best one. `recorder` writes the model card. Without
     one it is the Trainer's own.
     """
 

@@ -94,8 +94,9 @@ def translate_lines(
 
 
 def leave_out_copies(lines: Sequence[str], encoded: list[list[int]]) -> dict[int, str]:
-    """Empty the tokens of lines without letters, of which a model would invent a translation; return their own, by
-    index.
+    """Empty the tokens of lines without letters, and return these lines by index.
+
+    A model would invent a translation.
     """
     found = {index: text for index, line in enumerate(lines) if (text := copied(line)) is not None}
     for index in found:
@@ -191,7 +192,7 @@ def generate_batches(
         options["custom_generate"] = partial(generate, dtype=dtype)
     elif dtype != "float32":
         logger.warning_once(
-            f"dtype {dtype} is only for engine fast; with these options Transformers decodes, in that of the weights"
+            f"dtype {dtype} is only for engine fast. With these options Transformers decodes, in the weights' dtype."
         )
 
     def decode(batch: Sequence[int]) -> tuple[Sequence[int], Tensor, list[Written]]:
@@ -227,7 +228,7 @@ def generate_batches(
                     batch = parts[0]
                     if len(batch) == 1:
                         raise
-                    logger.warning_once("The memory is full. Batches are halved; fewer tokens in a batch are faster.")
+                    logger.warning_once("The memory is full, so batches are halved. Lower max_tokens_per_batch.")
                     parts[:1] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
                 else:
                     del parts[0]

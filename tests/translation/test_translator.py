@@ -213,9 +213,7 @@ def test_stop_strings(saved):
 def test_who_gets_another_precision_than_asked_for_is_warned(model, tokenizer, caplog):
     for _ in range(2):
         translate_lines(model, tokenizer, ["a b"], dtype="bfloat16", do_sample=True, max_new_tokens=4)
-    assert (
-        len([message for message in caplog.messages if "Transformers decodes, in that of the weights" in message]) == 1
-    )
+    assert len([message for message in caplog.messages if "Transformers decodes" in message]) == 1
 
 
 def test_dropout_stays_off_while_anybody_translates():
