@@ -43,6 +43,7 @@ from hf_capsule_mt.training.arguments import DataArguments, ModelArguments, Tran
 from hf_capsule_mt.training.build import build_model
 from hf_capsule_mt.training.callbacks import StopOnSigterm
 from hf_capsule_mt.training.lora import merge_adapter, with_adapter
+from hf_capsule_mt.training.resuming import claim_folder, find_checkpoint
 from hf_capsule_mt.training.run_recorder import RunRecorder, evaluations_of
 from hf_capsule_mt.training.trainer import TranslationTrainer
 from hf_capsule_mt.training.training_data import load_data
@@ -114,6 +115,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.set_defaults(**_FINE_TUNING)
     model_args, data_args, args = parser.parse_args_into_dataclasses(words)
     args.check_with(data_args)
+    # Data is read after this, which can take hours.
+    claim_folder(args, find_checkpoint(args.resume_from_checkpoint, args.output_dir), deletes=False)
     if model_args.lora_rank is not None and args.push_to_hub:
         raise ValueError("Checkpoints of --lora_rank are adapters. Push the merged model when it is trained.")
     recorder, trainer = _prepare(model_args, data_args, args, words)
@@ -167,7 +170,7 @@ def _train(model_args: ModelArguments, trainer: TranslationTrainer, recorder: Ru
     # `_internal_call` saves without pushing, which is done at the end, with the scores.
     trainer.save_model(_internal_call=True)
     trainer.save_state()
-    evaluations = evaluations_of(trainer.state.log_history)
+    evaluations = evaluations_of(trainer.comparable_log)
     metrics = {**result.metrics, **(trainer.evaluate() if trainer.eval_dataset is not None else {})}
     if trainer.is_world_process_zero():
         write_json(Path(args.output_dir) / "run_record.json", recorder.record(trainer, metrics, evaluations))

@@ -76,7 +76,8 @@ def best_checkpoints(run_dir: str | Path, count: int, metric: str = "bleu") -> l
     Less is better for a `metric` whose name ends in `loss`.
     """
     folders = [folder for folder in checkpoints(run_dir) if is_whole(folder)]
-    log = read_trainer_state(_at_least(1, folders, run_dir)[-1])["log_history"]
+    state = read_trainer_state(_at_least(1, folders, run_dir)[-1])
+    log = state["log_history"][identity_in(state).get("scores_began", 0) :]
     name = f"eval_{metric.removeprefix('eval_')}"
     values = {entry["step"]: entry[name] for entry in log if name in entry}
     folders = _at_least(count, [folder for folder in folders if step_of(folder) in values], run_dir)

@@ -37,6 +37,8 @@ class RunEvents(TrainerCallback):
         if self._trainer.resumed_from is not None:
             state.compute_steps(args, state.max_steps)
             self._trainer.follow_options()
+            if self._trainer.identity.scores_began == len(state.log_history):
+                state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Tell the batch sampler the epoch before a resumed run skips batches.
@@ -59,16 +61,16 @@ class RunEvents(TrainerCallback):
         self._trainer.restart_clock()
         name, best = f"eval_{args.metric_for_best_model}", state.best_metric
         value = kwargs["metrics"].get(name)
-        if not (args.load_best_model_at_end and state.global_step) or value is None:
+        # There is nothing to save before the first update.
+        if not args.load_best_model_at_end or state.global_step == self._trainer.resumed_at or value is None:
             return
         is_better = best is None or (value > best if args.greater_is_better else value < best)
         if is_better and not self._trainer.has_forgotten:
             # Only what was saved can be loaded at the end.
             control.should_save = True
         elif args.early_stopping_patience is not None:
-            since = [
-                entry for entry in state.log_history if name in entry and entry["step"] > (state.best_global_step or 0)
-            ]
+            scored = [entry["step"] for entry in self._trainer.comparable_log if name in entry]
+            since = [step for step in scored if step > (state.best_global_step or 0)]
             control.should_training_stop |= len(since) >= args.early_stopping_patience
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:

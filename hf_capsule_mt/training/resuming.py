@@ -94,6 +94,8 @@ class RunIdentity(TrainerCallback, ExportableState):
         """What may not change when the run is resumed: the tokenizer, the text, and what decides the batches."""
         self.dealt_to: int | None = None
         """The number of processes at the start, on which the cut of an epoch depends."""
+        self.scores_began = 0
+        """The entries of the log before this one have scores that do not compare with those of now."""
 
     def state(self) -> dict[str, Any]:
         """Return what is saved, in the form of the Trainer."""
@@ -126,19 +128,17 @@ def what_is_fixed(trainer: Trainer) -> dict[str, Any]:
         fixed |= {"pairs": len(data), "max_tokens_per_batch": args.max_tokens_per_batch}
         fixed |= {"batches_per_update": batches, "data_seed": args.seed_of_data}
         fixed |= {} if args.max_tokens_per_batch else {"pairs_per_update": batches * args.train_batch_size}
-    if args.needs_best:
-        # Other values would not compare.
-        names = ("metric_for_best_model", "bleu_tokenize", "generation_max_length", "generation_num_beams")
-        fixed["scores"] = {name: getattr(args, name) for name in names}
-        fixed["scores"] |= {} if trainer.recorder is None else trainer.recorder.facts.validation_sha256
+    # Scores under other values do not compare.
+    names = ("metric_for_best_model", "bleu_tokenize", "generation_max_length", "generation_num_beams")
+    fixed["scores"] = {name: getattr(args, name) for name in names}
+    fixed["scores"] |= {} if trainer.recorder is None else trainer.recorder.facts.validation_sha256
     return fixed | ({} if trainer.recorder is None else trainer.recorder.decides_batches())
 
 
 def check_same_run(checkpoint: str, here: Mapping[str, Any], there: Mapping[str, Any], begins_data: bool) -> None:
     """Raise a ValueError if a run is to continue with other batches, another text, tokenizer or optimizer."""
     for name in _ALWAYS if begins_data else (*here, "data_began"):
-        is_known = there and (name != "scores" or name in there)
-        if is_known and there.get(name) != here.get(name):
+        if there and name != "scores" and there.get(name) != here.get(name):
             remedy = "" if name in _ALWAYS else ", or begin the data again with --ignore_data_skip"
             raise ValueError(
                 f"The run of {checkpoint} had {name} {there.get(name)}, now it is {here.get(name)}. Go back{remedy}."
@@ -168,13 +168,14 @@ def check_optimizer(trainer: Trainer) -> None:
             raise ValueError(f"optimizer.pt is of update {int(state['step'])}, and the checkpoint of update {done}.")
 
 
-def claim_folder(args: Any, checkpoint: str | None, start: str | None = None) -> None:
+def claim_folder(args: Any, checkpoint: str | None, start: str | None = None, *, deletes: bool = True) -> None:
     """Raise a ValueError if the output folder holds another run; delete that if `args.overwrite_output_dir`.
 
     Args:
         args: of the run.
         checkpoint: that the run continues from. It may be in the folder.
         start: folder of the model that training starts from.
+        deletes: False only checks.
     """
     folder = Path(args.output_dir)
     found = [*checkpoints(folder), *(file for pattern in _RESULTS for file in folder.glob(pattern))]
@@ -193,5 +194,5 @@ def claim_folder(args: Any, checkpoint: str | None, start: str | None = None) ->
         )
     if start and Path(start).resolve() in [path.resolve() for path in (folder, *found)]:
         raise ValueError(f"Training starts from {start}, which would be deleted. Name another output_dir.")
-    for path in found:
+    for path in found if deletes else ():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

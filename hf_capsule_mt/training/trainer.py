@@ -132,7 +132,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.recorder, self.general_dataset = recorder, general_dataset
         self.identity = RunIdentity()
         self.resumed_from: str | None = None
-        self._resumed_at, self._begins_data = 0, False
+        self.resumed_at, self._begins_data = 0, False
         self._stream_state: str | None = None
         self._terms: Counter[str] = Counter()
         self._terms_since = 0
@@ -158,7 +158,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         args, own = self.args, (self.args.ignore_data_skip, self.args.eval_on_start)
         with locked(Path(args.output_dir)) if self.is_world_process_zero() else nullcontext():
             checkpoint = args.resume_from_checkpoint = find_checkpoint(resume_from_checkpoint, args.output_dir)
-            log = self._resume(checkpoint)
+            self._resume(checkpoint)
             check_same_everywhere(self.identity, checkpoint)
             if self.is_world_process_zero() and not self.state.global_step:
                 claim_folder(args, checkpoint, getattr(self.model, "name_or_path", None))
@@ -166,8 +166,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 # A stream finds its place by itself.
                 args.ignore_data_skip |= isinstance(self.train_dataset, TokenBudgetStream)
                 # Later scores are compared with those of the model at the start.
-                knows_start = any("eval_general_bleu" in entry for entry in log)
-                args.eval_on_start |= self.general_dataset is not None and not knows_start
+                args.eval_on_start |= self.general_dataset is not None and not self._general_scores()
                 return super().train(checkpoint, **kwargs)
             except RuntimeError as error:
                 if "inline_container" not in str(error):
@@ -177,12 +176,12 @@ class TranslationTrainer(Seq2SeqTrainer):
             finally:
                 args.ignore_data_skip, args.eval_on_start = own
 
-    def _resume(self, checkpoint: str | None) -> list[dict[str, float]]:
-        """Continue with the run of a checkpoint, after a check that it is this one, or begin one. Return its log."""
+    def _resume(self, checkpoint: str | None) -> None:
+        """Continue with the run of a checkpoint, after a check that it is this one, or begin one."""
         state = {} if checkpoint is None else read_trainer_state(checkpoint)
         there, here, skip = identity_in(state), self.identity, self.args.ignore_data_skip
-        self.resumed_from, self._resumed_at = checkpoint, state.get("global_step", 0)
-        self._terms, self._terms_since = Counter(), self._resumed_at
+        self.resumed_from, self.resumed_at = checkpoint, state.get("global_step", 0)
+        self._terms, self._terms_since = Counter(), self.resumed_at
         self._begins_data = skip and checkpoint is not None
         here.fixed = what_is_fixed(self)
         if checkpoint is not None:
@@ -190,17 +189,22 @@ class TranslationTrainer(Seq2SeqTrainer):
             if self.args.should_log:
                 logger.warning(f"Resuming from {checkpoint}.")
         if self._begins_data and isinstance(self.train_dataset, Sized):
-            here.fixed["data_began"] = self._resumed_at
+            here.fixed["data_began"] = self.resumed_at
         here.run = there.get("run", here.run)
+        here.scores_began = there.get("scores_began", 0)
+        self.state.log_history = state.get("log_history", [])
+        if (there.get("fixed") or {}).get("scores", here.fixed["scores"]) != here.fixed["scores"]:
+            here.scores_began = len(self.state.log_history)
+            if self.args.should_log and self.args.needs_best:
+                logger.warning("Scores are not those of before. The best checkpoint is chosen from now on.")
         here.dealt_to = self.args.world_size if skip else there.get("dealt_to") or self.args.world_size
         if self._average is not None:
             self._average.checkpoint = checkpoint
-        return state.get("log_history", [])
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the Trainer's plan of a run."""
         epochs, *others = super().set_initial_training_values(*args, **kwargs)
-        done, last = self._resumed_at, others[-1]
+        done, last = self.resumed_at, others[-1]
         if done > last:
             raise ValueError(f"{self.resumed_from} is of update {done}, and the run ends at update {last}.")
         # By itself it would make one more update at the end of a run.
@@ -340,9 +344,17 @@ class TranslationTrainer(Seq2SeqTrainer):
         return metrics
 
     @property
+    def comparable_log(self) -> list[dict[str, float]]:
+        """The entries of the log whose scores compare with those of now."""
+        return self.state.log_history[self.identity.scores_began :]
+
+    def _general_scores(self) -> list[float]:
+        return [entry["eval_general_bleu"] for entry in self.comparable_log if "eval_general_bleu" in entry]
+
+    @property
     def has_forgotten(self) -> bool:
         """Whether the last evaluation on the general data was too much worse than the first one, before training."""
-        scores = [entry["eval_general_bleu"] for entry in self.state.log_history if "eval_general_bleu" in entry]
+        scores = self._general_scores()
         return bool(scores) and scores[0] - scores[-1] > self.args.max_general_loss
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:

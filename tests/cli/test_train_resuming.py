@@ -99,7 +99,9 @@ def test_a_folder_with_a_kill_in_the_first_save(corpus, run, finished):
 
 
 @pytest.mark.parametrize("options", [{}, {"resume_from_checkpoint": "auto"}])
-def test_a_folder_with_another_run(corpus, run, capsys, options):
+def test_a_folder_with_another_run(corpus, run, capsys, monkeypatch, options):
+    """It is refused before data is read, which can take hours."""
+    monkeypatch.setattr("hf_capsule_mt.cli.train.load_data", None)
     for folder in checkpoints(run):
         (folder / "trainer_state.json").unlink()
     (run / "model.safetensors").touch()

@@ -9,6 +9,7 @@ from tiny_run import arguments, files, stop_at, write_corpus
 
 from hf_capsule_mt.cli.train import main
 from hf_capsule_mt.training import trainer
+from hf_capsule_mt.training.averaging import best_checkpoints
 
 SCORES = [(30, 10), (29.5, 12), (27, 15), (29.1, 11), (29.2, 13)]
 """On the general data and on the validation data, at the start and after 2, 4, 6 and 8 updates."""
@@ -82,12 +83,22 @@ def test_a_resumed_run_compares_with_the_start(corpus, general, tmp_path, script
     assert is_model_of(tmp_path / "run", "checkpoint-2")
 
 
-def test_a_resumed_run_may_not_choose_by_other_scores(corpus, general, tmp_path, capsys):
+@pytest.mark.parametrize("changes", ["validation data", "bleu_tokenize"])
+def test_with_other_scores_the_comparison_starts_again(corpus, general, tmp_path, scripted, caplog, changes):
+    scripted([(50, 40), (50, 40), (50, 40), *SCORES, SCORES[-1]])
     train(corpus, general, tmp_path / "run", max_steps=2)
-    general[0].write_text("a b c e\n" * 5)
-    with pytest.raises(SystemExit):
-        train(corpus, general, tmp_path / "run", resume_from_checkpoint="last")
-    assert "had scores" in capsys.readouterr().err
+    options = {"bleu_tokenize": "char"}
+    if changes == "validation data":
+        general[0].write_text("a b c e\n" * 5)
+        options = {}
+    record = train(
+        corpus, general, tmp_path / "run", resume_from_checkpoint="last", early_stopping_patience=3, **options
+    )
+    assert "chosen from now on" in caplog.text
+    # Not checkpoint-2, which has 40 under other scores.
+    assert (record["best_checkpoint"], record["best_metric"]) == (str(tmp_path / "run" / "checkpoint-4"), 12)
+    assert is_model_of(tmp_path / "run", "checkpoint-4")
+    assert best_checkpoints(tmp_path / "run", 1) == [tmp_path / "run" / "checkpoint-6"]
 
 
 def test_without_such_a_checkpoint_the_model_is_the_last(corpus, general, tmp_path, scripted, caplog):
