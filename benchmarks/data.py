@@ -109,7 +109,7 @@ def corpus_costs(args: argparse.Namespace) -> dict[str, float]:
         pairs = Dataset.from_file(str(args.folder / "repeated.arrow"))
     else:
         [corpus] = find_corpora(files(args.folder), Columns())
-        pairs = tokenize_corpus(read_corpus(corpus, Columns()), tokenizer, 256, 256).dataset
+        pairs = tokenize_corpus(read_corpus(corpus, Columns()), tokenizer, 256, 256)
     lengths = longest_sides(pairs)
     sampler = TokenBudgetBatchSampler(lengths, MAX_TOKENS)
     batches = iter(sampler)

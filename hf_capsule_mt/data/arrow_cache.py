@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tokenizers
+import transformers
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
@@ -22,7 +24,7 @@ from hf_capsule_mt.files import new_folder, read_json, write_json
 
 from .encoding import shortened
 from .parallel_text import Columns, Corpus, RawPair, ReadReport, hub_pairs, read_shard, useful_pairs
-from .tokenizer import tokenizer_fingerprint
+from .tokenizer import tokenizer_hash
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -45,16 +47,6 @@ class TextCorpus:
     """Hashes of the kept lines of each side, by `source` and `target`."""
     name: str
     """What error messages call it."""
-
-
-@dataclass(frozen=True)
-class TokenizedCorpus:
-    """Pairs as token ids."""
-
-    dataset: "Dataset"
-    """Columns input_ids and labels, lists of int32."""
-    too_long: int
-    """Number of pairs that were left out because one side is over its limit."""
 
 
 def read_corpus(corpus: Corpus, columns: Columns, name: str = "training data") -> TextCorpus:
@@ -98,8 +90,8 @@ def tokenize_corpus(
     max_target_length: int | None = None,
     *,
     num_proc: int | None = None,
-) -> TokenizedCorpus:
-    """Tokenise both sides, targets as targets (`text_target=`), and leave out pairs over a limit; or map the cache.
+) -> "Dataset":
+    """Tokenise both sides and leave out pairs over a limit; or map the cache.
 
     Args:
         text: the pairs.
@@ -108,12 +100,17 @@ def tokenize_corpus(
         max_target_length: the same for a target.
         num_proc: processes that tokenise; None for this one, in which a fast tokenizer uses all cores.
 
+    Returns:
+        Columns input_ids and labels, lists of int32.
+
     Raises:
         ValueError: every pair is over a limit.
     """
     from datasets import Features, List, Value
 
     limits = max_source_length, max_target_length
+    versions = f"{tokenizers.__version__} {transformers.__version__}"
+    made_by = f"{tokenizer_hash(tokenizer)} {type(tokenizer).__name__} {versions}"
     with _only_process(Path(text.dataset.cache_files[0]["filename"]).parent):
         dataset = text.dataset.map(
             partial(tokenize_batch, tokenizer=tokenizer, limits=limits),
@@ -123,14 +120,13 @@ def tokenize_corpus(
             writer_batch_size=_CHUNK,
             features=Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))}),
             num_proc=min(num_proc, len(text.dataset)) if num_proc is not None and num_proc > 1 else None,
-            new_fingerprint=_fingerprint({"tokenizer": tokenizer_fingerprint(tokenizer), "limits": limits}),
+            new_fingerprint=_fingerprint({"tokenizer": made_by, "limits": limits}),
             load_from_cache_file=True,
             desc=f"Tokenising {text.name}",
         )
-    too_long = len(text.dataset) - len(dataset)
     if not len(dataset):
-        raise ValueError(f"All {too_long} pairs are longer than {max_source_length} or {max_target_length} tokens.")
-    return TokenizedCorpus(dataset, too_long)
+        raise ValueError(f"All pairs of {text.name} are longer than {max_source_length} or {max_target_length} tokens.")
+    return dataset
 
 
 class Sentences:

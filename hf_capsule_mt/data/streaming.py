@@ -3,20 +3,16 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
 from itertools import count, islice
 from operator import itemgetter
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from transformers import PreTrainedTokenizerBase
-
-from hf_capsule_mt.files import replace_text
 
 from .arrow_cache import tokenize_batch
 from .batching import TokenBudgetBatchSampler
@@ -27,8 +23,7 @@ if TYPE_CHECKING:
     from datasets import IterableDataset
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Rows of text that can be read in passes."""
 
     of_pass: Callable[[int], "IterableDataset"]
@@ -94,16 +89,14 @@ def hub_rows(dataset_name: str, dataset_config_name: str | None, split: str, col
     return Rows(lambda number: stream, lambda row: columns.pick(row, where), where, text)
 
 
-@dataclass(frozen=True)
-class StreamedBatch:
+class StreamedBatch(NamedTuple):
     """Pairs of token ids, and the state of the stream behind them."""
 
     pairs: list[dict[str, list[int]]]
     state: str
 
 
-@dataclass(frozen=True)
-class _Window:
+class _Window(NamedTuple):
     """Pairs that are shuffled and cut into batches together."""
 
     number: int
@@ -210,11 +203,8 @@ class TokenBudgetStream(TorchIterableDataset):
             batch = [{"input_ids": ids.tolist(), "labels": labels.tolist()} for ids, labels in pairs]
             if self.dropout is not None:
                 batch = self.dropout(batch, self.max_tokens)
-            yield StreamedBatch(batch, self._state(window, done))
-
-    def _state(self, window: _Window, batches: int) -> str:
-        state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": batches}
-        return json.dumps({**state, "world_size": self.world_size})
+            state = {"pass": window.of_pass, "window": window.number, "rows": window.rows_before, "batches": done}
+            yield StreamedBatch(batch, json.dumps({**state, "world_size": self.world_size}))
 
     def _windows(self, ended: Event) -> Iterator[_Window]:
         """Yield the windows of this process in which there is a pair, until that is `ended`."""
@@ -299,31 +289,17 @@ def stream_loader(
 
     if options.get("num_workers", 0) > 1:
         raise ValueError("A stream takes at most one worker: --dataloader_num_workers 1.")
+
+    def collate(batch: StreamedBatch) -> Any:
+        tensors = collator(batch.pairs)
+        tensors["stream_state"] = batch.state
+        return tensors
+
     # Starting a worker draws a seed. A resumed run would draw it at another time from the generator of the run.
-    options |= {"collate_fn": partial(_collate, collator), "generator": torch.Generator()}
+    options |= {"collate_fn": collate, "generator": torch.Generator()}
     return DataLoaderShard(stream, device=device, batch_size=None, **options)
 
 
-def _collate(collator: Callable[[list[dict[str, Any]]], Any], batch: StreamedBatch) -> Any:
-    tensors = collator(batch.pairs)
-    tensors["stream_state"] = batch.state
-    return tensors
-
-
-def write_stream_state(checkpoint: str | Path, rank: int, state: str) -> None:
-    """Write the state of a process's stream into a checkpoint."""
-    replace_text(_state_file(checkpoint, rank), state)
-
-
-def read_stream_state(checkpoint: str | Path, rank: int) -> str:
-    """Return the state of a process's stream from a checkpoint."""
-    return _state_file(checkpoint, rank).read_text(encoding="utf-8")
-
-
-def read_stream_states(checkpoint: str | Path) -> list[str]:
-    """Return the states of all processes' streams from a checkpoint, none if its run was not streamed."""
-    return [file.read_text(encoding="utf-8") for file in sorted(Path(checkpoint).glob("stream_state_*.json"))]
-
-
-def _state_file(checkpoint: str | Path, rank: int) -> Path:
+def state_file(checkpoint: str | Path, rank: int) -> Path:
+    """Return the file of a checkpoint with the state of a process's stream."""
     return Path(checkpoint) / f"stream_state_{rank}.json"

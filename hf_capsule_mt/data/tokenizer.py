@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import tokenizers
-import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -134,11 +132,6 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
             for file in tokenizer.save_vocabulary(folder):
                 digest.update(Path(file).read_bytes())
     return digest.hexdigest()[:16]
-
-
-def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return a hash of a tokenizer and of the libraries that run it."""
-    return f"{tokenizer_hash(tokenizer)} {type(tokenizer).__name__} {tokenizers.__version__} {transformers.__version__}"
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

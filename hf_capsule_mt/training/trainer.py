@@ -30,10 +30,10 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput
 from transformers.utils import logging
 
 from hf_capsule_mt import decoding
-from hf_capsule_mt.data.streaming import TokenBudgetStream, write_stream_state
+from hf_capsule_mt.data.streaming import TokenBudgetStream, state_file
 from hf_capsule_mt.data.tokenizer import check_padding_side, check_special_ids
 from hf_capsule_mt.evaluation.scores import make_metrics, score_translations
-from hf_capsule_mt.files import locked
+from hf_capsule_mt.files import locked, replace_text
 from hf_capsule_mt.modeling.warm_start import added_weights
 
 from .arguments import TranslationTrainingArguments
@@ -274,7 +274,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             self._average.save_training_weights(folder)
         if is_checkpoint and self._stream_state is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            write_stream_state(folder, self.args.process_index, self._stream_state)
+            replace_text(state_file(folder, self.args.process_index), self._stream_state)
 
     def _check_finite(self) -> None:
         """Raise an error on every process if a weight, or a part of one, is not finite on some process."""

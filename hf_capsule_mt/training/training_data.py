@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,18 +11,11 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
 from transformers.utils import logging
 
-from hf_capsule_mt.data.arrow_cache import TextCorpus, TokenizedCorpus, read_corpus, read_hub_corpus, tokenize_corpus
+from hf_capsule_mt.data.arrow_cache import TextCorpus, read_corpus, read_hub_corpus, tokenize_corpus
 from hf_capsule_mt.data.batching import TokenBudgetBatchSampler, longest_sides
 from hf_capsule_mt.data.encoding import BPEDropout, ResegmentedPairs, positions
 from hf_capsule_mt.data.parallel_text import Corpus, ReadReport, each_checked, expand, find_corpora
-from hf_capsule_mt.data.streaming import (
-    TokenBudgetStream,
-    file_rows,
-    hub_rows,
-    read_stream_state,
-    read_stream_states,
-    stream_loader,
-)
+from hf_capsule_mt.data.streaming import TokenBudgetStream, file_rows, hub_rows, state_file, stream_loader
 from hf_capsule_mt.data.tokenizer import check_tokenizer
 from hf_capsule_mt.files import hash_file, hash_text
 from hf_capsule_mt.translation.language_codes import LanguageCodes
@@ -130,8 +124,9 @@ class _Loader:
         """Return the pairs of several corpora, and how many were left out for their length."""
         from datasets import concatenate_datasets, interleave_datasets
 
-        corpora = [self._tokenize(text) for text in texts]
-        parts, too_long = [corpus.dataset for corpus in corpora], sum(corpus.too_long for corpus in corpora)
+        workers = self.data_args.preprocessing_num_workers
+        parts = [tokenize_corpus(text, self.tokenizer, *self.limits, num_proc=workers) for text in texts]
+        too_long = sum(len(text.dataset) for text in texts) - sum(map(len, parts))
         weights = self.data_args.train_file_weights if name == "training" else []
         if weights:
             shares = [weight / sum(weights) for weight in weights]
@@ -179,10 +174,6 @@ class _Loader:
         if split == "train" and weights and len(weights) != len(corpora):
             raise ValueError(f"There are {len(corpora)} corpora, and train_file_weights has {len(weights)} weights.")
         return corpora
-
-    def _tokenize(self, text: TextCorpus) -> TokenizedCorpus:
-        workers = self.data_args.preprocessing_num_workers
-        return tokenize_corpus(text, self.tokenizer, *self.limits, num_proc=workers)
 
     def _dropout(self) -> BPEDropout | None:
         probability = self.data_args.bpe_dropout
@@ -251,9 +242,9 @@ def stream_batches(trainer: Trainer, checkpoint: str | None, begins_again: bool)
     """Return the loader of a trainer's stream, from where a `checkpoint` left it, or behind that if it begins again."""
     stream, args = trainer.train_dataset, trainer.args
     if begins_again:
-        stream.begin_behind(read_stream_states(checkpoint))
+        stream.begin_behind(file.read_text() for file in Path(checkpoint).glob("stream_state_*.json"))
     else:
-        stream.load_state(checkpoint and read_stream_state(checkpoint, args.process_index))
+        stream.load_state(checkpoint and state_file(checkpoint, args.process_index).read_text())
     device = args.device if trainer.accelerator.device_placement else None
     options = {**_loader_options(args), "_non_blocking": args.accelerator_config.non_blocking}
     return stream_loader(stream, trainer.data_collator, device, **options)

@@ -54,7 +54,7 @@ def forbid_reading(monkeypatch):
 
 
 def test_items_are_the_tokenizers(tokenizer, file):
-    pairs = tokenize_corpus(read(file), tokenizer).dataset
+    pairs = tokenize_corpus(read(file), tokenizer)
     expected = [
         {"input_ids": tokenizer(source)["input_ids"], "labels": tokenizer(text_target=target)["input_ids"]}
         for source, target in zip(SOURCES, TARGETS)
@@ -67,7 +67,7 @@ def test_items_are_the_tokenizers(tokenizer, file):
 
 def test_targets_are_tokenised_as_targets(marian, file):
     """A target read with the source's model or vocabulary would be full of <unk>."""
-    pairs = tokenize_corpus(read(file), marian).dataset
+    pairs = tokenize_corpus(read(file), marian)
     target_ids = marian.target_encoder if marian.separate_vocabs else marian.encoder
     for pair, source, target in zip(pairs, SOURCES, TARGETS):
         source_pieces, target_pieces = (
@@ -90,19 +90,18 @@ def test_targets_are_tokenised_as_targets(marian, file):
         ((None, None), range(5)),
     ],
 )
-def test_pairs_over_a_limit_are_left_out_and_counted(limits, kept, file):
+def test_pairs_over_a_limit_are_left_out(limits, kept, file):
     words = train_joint_bpe([*SOURCES, *TARGETS] * 10, 1000)
     assert [len(ids) for ids in words(SOURCES)["input_ids"]] == [6, 3, 7, 3, 4]
     assert [len(ids) for ids in words(TARGETS)["input_ids"]] == [6, 3, 3, 3, 7]
-    tokenized = tokenize_corpus(read(file), words, *limits)
-    texts = words.batch_decode(list(tokenized.dataset["input_ids"]), skip_special_tokens=True)
+    pairs = tokenize_corpus(read(file), words, *limits)
+    texts = words.batch_decode(list(pairs["input_ids"]), skip_special_tokens=True)
     assert texts == [SOURCES[i] for i in kept]
-    assert tokenized.too_long == len(SOURCES) - len(kept)
 
 
 def test_long_segments_are_neither_truncated_nor_warned_about(tokenizer, tmp_path, caplog):
     long = "two dogs " * 1000
-    pairs = tokenize_corpus(read(write(tmp_path / "long.tsv", [long], [long])), tokenizer).dataset
+    pairs = tokenize_corpus(read(write(tmp_path / "long.tsv", [long], [long])), tokenizer)
     assert longest_sides(pairs)[0] > tokenizer.model_max_length
     assert tokenizer.decode(pairs[0]["labels"], skip_special_tokens=True) == long
     assert not caplog.records
@@ -117,8 +116,8 @@ def test_the_second_time_nothing_is_read_or_tokenised(tokenizer, file, monkeypat
     again = read(file)
     assert (again.report, again.sha256) == (text.report, text.sha256)
     second = tokenize_corpus(again, pickle.loads(pickle.dumps(tokenizer)), 9, 9)
-    assert list(second.dataset) == list(first.dataset)
-    assert second.too_long == first.too_long > 0
+    assert list(second) == list(first)
+    assert 0 < len(first) < 5
     with pytest.raises(TypeError):
         tokenize_corpus(again, tokenizer, 9, 8)
     with pytest.raises(TypeError):
@@ -183,7 +182,7 @@ def test_sentences(tmp_path, file):
 
 
 def test_batches_of_the_collator_stay_within_the_budget(tokenizer, file):
-    pairs = tokenize_corpus(read(file), tokenizer).dataset
+    pairs = tokenize_corpus(read(file), tokenizer)
     lengths = longest_sides(pairs)
     budget = int(lengths.max()) * 2
     sampler = TokenBudgetBatchSampler(lengths, budget)
@@ -204,6 +203,5 @@ def test_a_very_long_line_is_left_out_without_being_read_in_full(tokenizer, tmp_
 
     monkeypatch.setattr(type(tokenizer), "__call__", counted)
     long = "two dogs " * 100_000
-    tokenized = tokenize_corpus(read(write(tmp_path / "long.tsv", [long, "a"], ["b", "b"])), tokenizer, 9, 9)
-    assert (len(tokenized.dataset), tokenized.too_long) == (1, 1)
+    assert len(tokenize_corpus(read(write(tmp_path / "long.tsv", [long, "a"], ["b", "b"])), tokenizer, 9, 9)) == 1
     assert max(map(len, texts)) < 1000

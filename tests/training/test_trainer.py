@@ -47,7 +47,7 @@ from hf_capsule_mt.training.training_data import load_data
 def pairs(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
     [found] = find_corpora(files(corpus, "train"), Columns())
-    return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer()).dataset
+    return tokenize_corpus(read_corpus(found, Columns()), tiny_tokenizer())
 
 
 def test_a_tokenizer_with_other_ids_than_the_models_is_refused(pairs, tmp_path):
