@@ -77,8 +77,10 @@ def make_model_card(
     fields = dict(record["config"])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     source, target = _languages(record["data"], details)
+    # A plain model is saved as Marian.
+    family = "marian" if getattr(config, "is_plain", False) else config.model_type
     pair = f"{source} to {target}" if source and target else None
-    method, size = record["model"].get("method") or config.model_type, record["model"].get("size")
+    method, size = record["model"].get("method") or family, record["model"].get("size")
     title = f"{f'{pair}, ' if pair else ''}{method}{f' ({size})' if size else ''}"
     files = [Path(file).name for file in record["data"]["train_file"]]
     results = _results(evaluations, record["data"].get("dataset_name"))
@@ -89,7 +91,7 @@ def make_model_card(
         license_name=details.license_name,
         library_name="transformers",
         pipeline_tag="translation",
-        tags=["translation", "hf-capsule-mt", config.model_type],
+        tags=["translation", "hf-capsule-mt", family],
         datasets=[record["data"]["dataset_name"]] if record["data"].get("dataset_name") else None,
         base_model=(record.get("base_model") or {}).get("name"),
         metrics=sorted({result.metric_type for result in results}) or None,
@@ -104,6 +106,7 @@ def make_model_card(
         training=record["training"],
         details=details,
         config=config,
+        family=family,
         architecture=describe_architecture(config),
         papers=papers_of(config),
         example=json.dumps(details.example, ensure_ascii=False),

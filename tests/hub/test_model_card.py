@@ -71,6 +71,15 @@ def test_a_card(record):
     assert not re.search(r"\n{3,}", text)
 
 
+def test_a_plain_model_is_marian(record):
+    record["config"] = preset_config("transformer", "tiny").to_diff_dict()
+    card = make_model_card(record)
+    assert "marian" in card.data.tags
+    assert "capsule_aggregated_marian" not in card.data.tags
+    assert "no code is run" in card.text
+    assert "trust_remote_code" not in card.text
+
+
 def test_scores_of_validation_data_belong_to_the_data_set(record):
     record["data"] = {"dataset_name": "wmt/wmt14", "train_file": [], "source_lang": "en_XX", "target_lang": "de"}
     card = make_model_card(record, [scored("flores.de", bleu=1.0), scored("validation", bleu=2.0)])
